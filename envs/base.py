@@ -85,7 +85,8 @@ class EnvSpec:
       name: the full name it was made from, e.g. `gymnax:CartPole-v1`.
       observation_space: what `reset` and `step` return as `obs`.
       action_space: what `step` accepts.
-      max_episode_steps: the time limit in steps, or None where episodes have none.
+      max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
+        None where there is no such number.
       has_action_mask: whether `JaxEnv.action_mask` may be called.
     """
 
@@ -140,4 +141,6 @@ class JaxEnv(Protocol):
 
     def action_mask(self, state: Any) -> jax.Array:
         """bool[n] (or bool[sum(nvec)]): the actions allowed in `state`. Only with `spec.has_action_mask`."""
-        ...
+        # Two statements: a type checker takes a lone `raise` for an abstract method.
+        message = f"{self.spec.name} has no action mask"
+        raise NotImplementedError(message)

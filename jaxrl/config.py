@@ -1,11 +1,56 @@
 """The configuration: its defaults (`default_config`) and its one check (`resolve`).
 
-Everything downstream sees only the frozen dataclasses below; nothing re-derives a count.
+Everything downstream sees only the frozen `Config`; nothing re-derives a count. This module imports no
+jax, so that bad input is answered at once.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
 from ml_collections import ConfigDict, config_dict
+
+from jaxrl.fields import ConfigError, check, did_you_mean
+from jaxrl.schema import (
+    CheckpointConfig,
+    Config,
+    EnvConfig,
+    EvaluateConfig,
+    LogConfig,
+    NetworkConfig,
+    NormalizeConfig,
+    Positive,
+    PPOConfig,
+    ProfileConfig,
+    StopConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "ConfigError",
+    "EnvConfig",
+    "EvaluateConfig",
+    "LogConfig",
+    "NetworkConfig",
+    "NormalizeConfig",
+    "PPOConfig",
+    "ProfileConfig",
+    "StopConfig",
+    "check_config",
+    "default_config",
+    "field_annotations",
+    "from_json",
+    "largest_device_count",
+    "resolve",
+    "to_json",
+    "versions",
+]
 
 
 def default_config() -> ConfigDict:
@@ -22,7 +67,8 @@ def default_config() -> ConfigDict:
     c.env.stagger = True  # start environments with a time limit at different points of their first episode
 
     c.network = ConfigDict()
-    c.network.encoder = "auto"  # by observation: mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
+    # auto (by the observation), mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
+    c.network.encoder = "auto"
     c.network.core = "lstm"  # lstm, gru, none
     c.network.hidden_sizes = (128,)
     c.network.core_size = 128
@@ -77,3 +123,166 @@ def default_config() -> ConfigDict:
     c.profile.start_iteration = 0
     c.profile.num_iterations = 0  # 0: no trace
     return c
+
+
+_DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
+_SECTIONS: dict[str, Any] = {
+    "env": EnvConfig,
+    "network": NetworkConfig,
+    "normalize": NormalizeConfig,
+    "ppo": PPOConfig,
+    "stop": StopConfig,
+    "log": LogConfig,
+    "evaluate": EvaluateConfig,
+    "checkpoint": CheckpointConfig,
+    "profile": ProfileConfig,
+}
+
+
+def resolve(config: ConfigDict, device_count: int) -> Config:
+    """Checks everything that can be checked before compilation and returns the frozen configuration.
+
+    Args:
+      config: as `default_config` returns it, with changes; missing fields take their defaults.
+      device_count: devices that share the environments, over all processes.
+
+    Raises:
+      ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
+        that cannot be made.
+    """
+    resolved = _build(config.to_dict(), device_count)
+    _check_environment(resolved.env)
+    return resolved
+
+
+def check_config(config: ConfigDict) -> None:
+    """Raises ConfigError where `resolve` would on any number of devices; without making the environment."""
+    _build(config.to_dict(), device_count=1)
+
+
+def largest_device_count(config: ConfigDict, available: int) -> int:
+    """Returns the largest number of devices, at most `available`, that can share the environments evenly.
+
+    Every device needs a multiple of `ppo.num_minibatches * ppo.gradient_accumulation` environments.
+
+    Raises:
+      ConfigError: the configuration is wrong on any number of devices.
+    """
+    c = _build(config.to_dict(), device_count=1)
+    groups = c.env.num_envs // (c.ppo.num_minibatches * c.ppo.gradient_accumulation)
+    return max(n for n in range(1, max(1, available) + 1) if groups % n == 0)
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """Returns plain JSON values: the fields under the names users write, `device_count`, and `derived`."""
+
+    return _plain(config) | {"derived": {name: getattr(config, name) for name in _DERIVED}}
+
+
+def from_json(data: Mapping[str, Any]) -> Config:
+    """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed anew.
+
+    Raises:
+      ConfigError: the data is not what `to_json` wrote.
+    """
+    fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
+    return _build(fields, data.get("device_count", 1))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {_key(f): _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, of this package and of the installed packages that decide results."""
+    names = ("jaxrl", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _key(field: dataclasses.Field[Any]) -> str:
+    """The key of an attribute in the configuration: the same word, where Python does not reserve it."""
+    return "return" if field.name == "target_return" else field.name
+
+
+@functools.cache
+def field_annotations() -> dict[str, Any]:
+    """Returns every field's annotation by its dotted name, e.g. `ppo.gamma`; see `jaxrl.fields.check`."""
+    hints = get_type_hints(Config, include_extras=True)
+    found = {name: hints[name] for name in ("seed", "num_devices")}
+    for section, cls in _SECTIONS.items():
+        hints = get_type_hints(cls, include_extras=True)
+        found.update({f"{section}.{_key(f)}": hints[f.name] for f in dataclasses.fields(cls)})
+    return found
+
+
+def _build(data: Mapping[str, Any], device_count: int) -> Config:
+    """Checks keys, types, ranges and divisibility."""
+    annotations = field_annotations()
+    given = _flatten(data)
+    for name in given:
+        if name not in annotations:
+            raise ConfigError(f"`{name}` is no field of the configuration{did_you_mean(name, annotations)}")
+    values = _flatten(default_config().to_dict()) | given
+    checked = {name: check(name, values[name], hint) for name, hint in annotations.items()}
+    sections = {
+        section: cls(**{f.name: checked[f"{section}.{_key(f)}"] for f in dataclasses.fields(cls)})
+        for section, cls in _SECTIONS.items()
+    }
+    config = Config(
+        seed=checked["seed"],
+        num_devices=checked["num_devices"],
+        device_count=check("device_count", device_count, Positive),
+        **sections,
+    )
+    _check_counts(config)
+    return config
+
+
+def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields by dotted name."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": field for name, field in value.items()})
+        elif key in _SECTIONS:
+            raise ConfigError(f"`{key}` (={value!r}) must be a section with fields of its own")
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def _check_counts(c: Config) -> None:
+    """Devices, minibatches and the parts of an accumulated minibatch take whole environments."""
+    p = c.ppo
+    envs = f"`env.num_envs` (={c.env.num_envs})"
+    per_device = envs if c.device_count == 1 else f"{envs} / devices (={c.device_count})"
+    per_minibatch = f"{per_device} / `ppo.num_minibatches` (={p.num_minibatches})"
+    rollout = f"`ppo.rollout_length` (={p.rollout_length})"
+    rules = (
+        ("num_devices", c.device_count, c.env.num_envs, envs),
+        ("ppo.num_minibatches", p.num_minibatches, c.envs_per_device, per_device),
+        ("ppo.gradient_accumulation", p.gradient_accumulation, c.minibatch_envs_per_device, per_minibatch),
+        ("ppo.sequence_length", c.sequence_length, p.rollout_length, rollout),
+    )
+    for name, divisor, count, described in rules:
+        if count == 0 or count % divisor:
+            raise ConfigError(f"`{name}` (={divisor}) must divide {described}")
+
+
+def _check_environment(env: EnvConfig) -> None:
+    # Here and not above: environments import jax.
+    from envs import registry
+
+    for field, value, wrappers in (("name", env.name, ()), ("wrappers", env.wrappers, env.wrappers)):
+        try:
+            registry.make(env.name, wrappers)
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"`env.{field}` (={value!r}): {' '.join(str(error).split())}") from error

@@ -1,0 +1,47 @@
+# Needs only make and Python 3.11 to 3.14: `make train` and `make test` set up what they use.
+# ARGS is passed on: make train ARGS="--config.seed=1", make test ARGS="tests/test_config.py -x".
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS :=
+
+# The first Python that really runs (version managers leave shims that do not) and can make a venv.
+PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$python .ci/check_python.py >/dev/null 2>&1 && { echo $$python; break; }; done),python3)
+
+.PHONY: setup train test test-slow lint lock clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }
+	@$(PYTHON) .ci/check_python.py
+	@$(BIN)/python .ci/check_python.py >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing jaxrl and what it needs into $(VENV); the first time this downloads about 1 GB."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	@touch $@
+
+train: setup
+	$(BIN)/python -m jaxrl.main --config=configs/ppo.py $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: setup
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+# Resolves the newest versions that pyproject.toml admits and pins them.
+lock: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
+		--report $(VENV)/report.json --editable '.[dev]'
+	$(BIN)/python .ci/lock.py $(VENV)/report.json requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,27 @@
+"""PPO-LSTM on CartPole with its two velocities hidden, so that only a policy with memory can balance.
+
+Command:  python -m jaxrl.main --config=configs/ppo.py
+Hardware: 2 CPU cores
+Expected: see docs/results.md
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "gymnax:CartPole-v1"
+    c.env.wrappers = ("select_observation(indices=(0, 2))",)  # cart position and pole angle
+    c.env.num_envs = 64
+    c.network.core = "lstm"
+    c.network.hidden_sizes = (64,)
+    c.network.core_size = 64
+    c.ppo.rollout_length = 64
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 2e-3
+    c.ppo.entropy_coef = 0.0
+    c.stop.steps = 1_000_000
+    return c

@@ -1,0 +1,30 @@
+"""PPO-LSTM on bsuite's MemoryChain: a cue at the first step must be recalled 40 steps later.
+
+The delay is longer than the rollout, and gradients never flow across rollouts: the task is solved only
+if the carry persists from one rollout to the next (Kapturowski et al. 2019, stored state).
+
+Command:  python -m jaxrl.main --config=configs/ppo_memory.py
+Hardware: 2 CPU cores
+Expected: see docs/results.md
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "gymnax:MemoryChain-bsuite(memory_length=40)"
+    c.env.num_envs = 256
+    c.network.core = "lstm"
+    c.network.hidden_sizes = (64,)
+    c.network.core_size = 64
+    c.ppo.rollout_length = 32
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 1e-3
+    c.ppo.gamma = 1.0
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 5_000_000
+    return c

@@ -1,0 +1,30 @@
+"""PPO with a small CNN on MinAtar's Breakout (10x10 images, one channel for each kind of object).
+
+Command:  python -m jaxrl.main --config=configs/ppo_minatar.py
+Others:   --config.env.name=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
+Hardware: 2 CPU cores
+Expected: see docs/results.md
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "gymnax:Breakout-MinAtar"
+    c.env.num_envs = 64
+    c.network.encoder = "minatar"
+    c.network.core = "none"
+    c.network.hidden_sizes = (128,)
+    c.network.activation = "relu"
+    c.ppo.rollout_length = 128
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 8
+    c.ppo.learning_rate = 1e-3
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 10_000_000
+    c.evaluate.every_steps = 1_000_000
+    c.checkpoint.every_steps = 1_000_000
+    return c

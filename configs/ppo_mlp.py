@@ -1,0 +1,27 @@
+"""Feed-forward PPO on CartPole; other classic control tasks by name.
+
+Command:  python -m jaxrl.main --config=configs/ppo_mlp.py
+Others:   --config.env.name=gymnax:Acrobot-v1, --config.env.name=gymnax:MountainCar-v0
+Hardware: 2 CPU cores
+Expected: see docs/results.md
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "gymnax:CartPole-v1"
+    c.env.num_envs = 64
+    c.network.core = "none"
+    c.network.hidden_sizes = (64, 64)
+    c.network.separate_value = True
+    c.ppo.rollout_length = 128
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 1e-3
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 1_000_000
+    return c

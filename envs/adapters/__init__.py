@@ -1,0 +1,1 @@
+"""Adapters: one file per suite, each with `names()` and `make(name, **arguments)`."""

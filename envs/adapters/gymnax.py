@@ -1,0 +1,154 @@
+"""gymnax 1.x environments as `JaxEnv`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
+from envs.names import format_call, unknown
+from envs.trees import strong_types
+
+# Episodes of these end by termination at a known step, long before `params.max_steps_in_episode`.
+_EPISODE_STEPS: dict[str, Callable[[Any, Any], int]] = {
+    "Catch-bsuite": lambda env, params: env.rows - 1,
+    "MemoryChain-bsuite": lambda env, params: params.memory_length + 1,
+    "MNISTBandit-bsuite": lambda env, params: 1,
+    "SimpleBandit-bsuite": lambda env, params: 1,
+    "UmbrellaChain-bsuite": lambda env, params: params.chain_length,
+}
+
+
+def names() -> Sequence[str]:
+    """The environments that gymnax has registered."""
+    import gymnax
+
+    return tuple(gymnax.registered_envs)
+
+
+def make(name: str, **kwargs: Any) -> Gymnax:
+    """Makes one of `names()`; each argument sets a field of its `EnvParams` or of its constructor."""
+    return Gymnax(name, **kwargs)
+
+
+class Gymnax(JaxEnv):
+    """A gymnax environment without its automatic reset, which costs a reset at every step.
+
+    Rewards become float32. Observations keep the dtype that the environment really returns, which is
+    not always the one that its space declares. `info` is left out: its keys differ between environments.
+    """
+
+    def __init__(self, name: str, **kwargs: Any):
+        self._env, self._params = _build(name, kwargs)
+        self.spec = EnvSpec(
+            name=format_call(f"gymnax:{name}", kwargs),
+            observation_space=_observation_space(self._env, self._params),
+            action_space=_space(self._env.action_space(self._params)),
+            max_episode_steps=_max_episode_steps(name, self._env, self._params),
+        )
+        assert not isinstance(self.spec.action_space, Dict)
+        self._action_dtype = self.spec.action_space.dtype
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        obs, state = self._env.reset_env(key, self._params)
+        return strong_types((state, obs))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        action = jnp.asarray(action, self._action_dtype)
+        obs, state, reward, terminated, _ = self._env.step_env(key, state, action, self._params)
+        truncated = self._env.is_truncated(state, self._params)
+        state, obs = strong_types((state, obs))
+        timestep = TimeStep(
+            obs=obs,
+            reward=jnp.asarray(reward, jnp.float32),
+            terminated=jnp.asarray(terminated, bool),
+            truncated=jnp.asarray(truncated, bool),
+        )
+        return state, timestep
+
+
+def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
+    import gymnax
+
+    try:
+        env, params = gymnax.make(name)
+        param_names = {field.name for field in dataclasses.fields(params)}
+        constructor = {key: value for key, value in kwargs.items() if key not in param_names}
+        if constructor:
+            valid = inspect.signature(type(env)).parameters.keys() - {"args", "kwargs"}
+            for key in constructor.keys() - valid:
+                raise unknown(f"argument of gymnax:{name}", key, param_names | valid)
+            env, params = gymnax.make(name, **constructor)
+    except OSError as error:
+        raise ValueError(f"gymnax:{name} needs data that could not be downloaded: {error}") from error
+    except (TypeError, AssertionError) as error:
+        raise ValueError(f"gymnax:{name} refuses {kwargs}: {str(error) or 'invalid value'}") from error
+    changes = {
+        key: _like(f"gymnax:{name}: {key}", value, getattr(params, key))
+        for key, value in kwargs.items()
+        if key in param_names
+    }
+    return env, params.replace(**changes)
+
+
+def _like(label: str, value: Any, default: Any) -> Any:
+    """Converts `value` to the type of `default`; ValueError where that would lose something."""
+    if isinstance(default, jax.Array):
+        return jnp.asarray(value, default.dtype)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ValueError(f"{label} (={value!r}) must be of type {type(default).__name__}, like {default!r}")
+    return value
+
+
+def _max_episode_steps(name: str, env: Any, params: Any) -> int:
+    limit = int(params.max_steps_in_episode)
+    if name not in _EPISODE_STEPS:
+        return limit
+    steps = int(_EPISODE_STEPS[name](env, params))
+    if steps > limit:
+        # The only reward comes with the last step: cut off before it there is nothing to learn.
+        raise ValueError(
+            f"gymnax:{name}: its episode of {steps} steps is longer than max_steps_in_episode (={limit}); "
+            "set that too"
+        )
+    return steps
+
+
+def _observation_space(env: Any, params: Any) -> Space:
+    obs, _ = jax.eval_shape(lambda key: env.reset_env(key, params), jax.random.key(0))
+    space = _space(env.observation_space(params))
+    if isinstance(space, Box):
+        return Box.of(
+            np.reshape(space.low, space.shape), np.reshape(space.high, space.shape), obs.shape, obs.dtype.type
+        )
+    return space
+
+
+def _space(space: Any) -> Space:
+    from gymnax.environments import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n), np.dtype(space.dtype).type)
+    if isinstance(space, spaces.Box):
+        return Box.of(
+            _finite_or_infinite(space.low),
+            _finite_or_infinite(space.high),
+            space.shape,
+            np.dtype(space.dtype).type,
+        )
+    raise ValueError(f"gymnax space {space} is not supported")
+
+
+def _finite_or_infinite(bound: Any) -> np.ndarray:
+    """Undoes the habit of gymnax to write the largest float32 where there is no bound."""
+    array = np.asarray(bound, np.float64)
+    return np.where(np.abs(array) >= np.finfo(np.float32).max, np.copysign(np.inf, array), array)

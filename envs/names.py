@@ -1,0 +1,104 @@
+"""Names with arguments, `Name(argument=value)`, and the errors for those that are wrong.
+
+Environments and wrappers are both named like this in a config. Arguments are Python literals, read
+with `ast` and never evaluated, so a config from a stranger cannot run code.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+_LIST_ALL_BESIDE_SUGGESTIONS = 12
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Splits `"name(k=v, ...)"` into `("name", {"k": v, ...})`; a bare `"name"` has no arguments.
+
+    Raises:
+      ValueError: the text is not of this form, or a value is not a literal.
+    """
+    name, parenthesis, rest = text.strip().partition("(")
+    name = name.strip()
+    form = f"{text!r} is not of the form name or name(argument=value)"
+    if not name or any(c.isspace() or c in ")=," for c in name):
+        raise ValueError(form)
+    if not parenthesis:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(form) from error
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(form)
+    if call.args:
+        raise ValueError(f"{text!r}: arguments need their names, as in name(argument=value)")
+    kwargs: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None or keyword.arg in kwargs:
+            raise ValueError(f"{text!r}: every argument needs a name of its own")
+        try:
+            kwargs[keyword.arg] = ast.literal_eval(keyword.value)
+        except ValueError as error:
+            raise ValueError(
+                f"{text!r}: {keyword.arg} must be a Python literal (number, string, True, tuple, ...)"
+            ) from error
+    return name, kwargs
+
+
+def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
+    """The inverse of `parse_call`."""
+    if not kwargs:
+        return name
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in kwargs.items())})"
+
+
+def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:
+    """Returns the error for an unknown `kind` called `name`: one line with the nearest valid names.
+
+    All valid names are listed where they are few or where none is near.
+    """
+    names = sorted(valid)
+    by_lower_case = {n.lower(): n for n in names}
+    near = [by_lower_case[n] for n in difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=0.5)]
+    message = f"unknown {kind} {name!r}"
+    if near:
+        message += f"; did you mean {' or '.join(near)}?"
+    if not near or len(names) <= _LIST_ALL_BESIDE_SUGGESTIONS:
+        message += f" (valid: {', '.join(names) or 'none'})"
+    return ValueError(message)
+
+
+def check_arguments(
+    label: str, factory: Callable[..., Any], kwargs: Mapping[str, Any], skip: int = 0
+) -> None:
+    """Checks that `factory` takes the keyword arguments `kwargs` and lacks none.
+
+    Args:
+      label: what to call the factory in an error, e.g. `environment jaxrl:ProbeMemory`.
+      factory: a class or function.
+      kwargs: the arguments it is going to be called with.
+      skip: how many leading positional parameters the caller fills in itself.
+
+    Raises:
+      ValueError: one line that names the argument and the valid ones.
+    """
+    parameters = list(inspect.signature(factory).parameters.values())[skip:]
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for name in kwargs:
+        if not takes_any and name not in {p.name for p in named}:
+            raise unknown(f"argument of {label}", name, [p.name for p in named])
+    missing = [p.name for p in named if p.default is p.empty and p.name not in kwargs]
+    if missing:
+        raise ValueError(f"{label} needs the argument {missing[0]!r}")
+
+
+def check_positive(label: str, value: object) -> int:
+    """Returns `value` if it is an int of at least 1; `label` names it in the `ValueError` otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{label} (={value!r}) must be an integer of at least 1")
+    return value

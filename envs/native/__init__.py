@@ -1,0 +1,51 @@
+"""This project's own environments, the suite `jaxrl`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from envs.base import JaxEnv
+from envs.names import check_arguments
+from envs.native.probe_memory import ProbeMemory
+from envs.native.probe_policy import (
+    ProbeAction,
+    ProbeContinuous,
+    ProbeDict,
+    ProbeMask,
+    ProbeMultiDiscrete,
+    ProbePolicy,
+)
+from envs.native.probe_value import (
+    ProbeDiscount,
+    ProbeObservation,
+    ProbeTermination,
+    ProbeTruncation,
+    ProbeValue,
+)
+
+_ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
+    "ProbeAction": ProbeAction,
+    "ProbeContinuous": ProbeContinuous,
+    "ProbeDict": ProbeDict,
+    "ProbeDiscount": ProbeDiscount,
+    "ProbeMask": ProbeMask,
+    "ProbeMemory": ProbeMemory,
+    "ProbeMultiDiscrete": ProbeMultiDiscrete,
+    "ProbeObservation": ProbeObservation,
+    "ProbePolicy": ProbePolicy,
+    "ProbeTermination": ProbeTermination,
+    "ProbeTruncation": ProbeTruncation,
+    "ProbeValue": ProbeValue,
+}
+
+
+def names() -> Sequence[str]:
+    """The environments of this suite."""
+    return tuple(_ENVIRONMENTS)
+
+
+def make(name: str, **kwargs: Any) -> JaxEnv:
+    """Makes one of `names()` with the arguments of its constructor."""
+    check_arguments(f"jaxrl:{name}", _ENVIRONMENTS[name], kwargs)
+    return _ENVIRONMENTS[name](**kwargs)

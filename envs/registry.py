@@ -1,0 +1,118 @@
+"""Makes device environments by name: `make("gymnax:CartPole-v1")`.
+
+A name is `suite:Name` or `suite:Name(argument=value)`. A suite is a module with `names()` and
+`make(name, **arguments)`. Where no suite has that name it is taken for a Python module of the user's
+own, `path.to.module:ClassName`, importable from the current directory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from envs import wrappers as wrapper_registry
+from envs.base import JaxEnv
+from envs.names import check_arguments, parse_call, unknown
+
+# Imported when first used: a suite's package may be slow to import or not installed.
+_SUITES = {"gymnax": "envs.adapters.gymnax", "jaxrl": "envs.native"}
+_HOST_SUITES = ("envpool", "gymnasium")
+_REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
+
+
+def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
+    """Makes the environment called `name`, wrapped by `wrappers` from the innermost to the outermost.
+
+    Args:
+      name: `suite:Name`, `suite:Name(argument=value)` or `path.to.module:ClassName(argument=value)`.
+      wrappers: each `name` or `name(argument=value)`, see `envs.wrappers`.
+
+    Raises:
+      ValueError: one line; an unknown suite, name, wrapper or argument lists the valid ones.
+    """
+    if isinstance(wrappers, str):
+        raise ValueError(f"wrappers (={wrappers!r}) must be a sequence of names, not one string")
+    full_name, kwargs = parse_call(name)
+    suite, _, short_name = full_name.rpartition(":")
+    if not suite or not short_name:
+        raise unknown("environment", name, _all_names())
+    if suite in _HOST_SUITES:
+        raise ValueError(
+            f"{name!r}: {suite} environments run on the host and cannot be device environments; "
+            f"device suites: {', '.join(_suites())}"
+        )
+    if full_name in _REGISTERED:
+        env = _call(full_name, _REGISTERED[full_name], kwargs)
+    elif suite in _SUITES:
+        module = importlib.import_module(_SUITES[suite])
+        if short_name not in module.names():
+            raise unknown("environment", full_name, _names(suite))
+        env = module.make(short_name, **kwargs)
+    elif suite in _suites():
+        raise unknown("environment", full_name, _names(suite))
+    else:
+        env = _call(full_name, _load_user_class(suite, short_name), kwargs)
+    for wrapper in wrappers:
+        env = wrapper_registry.wrap(env, wrapper)
+    return env
+
+
+def register(name: str, factory: Callable[..., JaxEnv]) -> None:
+    """Registers `factory`, called with the arguments of the name, as the environment `name`.
+
+    Raises:
+      ValueError: `name` is not of the form `suite:Name`, or is taken.
+    """
+    suite, _, short_name = name.rpartition(":")
+    if not suite or not short_name or parse_call(name) != (name, {}):
+        raise ValueError(f"environment name {name!r} must be of the form suite:Name")
+    if suite in _HOST_SUITES:
+        raise ValueError(f"environment name {name!r}: {suite} is a suite of host environments")
+    if name in _REGISTERED or (suite in _SUITES and name in _names(suite)):
+        raise ValueError(f"environment {name!r} is already registered")
+    _REGISTERED[name] = factory
+
+
+def _suites() -> list[str]:
+    return sorted({*_SUITES, *(name.rpartition(":")[0] for name in _REGISTERED)})
+
+
+def _names(suite: str) -> list[str]:
+    names = [name for name in _REGISTERED if name.startswith(f"{suite}:")]
+    if suite in _SUITES:
+        names += [f"{suite}:{name}" for name in importlib.import_module(_SUITES[suite]).names()]
+    return sorted(names)
+
+
+def _all_names() -> list[str]:
+    return [name for suite in _suites() for name in _names(suite)]
+
+
+def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:
+    check_arguments(name, factory, kwargs)
+    env = factory(**kwargs)
+    missing = [attribute for attribute in ("spec", "reset", "step") if not hasattr(env, attribute)]
+    if missing:
+        raise ValueError(f"{name} is not a JaxEnv: it lacks {', '.join(missing)}")
+    return cast(JaxEnv, env)
+
+
+def _load_user_class(path: str, name: str) -> Callable[..., Any]:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and (path == error.name or path.startswith(f"{error.name}.")):
+            message = unknown("suite", path, _suites())
+            raise ValueError(f"{message}; nor is it a module that can be imported") from error
+        raise ValueError(f"importing {path} for {path}:{name} failed: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise unknown("suite", path, _suites()) from error
+    if not callable(getattr(module, name, None)):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type) and key[0] != "_"]
+        raise unknown(f"class in the module {path}", name, classes)
+    return cast("Callable[..., Any]", getattr(module, name))

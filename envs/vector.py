@@ -1,0 +1,105 @@
+"""`VectorEnv`: a batch of one JaxEnv with same-step automatic reset."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import EnvSpec, JaxEnv, TimeStep
+from envs.trees import select_rows, strong_types
+
+# An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: numbers far above
+# any `n` keep the keys of resets and of staggering distinct from those.
+_RESET = 0x52455345
+_STAGGER = 0x53544147
+
+
+@flax.struct.dataclass
+class VectorState:
+    """State of B environments.
+
+    Attributes:
+      env: the environment's own state; every leaf has a leading `B`.
+      first_episode_left: int32[B], steps until the first episode is cut off, 0 once it is over; None
+        where environments are not staggered.
+    """
+
+    env: Any
+    first_episode_left: jax.Array | None = None
+
+
+class VectorEnv:
+    """Steps B copies of `env`, restarting those whose episode has ended within the same step.
+
+    What happens to environment `b` depends on `keys_B[b]` and `action_B[b]` alone, so that a batch may
+    be divided over any number of devices. All keys are typed keys (`jax.random.key`).
+
+    Args:
+      env: the environment of which every row is a copy.
+      stagger: cut each environment's first episode off (`truncated`) after a number of steps uniform in
+        `[1, spec.max_episode_steps]`. Environments with a fixed time limit would otherwise end together
+        for ever, and a batch would hold only one phase of the episode. No effect without a time limit.
+    """
+
+    def __init__(self, env: JaxEnv, stagger: bool = False):
+        self.env = env
+        self._first_episode_max = (env.spec.max_episode_steps or 0) if stagger else 0
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The spec of one environment."""
+        return self.env.spec
+
+    @property
+    def staggered(self) -> bool:
+        """Whether first episodes are cut off, so that statistics of episodes should skip them."""
+        return self._first_episode_max > 1
+
+    def reset(self, keys_B: jax.Array) -> tuple[VectorState, Any]:
+        """Starts an episode in every environment; returns `(state, obs_B)`."""
+        env_state, obs_B = strong_types(jax.vmap(self.env.reset)(keys_B))
+        if not self.staggered:
+            return VectorState(env_state), obs_B
+
+        def draw(key: jax.Array) -> jax.Array:
+            return jax.random.randint(jax.random.fold_in(key, _STAGGER), (), 1, self._first_episode_max + 1)
+
+        return VectorState(env_state, jax.vmap(draw)(keys_B)), obs_B
+
+    def step(
+        self, keys_B: jax.Array, state: VectorState, action_B: jax.Array
+    ) -> tuple[VectorState, TimeStep]:
+        """Advances every environment by one step.
+
+        Where an episode ends, `obs` is the next episode's first observation and `final_obs` the last of
+        the one that ended; elsewhere the two are equal.
+        """
+        env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
+        left = state.first_episode_left
+        if left is not None:
+            timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (left == 1))
+            left = jnp.where(timestep.done, 0, jnp.maximum(left - 1, 0))
+        env_state, obs_B = self._reset_ended(keys_B, timestep.done, env_state, timestep.obs)
+        return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
+
+    def action_mask(self, state: VectorState) -> jax.Array | None:
+        """bool[B, A], the actions allowed in `state`; None where the environment has no masks."""
+        if not self.spec.has_action_mask:
+            return None
+        return jax.vmap(self.env.action_mask)(state.env)
+
+    def _reset_ended(
+        self, keys_B: jax.Array, done_B: jax.Array, env_state: Any, obs_B: Any
+    ) -> tuple[Any, Any]:
+        # One condition for the whole batch: per row it would become a select under vmap, and every step
+        # would pay for a reset.
+        def reset() -> tuple[Any, Any]:
+            reset_keys_B = jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B)
+            fresh = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
+            return select_rows(done_B, fresh, (env_state, obs_B))
+
+        return jax.lax.cond(jnp.any(done_B), reset, lambda: (env_state, obs_B))

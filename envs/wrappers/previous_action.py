@@ -1,0 +1,64 @@
+"""`previous_action`: what a policy did and got, as part of what it sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import Box, Dict, Discrete, JaxEnv, MultiDiscrete, Space, TimeStep
+from envs.wrappers.wrapper import Wrapper, require_box
+
+
+class PreviousAction(Wrapper):
+    """Appends the previous action, and with `reward` the previous reward, to a vector observation.
+
+    A recurrent policy can then adapt within an episode to what it cannot observe (Duan et al. 2016,
+    "RL²"). Discrete actions are one-hot; at the start of an episode both are zero. The observation
+    becomes float32.
+    """
+
+    def __init__(self, env: JaxEnv, reward: bool = True):
+        super().__init__(env)
+        space = require_box("previous_action", env, ndim=1)
+        action_low, action_high = _bounds(env.spec.action_space)
+        inf = (math.inf,) * bool(reward)
+        low = space.low + action_low + tuple(-x for x in inf)
+        high = space.high + action_high + inf
+        self._reward = bool(reward)
+        self._num_appended = len(low) - len(space.low)
+        self.spec = dataclasses.replace(env.spec, observation_space=Box(low, high, (len(low),)))
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key)
+        return state, jnp.concatenate([obs.astype(jnp.float32), jnp.zeros(self._num_appended, jnp.float32)])
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        parts = [timestep.obs.astype(jnp.float32), _features(self.spec.action_space, action)]
+        if self._reward:
+            parts.append(timestep.reward.reshape(1))
+        return state, dataclasses.replace(timestep, obs=jnp.concatenate(parts))
+
+
+def _bounds(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Bounds of `_features`."""
+    if isinstance(space, Box):
+        return space.low, space.high
+    if isinstance(space, Dict):
+        raise ValueError("wrapper previous_action does not serve Dict actions")
+    size = space.n if isinstance(space, Discrete) else sum(space.nvec)
+    return (0.0,) * size, (1.0,) * size
+
+
+def _features(space: Space, action: jax.Array) -> jax.Array:
+    """float32[F]: one-hot per discrete component, a Box action as it is."""
+    if isinstance(space, Discrete):
+        return jax.nn.one_hot(action, space.n, dtype=jnp.float32)
+    if isinstance(space, MultiDiscrete):
+        hot = [jax.nn.one_hot(action[i], n, dtype=jnp.float32) for i, n in enumerate(space.nvec)]
+        return jnp.concatenate(hot)
+    return action.reshape(-1).astype(jnp.float32)

@@ -1,0 +1,47 @@
+"""`time_limit`: cuts long episodes off."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import JaxEnv, TimeStep
+from envs.names import check_positive
+from envs.wrappers.wrapper import Wrapper
+
+
+@flax.struct.dataclass
+class TimeLimitState:
+    """The wrapped environment's state and int32[], the steps of this episode so far."""
+
+    env: Any
+    time: jax.Array
+
+
+class TimeLimit(Wrapper):
+    """Truncates an episode at its step number `steps`, beside any limit that the environment has."""
+
+    def __init__(self, env: JaxEnv, steps: int):
+        super().__init__(env)
+        self._steps = check_positive("wrapper time_limit: steps", steps)
+        limit = min(steps, env.spec.max_episode_steps or steps)
+        self.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
+
+    def reset(self, key: jax.Array) -> tuple[TimeLimitState, Any]:
+        state, obs = self.env.reset(key)
+        return TimeLimitState(state, jnp.zeros((), jnp.int32)), obs
+
+    def step(
+        self, key: jax.Array, state: TimeLimitState, action: jax.Array
+    ) -> tuple[TimeLimitState, TimeStep]:
+        env_state, timestep = self.env.step(key, state.env, action)
+        time = state.time + 1
+        timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (time >= self._steps))
+        return TimeLimitState(env_state, time), timestep
+
+    def action_mask(self, state: TimeLimitState) -> jax.Array:
+        return self.env.action_mask(state.env)

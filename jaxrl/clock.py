@@ -1,0 +1,69 @@
+"""Where the seconds of a run went."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+
+class Clock:
+    """Wall-clock seconds per phase and in all.
+
+    Phases may be nested; a second counts for the innermost one only, so that phases add up.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        """Starts the clock; `now` is a monotonic clock in seconds."""
+        self._now = now
+        self._started = self._switched = now()
+        self._carried = 0.0
+        self._open_phases: list[str] = []
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._window_start: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def measure(self, phase: str) -> Iterator[None]:
+        """Counts the seconds inside the `with` block for `phase`."""
+        self._settle()
+        self._open_phases.append(phase)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open_phases.pop()
+
+    def seconds(self, phase: str) -> float:
+        """Seconds spent in `phase` since this process started the clock; 0.0 if it never ran."""
+        self._settle()
+        return self._seconds.get(phase, 0.0)
+
+    def total(self) -> float:
+        """Seconds since the start of the run, those before a resume included."""
+        return self._carried + self._now() - self._started
+
+    def carry_over(self, seconds: float) -> None:
+        """Adds what `total()` was when the run that is being resumed saved its checkpoint."""
+        self._carried += seconds
+
+    def rate(self, phase: str, steps: int) -> float:
+        """Steps per second of `phase`, over the window since the previous call for it.
+
+        Args:
+          phase: the phase whose seconds count; those of other phases do not.
+          steps: environment steps made in the window.
+
+        Returns:
+          The rate; NaN where no time has passed.
+        """
+        now = self.seconds(phase)
+        window = now - self._window_start[phase]
+        self._window_start[phase] = now
+        return steps / window if window > 0 else float("nan")
+
+    def _settle(self) -> None:
+        now = self._now()
+        if self._open_phases:
+            self._seconds[self._open_phases[-1]] += now - self._switched
+        self._switched = now

@@ -1,0 +1,200 @@
+"""One iteration as pure functions: rollout, advantages, updates. No devices, no files, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from envs.base import JaxEnv
+from envs.vector import VectorEnv
+from jaxrl import normalize, optim
+from jaxrl.advantage import discounted_returns, explained_variance, gae
+from jaxrl.config import Config
+from jaxrl.networks import Policy
+from jaxrl.rollout import device
+from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.sharding import Axis
+from jaxrl.types import Array, EpisodeStats, Hyperparams, PyTree, TrainState, Trajectory
+from jaxrl.update import Updater
+
+
+def hyperparams_of(config: Config) -> Hyperparams:
+    """The numeric hyperparameters as float32 scalars."""
+    ppo = config.ppo
+    kl = jnp.inf if ppo.target_kl is None else ppo.target_kl
+    values = {name: getattr(ppo, name) for name in Hyperparams.__dataclass_fields__ if name != "target_kl"}
+    return Hyperparams(**jax.tree.map(jnp.float32, values), target_kl=jnp.float32(kl))
+
+
+@dataclass(frozen=True)
+class Program:
+    """The training program of one device; `axis` says how it sums with the others.
+
+    Every method is pure and can be jitted, sharded or vmapped (over seeds or hyperparameters).
+    """
+
+    config: Config
+    env: VectorEnv
+    policy: Policy
+    axis: Axis
+
+    @classmethod
+    def build(cls, config: Config, env: JaxEnv, policy: Policy, axis: Axis) -> Program:
+        return cls(config, VectorEnv(env, stagger=config.env.stagger), policy, axis)
+
+    def init(self, key: Array, hyperparams: Hyperparams) -> TrainState:
+        """The state before the first iteration; `key` is the run's one source of randomness."""
+        params_key, reset_key, run_key = jax.random.split(key, 3)
+        n = self.config.envs_per_device
+        params = self.policy.init(params_key)
+        flat, _ = jax.flatten_util.ravel_pytree(params)
+        env_state, obs = self.env.reset(self._keys_of_environments(reset_key))
+        normalized = self.config.normalize
+        zeros = jnp.zeros(n, jnp.float32)
+        return TrainState(
+            params=params,
+            opt_state=optim.optimizer(hyperparams, 0.0).init(flat),
+            env_state=env_state,
+            obs=obs,
+            reset=jnp.ones(n, bool),
+            carry=self.policy.initial_carry(n),
+            episode=EpisodeStats(zeros, zeros.astype(jnp.int32), jnp.full(n, self.env.staggered)),
+            obs_stats=normalize.init(jax.tree.map(lambda x: x[0], obs)) if normalized.observations else None,
+            reward_stats=normalize.init(zeros[0]) if normalized.rewards else None,
+            discounted_return=zeros,
+            hyperparams=hyperparams,
+            key=run_key,
+            iteration=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
+        )
+
+    def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+        """One rollout and its updates; returns the metrics of the iteration as float32 scalars.
+
+        `episode/*` are sums over the episodes that ended, `ppo/updates` counts gradient steps since the
+        start, the rest are averages over the updates.
+        """
+        state, trajectory, totals = self.rollout(state)
+        return self.update(state, trajectory, totals)
+
+    def repeat(self, state: TrainState, iterations: Array) -> tuple[TrainState, dict[str, Array]]:
+        """`iterations` (a traced count) times `iterate`; metrics are summed, `ppo/updates` is the last."""
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self.iterate, state)[1])
+
+        def body(_: Array, loop: tuple[TrainState, PyTree]) -> tuple[TrainState, PyTree]:
+            state, sums = loop
+            state, metrics = self.iterate(state)
+            return state, jax.tree.map(jnp.add, sums, metrics)
+
+        state, sums = jax.lax.fori_loop(0, iterations, body, (state, zeros))
+        return state, sums | {"ppo/updates": state.updates}
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        """Steps the environments; `state.iteration` selects the keys but is not advanced."""
+        config = self.config
+        key, _ = self._keys_of_iteration(state)
+        state, trajectory, totals = device.rollout(
+            self.policy,
+            self.env,
+            state,
+            self._keys_of_environments(key),
+            config.ppo.rollout_length,
+            config.sequence_length,
+            config.normalize.clip_observations,
+        )
+        return state, trajectory, self.axis.psum(totals)
+
+    def update(
+        self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """Advantages and all gradient steps over one trajectory; advances the iteration."""
+        ppo = self.config.ppo
+        state, reward_TB = self._scaled_rewards(state, trajectory)
+        advantage_TB, target_TB = gae(
+            reward_TB,
+            trajectory.value,
+            trajectory.last_value,
+            trajectory.terminated,
+            trajectory.truncated,
+            trajectory.bootstrap_value,
+            state.hyperparams.gamma,
+            state.hyperparams.gae_lambda,
+        )
+        explained = self._explained_variance(trajectory, target_TB)
+        if ppo.normalize_advantages:
+            mean, variance = self._global_moments(advantage_TB, trajectory.valid)
+            advantage_TB = (advantage_TB - mean) / (jnp.sqrt(variance) + 1e-8)
+        # The statistics that the rollout saw hold through all epochs; only then do they learn.
+        seen = normalize.normalize(state.obs_stats, trajectory.obs, self.config.normalize.clip_observations)
+        _, shuffle_key = self._keys_of_iteration(state)
+        updater = Updater(self.config, self.policy, self.axis)
+        params, opt_state, updates, metrics = updater(
+            state.params,
+            state.opt_state,
+            state.updates,
+            state.hyperparams,
+            trajectory.replace(obs=seen),
+            advantage_TB,
+            target_TB,
+            shuffle_key,
+        )
+        if state.obs_stats is not None:
+            stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
+            state = state.replace(obs_stats=stats)
+        metrics |= {
+            "ppo/explained_variance": explained,
+            "ppo/updates": updates,
+            "episode/count": totals.count,
+            "episode/return": totals.episode_return,
+            "episode/length": totals.length,
+        }
+        state = state.replace(
+            params=params, opt_state=opt_state, updates=updates, iteration=state.iteration + 1
+        )
+        return state, metrics
+
+    def _keys_of_iteration(self, state: TrainState) -> tuple[Array, Array]:
+        """(rollout, shuffle): derived from the base key and the counter, so a resume continues them."""
+        rollout_key, shuffle_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
+        return rollout_key, shuffle_key
+
+    def _keys_of_environments(self, key: Array) -> Array:
+        """One key per environment from its GLOBAL index: the same whatever the number of devices."""
+        n = self.config.envs_per_device
+        index = self.axis.index() * n + jnp.arange(n)
+        return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+
+    def _scaled_rewards(self, state: TrainState, trajectory: Trajectory) -> tuple[TrainState, Array]:
+        """Rewards over the standard deviation of the discounted return, then clipped."""
+        clip = self.config.normalize.clip_rewards
+        if state.reward_stats is None:
+            reward = trajectory.reward
+            return state, jnp.clip(reward, -clip, clip) if clip else reward
+        returns_TB, last_B = discounted_returns(
+            trajectory.reward,
+            trajectory.terminated | trajectory.truncated,
+            state.discounted_return,
+            state.hyperparams.gamma,
+        )
+        stats = normalize.update(state.reward_stats, returns_TB, trajectory.valid, self.axis.psum)
+        state = state.replace(reward_stats=stats, discounted_return=last_B)
+        return state, normalize.scale_rewards(stats, trajectory.reward, clip)
+
+    def _global_moments(self, x_TB: Array, valid_TB: Array | None) -> tuple[Array, Array]:
+        """Mean and variance over the valid steps of ALL devices, in two passes."""
+        valid_TB = jnp.ones(x_TB.shape, bool) if valid_TB is None else valid_TB
+
+        def total(x_TB: Array) -> Array:
+            return jnp.where(valid_TB, x_TB, 0.0).sum()
+
+        count, sum_ = self.axis.psum((total(jnp.ones_like(x_TB)), total(x_TB)))
+        mean = sum_ / count
+        return mean, self.axis.psum(total(jnp.square(x_TB - mean))) / count
+
+    def _explained_variance(self, trajectory: Trajectory, target_TB: Array) -> Array:
+        _, residual = self._global_moments(target_TB - trajectory.value, trajectory.valid)
+        _, target = self._global_moments(target_TB, trajectory.valid)
+        return explained_variance(target, residual)

@@ -1,0 +1,38 @@
+"""Trains a policy: `python -m jaxrl.main --config=configs/ppo.py`.
+
+Flags:
+  --config=FILE                 what to train, see configs/
+  --config.SECTION.FIELD=VALUE  changes one field, for example --config.ppo.learning_rate=1e-3
+  --workdir=DIR                 folder of the run (default: runs/CONFIG/DATE-TIME); an existing run resumes
+  --debug                       full tracebacks instead of one line for bad input
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from jaxrl import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
+    argv = list(sys.argv if argv is None else argv)
+    if {"--help", "-h"} & set(argv):
+        print(__doc__)
+        return 0
+    debug = "--debug" in argv
+    argv = [argument for argument in argv if argument != "--debug"]
+
+    def train() -> int:
+        arguments = cli.parse_training(argv)
+        # Imported after the command line has been checked: jax takes seconds to load.
+        from jaxrl.run import run
+
+        return run(arguments.config, arguments.workdir)
+
+    return cli.exit_code(train, debug)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

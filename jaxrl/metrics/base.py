@@ -1,0 +1,77 @@
+"""What a metrics writer is, and several of them as one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Receives the metrics of a run. A writer derives from this and overrides `write` and what it needs."""
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Records one row; `step` counts environment steps and never decreases."""
+        raise NotImplementedError
+
+    def resume_from(self, step: int) -> None:
+        """Says, before the first row, that a run goes on from `step`: rows beyond it will come again."""
+
+    def status(self, phase: str) -> None:
+        """Names the phase that begins now, such as "compiling"; for people."""
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Reports the end of training, with what becomes summary.json; for people."""
+
+    def flush(self) -> None:
+        """Makes what was written durable."""
+
+    def close(self) -> None:
+        """Flushes and releases everything; nothing is written afterwards."""
+
+
+class MultiWriter(Writer):
+    """Passes everything on to several writers.
+
+    A writer that fails with an `OSError` (a full disk, a lost network folder) is warned about once and
+    tried again next time: metrics are not worth a training run.
+    """
+
+    def __init__(self, writers: Sequence[Writer]) -> None:
+        self._writers = tuple(writers)
+        self._warned: set[int] = set()
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._each(lambda writer: writer.write(step, scalars))
+
+    def resume_from(self, step: int) -> None:
+        self._each(lambda writer: writer.resume_from(step))
+
+    def status(self, phase: str) -> None:
+        self._each(lambda writer: writer.status(phase))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._each(lambda writer: writer.finish(summary))
+
+    def flush(self) -> None:
+        self._each(lambda writer: writer.flush())
+
+    def close(self) -> None:
+        self._each(lambda writer: writer.close())
+
+    def _each(self, call: Callable[[Writer], None]) -> None:
+        for writer in self._writers:
+            with self._tolerant(writer):
+                call(writer)
+
+    @contextlib.contextmanager
+    def _tolerant(self, writer: Writer) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if id(writer) not in self._warned:
+                self._warned.add(id(writer))
+                _log.warning("%s lost metrics, training goes on: %s", type(writer).__name__, error)

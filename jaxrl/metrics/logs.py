@@ -1,0 +1,56 @@
+"""Log records: into a file, and the warnings among them onto the user's display."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@contextlib.contextmanager
+def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Appends the package's records from INFO on, and everyone's warnings, to `path` inside the block.
+
+    absl's handler, which writes to the terminal past any live display, is off meanwhile.
+    """
+    from absl.logging import ABSLHandler
+
+    root, package = logging.getLogger(), logging.getLogger("jaxrl")
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    silenced = [other for other in root.handlers if isinstance(other, ABSLHandler)]
+    level = package.level
+    for other in silenced:
+        root.removeHandler(other)
+    root.addHandler(handler)
+    package.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
+        root.removeHandler(handler)
+        for other in silenced:
+            root.addHandler(other)
+        handler.close()
+
+
+class WarningHandler(logging.Handler):
+    """Hands each warning or error, as one line of text, to a display; off once closed."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+        logging.getLogger().addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        logging.getLogger().removeHandler(self)
+        super().close()

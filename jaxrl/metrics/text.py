@@ -1,0 +1,60 @@
+"""Numbers and durations as short text."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(x: float | None) -> str:
+    """About four significant digits, `-` for a value that is absent."""
+    if x is None:
+        return "-"
+    size = abs(x)
+    if not math.isfinite(x) or x == 0:
+        return f"{x:g}"
+    if size >= 1e6 or size < 1e-3:
+        return f"{x:.2e}"
+    if size >= 1000:
+        return f"{x:,.0f}"
+    return f"{x:.{1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4}f}"
+
+
+def count(x: float) -> str:
+    """A whole number with separators."""
+    return f"{round(x):,}"
+
+
+def pace(x: float | None) -> str:
+    """Steps per second, as 950, 25.3k or 1.20M; `-` where unknown."""
+    if x is None or not math.isfinite(x):
+        return "-"
+    if x >= 999_950:
+        return f"{x / 1e6:.2f}M"
+    return f"{x / 1e3:.1f}k" if x >= 1000 else f"{x:.0f}"
+
+
+def seconds(x: float) -> str:
+    """A short duration in the unit that suits it: 0.42 s, 12 s, 3 min 20 s, 2 h 05 min."""
+    if x < 9.95:
+        return f"{x:.1f} s"
+    whole = round(x)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def clock(x: float | None) -> str:
+    """A duration as h:mm:ss, m:ss below an hour."""
+    if x is None:
+        return "-:--"
+    hours, rest = divmod(int(x), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def printable(line: str, encoding: str | None) -> str:
+    """The line with `?` for characters that a stream of this encoding cannot show."""
+    encoding = encoding or "utf-8"
+    return line.encode(encoding, "replace").decode(encoding)

@@ -1,0 +1,7 @@
+"""Networks by name. A user's own encoder or core is `module:factory` in the config."""
+
+from jaxrl.networks.cores import CORES
+from jaxrl.networks.encoders import ENCODERS
+from jaxrl.networks.policy import Policy, PolicyOutput, build
+
+__all__ = ["CORES", "ENCODERS", "Policy", "PolicyOutput", "build"]

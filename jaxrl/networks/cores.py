@@ -1,0 +1,116 @@
+"""Cores: what carries memory from one step to the next.
+
+A factory takes `network` and returns a linen module with
+  `initial_carry(n) -> dict of [n, H]` and
+  `__call__(x [L, N, F], carry, reset [L, N]) -> (y [L, N, H], carry)`.
+The carry is zeroed before every step whose `reset` is set, and is float32 whatever the compute dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.config import NetworkConfig
+from jaxrl.networks.layers import DTYPES
+from jaxrl.networks.recurrent_scan import recurrent_scan
+from jaxrl.networks.registry import Registry
+from jaxrl.types import Array
+
+CORES: Registry[Callable[[NetworkConfig], nn.Module]] = Registry("network.core")
+
+
+def lstm_cell(inputs_NG: Array, recurrent_NG: Array, carry: dict[str, Array]) -> dict[str, Array]:
+    """Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o fused."""
+    i, f, g, o = jnp.split(inputs_NG + recurrent_NG, 4, axis=-1)
+    c = jax.nn.sigmoid(f) * carry["c"] + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return {"c": c, "h": jax.nn.sigmoid(o) * jnp.tanh(c)}
+
+
+def gru_cell(inputs_NG: Array, recurrent_NG: Array, carry: dict[str, Array]) -> dict[str, Array]:
+    """Cho et al. 2014, with the reset gate applied after the recurrent product (as cuDNN does)."""
+    xr, xz, xn = jnp.split(inputs_NG, 3, axis=-1)
+    hr, hz, hn = jnp.split(recurrent_NG, 3, axis=-1)
+    z = jax.nn.sigmoid(xz + hz)
+    n = jnp.tanh(xn + jax.nn.sigmoid(xr + hr) * hn)
+    return {"h": (1 - z) * n + z * carry["h"]}
+
+
+class Recurrent(nn.Module):
+    """A gated recurrent layer: all gates in one matrix product per step."""
+
+    size: int
+    kind: str  # "lstm" or "gru"
+    dtype: jnp.dtype = jnp.float32
+
+    def initial_carry(self, n: int) -> dict[str, Array]:
+        names = ("c", "h") if self.kind == "lstm" else ("h",)
+        return {name: jnp.zeros((n, self.size), jnp.float32) for name in names}
+
+    @nn.compact
+    def __call__(
+        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        gates = 4 if self.kind == "lstm" else 3
+        init = _per_gate_orthogonal(gates)
+        weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
+        weight_h = self.param("recurrent", init, (self.size, gates * self.size))
+        bias = self.param("bias", self._bias_init, (gates * self.size,))
+        inputs_LNG = jnp.dot(
+            x_LNF.astype(self.dtype), weight_x.astype(self.dtype), preferred_element_type=jnp.float32
+        )
+        cell = lstm_cell if self.kind == "lstm" else gru_cell
+        y_LNH, carry = recurrent_scan(cell, self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
+        return y_LNH.astype(self.dtype), carry
+
+    def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+        del key
+        bias = jnp.zeros(shape, dtype)
+        # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
+        return bias.at[self.size : 2 * self.size].set(1.0) if self.kind == "lstm" else bias
+
+
+def _per_gate_orthogonal(gates: int) -> nn.initializers.Initializer:
+    """Each gate's block is orthogonal of its own, as if the gates were separate layers."""
+    orthogonal = nn.initializers.orthogonal()
+
+    def init(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+        rows, columns = shape
+        keys = jax.random.split(key, gates)
+        return jnp.concatenate([orthogonal(k, (rows, columns // gates), dtype) for k in keys], axis=-1)
+
+    return init
+
+
+class NoCore(nn.Module):
+    """Feed-forward: passes features through, with an empty carry."""
+
+    def initial_carry(self, n: int) -> dict[str, Array]:
+        del n
+        return {}
+
+    @nn.compact
+    def __call__(
+        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        del reset_LN
+        return x_LNF, carry
+
+
+@CORES.register("lstm")
+def _lstm(network: NetworkConfig) -> nn.Module:
+    return Recurrent(network.core_size, "lstm", DTYPES[network.compute_dtype])
+
+
+@CORES.register("gru")
+def _gru(network: NetworkConfig) -> nn.Module:
+    return Recurrent(network.core_size, "gru", DTYPES[network.compute_dtype])
+
+
+@CORES.register("none")
+def _none(network: NetworkConfig) -> nn.Module:
+    del network
+    return NoCore()

@@ -1,0 +1,117 @@
+"""The policy: encoder, core and heads behind a few pure functions. Only this package knows flax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import EnvSpec
+from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.distributions import Distribution
+from jaxrl.networks.cores import CORES
+from jaxrl.networks.encoders import build_encoder
+from jaxrl.networks.heads import Head, build_head
+from jaxrl.networks.layers import DTYPES, dense
+from jaxrl.types import Array, PyTree
+
+
+@flax.struct.dataclass
+class PolicyOutput:
+    """What the policy says of [L, N] observations; `carry` is the one after the last step."""
+
+    distribution: Distribution
+    value: Array
+    carry: PyTree
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Pure functions of a recurrent actor-critic.
+
+    Attributes:
+      init: key -> params (float32 tree).
+      initial_carry: n -> carry, zeros of [n, ...].
+      apply: (params, obs [L, N, *O], carry [N, ...], reset [L, N], action_mask [L, N, A] or None)
+        -> PolicyOutput; log-probabilities and values are float32.
+      head: what the rollout must know about actions.
+    """
+
+    init: Callable[[Array], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], PolicyOutput]
+    head: Head
+
+    def step(
+        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+    ) -> PolicyOutput:
+        """`apply` for one time step: arguments and results without the leading L."""
+        one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
+        out = self.apply(params, one(obs), carry, reset[None], one(action_mask))
+        drop = lambda tree: jax.tree.map(lambda x: x[0], tree)  # noqa: E731
+        return PolicyOutput(drop(out.distribution), out.value[0], out.carry)
+
+
+def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
+    """Builds the policy for an environment.
+
+    Raises:
+      ConfigError: an unknown name, or a space that no encoder or head serves.
+    """
+    if network.compute_dtype not in DTYPES:
+        raise ConfigError(
+            f"`network.compute_dtype` (={network.compute_dtype!r}) must be one of {', '.join(DTYPES)}"
+        )
+    head = build_head(network, spec.action_space, spec.name)
+    module = ActorCritic(network, spec, head.module)
+    core = CORES.get(network.core)(network)
+    trunks = ("policy", "value") if network.separate_value else ("policy",)
+
+    def initial_carry(n: int) -> PyTree:
+        return {name: core.initial_carry(n) for name in trunks}
+
+    def init(key: Array) -> PyTree:
+        obs = _zeros(spec.observation_space)
+        mask = jnp.ones((1, 1, _mask_size(spec)), bool) if spec.has_action_mask else None
+        reset = jnp.zeros((1, 1), bool)
+        return module.init(key, obs, initial_carry(1), reset, mask)["params"]
+
+    def apply(params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None) -> PolicyOutput:
+        return module.apply({"params": params}, obs, carry, reset, mask)
+
+    return Policy(init, initial_carry, apply, head)
+
+
+class ActorCritic(nn.Module):
+    """Encoder, core, policy head and value head; with `separate_value` the value has its own trunk."""
+
+    network: NetworkConfig
+    spec: EnvSpec
+    head: nn.Module
+
+    @nn.compact
+    def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> PolicyOutput:
+        features, after = {}, {}
+        for name in carry:
+            x = build_encoder(self.network, self.spec.observation_space)(obs)
+            core = CORES.get(self.network.core)(self.network)
+            features[name], after[name] = core(x, carry[name], reset)
+        distribution = self.head(features["policy"], action_mask)
+        value_features = features.get("value", features["policy"])
+        value = dense(1, 1.0, DTYPES[self.network.compute_dtype], name="value")(value_features)
+        return PolicyOutput(distribution, value[..., 0].astype(jnp.float32), after)
+
+
+def _zeros(space: PyTree) -> PyTree:
+    if hasattr(space, "spaces"):
+        return {key: _zeros(part) for key, part in space.spaces}
+    return jnp.zeros((1, 1, *space.shape), space.dtype)
+
+
+def _mask_size(spec: EnvSpec) -> int:
+    space = spec.action_space
+    return space.n if hasattr(space, "n") else sum(space.nvec)

@@ -1,0 +1,42 @@
+"""The optimiser: global-norm clipping and Adam over ONE flat parameter vector, and its schedules."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import optax
+
+from jaxrl.types import Array, Hyperparams
+
+# Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
+ADAM_EPSILON = 1e-5
+
+
+def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup: int) -> Array:
+    """The learning rate of the next update.
+
+    Args:
+      base: float32 scalar, the peak.
+      schedule: "constant", "linear" (to 0) or "cosine" (to 0), after a linear warm-up.
+      updates: int32 scalar, gradient steps made so far. Steps that a KL stop skipped do not count.
+      total: planned gradient steps; beyond them the rate stays at its end.
+      warmup: gradient steps of the warm-up.
+    """
+    done = updates.astype(jnp.float32)
+    progress = jnp.clip((done - warmup) / max(total - warmup, 1), 0.0, 1.0)
+    factor = {
+        "constant": jnp.ones(()),
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1.0 + jnp.cos(jnp.pi * progress)),
+    }[schedule]
+    if warmup:
+        factor = factor * jnp.minimum((done + 1) / warmup, 1.0)
+    return base * factor
+
+
+def optimizer(hyperparams: Hyperparams, rate: Array | float) -> optax.GradientTransformation:
+    """Clips by the global norm (never elementwise), then Adam. Its arguments may be traced."""
+    return optax.chain(
+        optax.clip_by_global_norm(hyperparams.max_grad_norm),
+        optax.scale_by_adam(eps=ADAM_EPSILON),
+        optax.scale_by_learning_rate(rate),
+    )

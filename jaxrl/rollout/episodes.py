@@ -1,0 +1,101 @@
+"""Plays whole episodes for evaluation, inside one compiled program."""
+
+from __future__ import annotations
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.vector import VectorEnv
+from jaxrl import normalize
+from jaxrl.distributions import draw_noise
+from jaxrl.networks import Policy
+from jaxrl.types import Array, PyTree
+
+# Where an environment states no time limit, an evaluation episode is cut off here.
+DEFAULT_MAX_EPISODE_STEPS = 10_000
+
+
+@flax.struct.dataclass
+class Episodes:
+    """Results of E environments playing up to Q episodes each.
+
+    Attributes:
+      episode_return: float32[E, Q], raw.
+      length: int32[E, Q], steps.
+      played: bool[E, Q], whether the slot was asked for.
+      finished: bool[E, Q], False where the episode was cut off by the safety limit.
+    """
+
+    episode_return: Array
+    length: Array
+    played: Array
+    finished: Array
+
+
+def play(
+    policy: Policy,
+    env: VectorEnv,
+    params: PyTree,
+    obs_stats: PyTree,
+    keys_E: Array,
+    quota_E: Array,
+    max_quota: int,
+    clip_obs: float,
+    sample: bool,
+) -> Episodes:
+    """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
+
+    A fixed number per environment, not the first N to finish: that would favour short episodes.
+
+    Args:
+      policy: the policy, run with `params` and the frozen normaliser `obs_stats`.
+      env: environments, not staggered.
+      params: network parameters.
+      obs_stats: running moments of the observations, or None.
+      keys_E: one key per environment.
+      quota_E: int32[E], episodes to play; at most `max_quota`.
+      max_quota: Q.
+      clip_obs: bound of normalised observations.
+      sample: sample actions instead of taking the distribution's mode.
+    """
+    limit = env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    num_envs = keys_E.shape[0]
+    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
+    env_state, obs = env.reset(reset_keys)
+    empty = jnp.zeros((num_envs, max_quota))
+    asked = jnp.arange(max_quota) < quota_E[:, None]
+    episodes = Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool))
+    first = jnp.ones(num_envs, bool)
+    start = (jnp.zeros((), jnp.int32), env_state, obs, first, policy.initial_carry(num_envs), episodes)
+
+    def unfinished(loop: tuple) -> Array:
+        t, *_, episodes = loop
+        return jnp.any(episodes.played & ~episodes.finished) & (t < limit * max_quota)
+
+    def step(loop: tuple) -> tuple:
+        t, env_state, obs, reset, carry, episodes = loop
+        seen = normalize.normalize(obs_stats, obs, clip_obs)
+        out = policy.step(params, seen, carry, reset, env.action_mask(env_state))
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, t)
+        action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()
+        env_state, timestep = env.step(keys, env_state, policy.head.to_env(action))
+        # The slot of the episode in progress; none once the quota is played.
+        current = jnp.cumsum(~episodes.finished, axis=1) == 1
+        current = current & ~episodes.finished & episodes.played
+        episodes = episodes.replace(
+            episode_return=episodes.episode_return + current * timestep.reward[:, None],
+            length=episodes.length + current,
+            finished=episodes.finished | (current & timestep.done[:, None]),
+        )
+        return t + 1, env_state, timestep.obs, timestep.done, out.carry, episodes
+
+    return jax.lax.while_loop(unfinished, step, start)[-1]
+
+
+def _sampled(policy: Policy, keys_E: Array, distribution: PyTree) -> Array:
+    # A fold of its own: the environment consumes `keys_E` as they are.
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, 1 << 20)
+    head = policy.head
+    noise = jax.vmap(lambda key: draw_noise(head.noise_kind, key, head.noise_shape))(keys)
+    return distribution.sample(noise)

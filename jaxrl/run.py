@@ -1,0 +1,54 @@
+"""One training run from a config and a folder to a summary: devices, folder, writers, trainer."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+
+from jaxrl import sharding
+from jaxrl.config import largest_device_count, resolve
+from jaxrl.learner import Trainer
+from jaxrl.metrics import open_writers
+from jaxrl.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+def run(config: ConfigDict, workdir: str) -> int:
+    """Trains, or resumes training, in `workdir`; returns the exit code.
+
+    Raises:
+      ConfigError: the configuration or the folder is wrong.
+    """
+    resolved = resolve(config, _choose_devices(config))
+    use_compilation_cache()
+    folder = RunFolder(workdir, resolved.checkpoint.keep)
+    folder.create()
+    with open_writers(folder.path, resolved) as writer:
+        trainer = Trainer(resolved, folder, writer)
+        folder.write_config(resolved)
+        summary = trainer.fit()
+        folder.write_summary(summary)
+        writer.finish(summary)
+    return 0
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles nothing.
+
+    `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
+    """
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _choose_devices(config: ConfigDict) -> int:
+    """How many devices to train on: as many as the config allows, one virtual device per core on CPU."""
+    sharding.offer_cpu_devices(config.num_devices or largest_device_count(config, sharding.available_cores()))
+    return config.num_devices or largest_device_count(config, jax.device_count())

@@ -1,0 +1,69 @@
+"""The folder of one run: what is written where."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+from etils import epath
+
+from jaxrl.checkpoint import Checkpointer
+from jaxrl.config import Config, ConfigError, from_json, to_json
+
+
+class RunFolder:
+    """A run's folder, local or gs://.
+
+    config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json
+    """
+
+    def __init__(self, path: str, keep: int = 1):
+        """`keep`: how many recent checkpoints to keep besides the best."""
+        self.path = epath.Path(path)
+        self._keep = keep
+
+    def create(self) -> None:
+        """Makes the folder.
+
+        Raises:
+          ConfigError: it cannot be made or written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
+
+    @cached_property
+    def checkpoints(self) -> Checkpointer:
+        return Checkpointer(str(self.path / "checkpoints"), keep=self._keep)
+
+    def write_config(self, config: Config) -> None:
+        self._write("config.json", to_json(config))
+
+    def read_config(self) -> Config:
+        """The configuration that the run was trained with.
+
+        Raises:
+          ConfigError: there is none, or it cannot be read.
+        """
+        file = self.path / "config.json"
+        if not file.exists():
+            raise ConfigError(f"`--workdir` (={self.path}) holds no config.json: is it a run folder?")
+        return from_json(json.loads(file.read_text()))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        self._write("summary.json", summary)
+
+    def write_evaluation(self, name: str, result: dict[str, Any]) -> epath.Path:
+        folder = self.path / "evaluations"
+        folder.mkdir(parents=True, exist_ok=True)
+        return self._write(f"evaluations/{name}.json", result)
+
+    def _write(self, name: str, content: dict[str, Any]) -> epath.Path:
+        file = self.path / name
+        file.write_text(json.dumps(content, indent=2) + "\n")
+        return file

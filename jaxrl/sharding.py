@@ -1,0 +1,142 @@
+"""Devices, the mesh and how state is laid out on it: the only file that knows them.
+
+Everything inside the compiled program sees one device's share of the environments and an `Axis` for
+the few sums that must cross devices. Parameters and statistics are replicated, environments sharded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxrl.config import ConfigError
+from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
+
+_AXIS = "data"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The device axis as seen from inside the program; `size` 1 without a name needs no mesh."""
+
+    name: str | None = None
+    size: int = 1
+
+    def psum(self, tree: PyTree) -> PyTree:
+        """Sums over devices."""
+        return tree if self.name is None else jax.lax.psum(tree, self.name)
+
+    def index(self) -> Array | int:
+        """This device's position."""
+        return 0 if self.name is None else jax.lax.axis_index(self.name)
+
+
+def available_cores() -> int:
+    """The CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def offer_cpu_devices(count: int) -> None:
+    """Asks for `count` virtual CPU devices; only before JAX has started a backend, and not against XLA_FLAGS."""
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", count)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The devices of one training run, as a one-dimensional mesh."""
+
+    mesh: Mesh
+
+    @classmethod
+    def of(cls, device_count: int) -> Topology:
+        """The first `device_count` devices.
+
+        Raises:
+          ConfigError: there are fewer.
+        """
+        if device_count > jax.device_count():
+            found = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+            raise ConfigError(f"`num_devices` (={device_count}) is more than this machine has: {found}")
+        devices = np.array(jax.devices()[:device_count])
+        return cls(Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,)))
+
+    @property
+    def axis(self) -> Axis:
+        return Axis(_AXIS, self.mesh.size)
+
+    @property
+    def description(self) -> str:
+        """For people: `2 x cpu`, `8 x TPU v4`."""
+        return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
+
+    def shard(self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False) -> Any:
+        """Jits `fn` as one program over the mesh; `donate` gives up its first argument's buffers."""
+        # check_vma=False: gradients are summed by our own single psum per minibatch; with the check on,
+        # JAX would insert a psum of its own for every replicated parameter.
+        mapped = jax.shard_map(fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        shardings = jax.tree.map(
+            lambda spec: NamedSharding(self.mesh, spec), out_specs, is_leaf=lambda x: isinstance(x, P)
+        )
+        return jax.jit(mapped, out_shardings=shardings, donate_argnums=(0,) if donate else ())
+
+    def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:
+        """Shapes, dtypes and shardings of `tree`, for compiling and for restoring checkpoints."""
+
+        def leaves(spec: P, part: PyTree) -> PyTree:
+            sharding = NamedSharding(self.mesh, spec)
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), part)
+
+        return jax.tree.map(leaves, specs, tree, is_leaf=lambda x: isinstance(x, P))
+
+    def replicate(self, tree: PyTree) -> PyTree:
+        """Puts host values on every device."""
+        return jax.device_put(tree, NamedSharding(self.mesh, P()))
+
+
+REPLICATED = P()
+SHARDED = P(_AXIS)
+
+STATE_SPECS = TrainState(
+    params=P(),
+    opt_state=P(),
+    env_state=SHARDED,
+    obs=SHARDED,
+    reset=SHARDED,
+    carry=SHARDED,
+    episode=EpisodeStats(SHARDED, SHARDED, SHARDED),
+    obs_stats=P(),
+    reward_stats=P(),
+    discounted_return=SHARDED,
+    hyperparams=P(),
+    key=P(),
+    iteration=P(),
+    updates=P(),
+)
+
+_time_major = partial(P, None, _AXIS)
+TRAJECTORY_SPECS = Trajectory(
+    obs=_time_major(),
+    reset=_time_major(),
+    action=_time_major(),
+    action_mask=_time_major(),
+    log_prob=_time_major(),
+    value=_time_major(),
+    reward=_time_major(),
+    terminated=_time_major(),
+    truncated=_time_major(),
+    bootstrap_value=_time_major(),
+    carry=_time_major(),
+    last_value=SHARDED,
+    valid=_time_major(),
+)

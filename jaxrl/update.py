@@ -1,0 +1,227 @@
+"""Epochs times minibatches of PPO over one trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import flax.struct
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxrl import losses, optim
+from jaxrl.config import Config
+from jaxrl.networks import Policy
+from jaxrl.sequences import minibatch_environments, take_carries, take_sequences
+from jaxrl.sharding import Axis
+from jaxrl.types import Array, Hyperparams, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class Batch:
+    """What the loss reads of a trajectory; leaves [T, B, ...], then [L, N, ...] in a minibatch."""
+
+    obs: PyTree
+    reset: Array
+    action: Array
+    action_mask: Array | None
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+    valid: Array | None
+
+
+@flax.struct.dataclass
+class Sums:
+    """Sums over the valid steps of a minibatch; divided by `count` only after the sum over devices."""
+
+    policy: Array
+    value: Array
+    entropy: Array
+    approx_kl: Array
+    clip_fraction: Array
+    count: Array
+
+
+@dataclass(frozen=True)
+class Updater:
+    """The update phase: static facts once, arrays per call."""
+
+    config: Config
+    policy: Policy
+    axis: Axis
+
+    def __call__(
+        self,
+        params: PyTree,
+        opt_state: PyTree,
+        updates: Array,
+        hyperparams: Hyperparams,
+        trajectory: Trajectory,
+        advantage: Array,
+        target: Array,
+        key: Array,
+    ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+        """Runs all epochs.
+
+        Args:
+          params, opt_state, updates, hyperparams: as in `TrainState`.
+          trajectory: observations already normalised.
+          advantage, target: float32[T, B].
+          key: one key, the same on all devices; it only shuffles.
+
+        Returns:
+          (params, opt_state, updates, metrics averaged over the updates that were made).
+        """
+        batch = Batch(
+            obs=trajectory.obs,
+            reset=trajectory.reset,
+            action=trajectory.action,
+            action_mask=trajectory.action_mask,
+            log_prob=trajectory.log_prob,
+            value=trajectory.value,
+            advantage=advantage,
+            target=target,
+            valid=trajectory.valid,
+        )
+        flat, unravel = jax.flatten_util.ravel_pytree(params)
+        learner = _Learner(flat, opt_state, updates, jnp.zeros((), bool))
+
+        def epoch(learner: _Learner, key: Array) -> tuple[_Learner, dict[str, Array]]:
+            def minibatch(learner: _Learner, environment_CG: Array) -> tuple[_Learner, dict[str, Array]]:
+                return self._minibatch(learner, unravel, hyperparams, batch, trajectory.carry, environment_CG)
+
+            return jax.lax.scan(minibatch, learner, self._deal(key))
+
+        keys = jax.random.split(key, self.config.ppo.num_epochs)
+        learner, metrics = jax.lax.scan(epoch, learner, keys)
+        made = metrics.pop("made")
+        total = made.sum()
+        averages = {
+            name: jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1) for name, x in metrics.items()
+        }
+        return unravel(learner.flat), learner.opt_state, learner.updates, averages
+
+    def _deal(self, key: Array) -> Array:
+        config = self.config
+        minibatches = config.ppo.num_minibatches
+        groups = config.envs_per_device // minibatches
+        return minibatch_environments(
+            key,
+            config.num_chunks,
+            groups * minibatches * self.axis.size,
+            minibatches,
+            self.axis.index() * groups,
+            groups,
+        )
+
+    def _minibatch(
+        self,
+        learner: _Learner,
+        unravel: Callable[[Array], PyTree],
+        hyperparams: Hyperparams,
+        batch: Batch,
+        carry: PyTree,
+        environment_CG: Array,
+    ) -> tuple[_Learner, dict[str, Array]]:
+        gradient, sums = self._gradient(learner.flat, unravel, hyperparams, batch, carry, environment_CG)
+        # One vector, one all-reduce: gradient and statistics travel together.
+        packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums))
+        gradient, sums = unpack(self.axis.psum(packed))
+        gradient = gradient / sums.count
+        means = jax.tree.map(lambda x: x / sums.count, sums)
+        ppo = self.config.ppo
+        rate = optim.learning_rate(
+            hyperparams.learning_rate,
+            ppo.schedule,
+            learner.updates,
+            self.config.total_updates,
+            ppo.warmup_updates,
+        )
+
+        def apply(learner: _Learner) -> _Learner:
+            transform = optim.optimizer(hyperparams, rate)
+            step, opt_state = transform.update(gradient, learner.opt_state)
+            return _Learner(learner.flat + step, opt_state, learner.updates + 1, learner.stopped)
+
+        if ppo.target_kl is None:
+            made, learner = jnp.ones((), bool), apply(learner)
+        else:
+            stopped = learner.stopped | (means.approx_kl > hyperparams.target_kl)
+            made = ~stopped
+            learner = jax.lax.cond(made, apply, lambda x: x, learner.replace(stopped=stopped))
+        metrics = {
+            "made": made,
+            "loss/policy": means.policy,
+            "loss/value": means.value,
+            "loss/entropy": means.entropy,
+            "ppo/approx_kl": means.approx_kl,
+            "ppo/clip_fraction": means.clip_fraction,
+            "ppo/learning_rate": rate,
+            "grad/norm": jnp.sqrt(jnp.sum(jnp.square(gradient))),
+        }
+        return learner, metrics
+
+    def _gradient(
+        self,
+        flat: Array,
+        unravel: Callable[[Array], PyTree],
+        hyperparams: Hyperparams,
+        batch: Batch,
+        carry: PyTree,
+        environment_CG: Array,
+    ) -> tuple[Array, Sums]:
+        """Gradient of the summed loss over one minibatch, in `gradient_accumulation` equal parts."""
+        parts = self.config.ppo.gradient_accumulation
+        length = self.config.sequence_length
+        gradient = jax.grad(self._loss, has_aux=True)
+
+        def part(environment_CG: Array) -> tuple[Array, Sums]:
+            sequences = take_sequences(batch, environment_CG, length)
+            carries = take_carries(carry, environment_CG)
+            return gradient(flat, unravel, hyperparams, sequences, carries)
+
+        if parts == 1:
+            return part(environment_CG)
+        chunks, groups = environment_CG.shape
+        by_part = environment_CG.reshape(chunks, parts, groups // parts).swapaxes(0, 1)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, by_part[0]))
+        add = lambda total, environments: (jax.tree.map(jnp.add, total, part(environments)), None)  # noqa: E731
+        return jax.lax.scan(add, zeros, by_part)[0]
+
+    def _loss(
+        self,
+        flat: Array,
+        unravel: Callable[[Array], PyTree],
+        hyperparams: Hyperparams,
+        batch: Batch,
+        carry: PyTree,
+    ) -> tuple[Array, Sums]:
+        out = self.policy.apply(unravel(flat), batch.obs, carry, batch.reset, batch.action_mask)
+        log_prob = out.distribution.log_prob(batch.action)
+        clip = hyperparams.clip_range
+        if self.config.ppo.clip_value:
+            value = losses.clipped_value_loss(out.value, batch.value, batch.target, clip)
+        else:
+            value = losses.value_loss(out.value, batch.target)
+        total = lambda x: x.sum() if batch.valid is None else jnp.where(batch.valid, x, 0.0).sum()  # noqa: E731
+        sums = Sums(
+            policy=total(losses.policy_loss(log_prob, batch.log_prob, batch.advantage, clip)),
+            value=total(value),
+            entropy=total(out.distribution.entropy()),
+            approx_kl=total(losses.approx_kl(log_prob, batch.log_prob)),
+            clip_fraction=total(losses.clip_fraction(log_prob, batch.log_prob, clip)),
+            count=total(jnp.ones_like(log_prob)),
+        )
+        loss = sums.policy + hyperparams.value_coef * sums.value - hyperparams.entropy_coef * sums.entropy
+        return loss, sums
+
+
+@flax.struct.dataclass
+class _Learner:
+    flat: Array
+    opt_state: PyTree
+    updates: Array
+    stopped: Array

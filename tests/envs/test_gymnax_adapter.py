@@ -1,0 +1,173 @@
+"""The gymnax adapter: every environment keeps to its spec and does what gymnax does."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import chex
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.base import Box, Discrete
+
+NUM_ENVS = 3
+NUM_STEPS = 4
+# MNISTBandit downloads its data.
+NAMES = [name for name in gymnax.registered_envs if name != "MNISTBandit-bsuite"]
+
+
+def sample_action(env: Any, key: jax.Array) -> jax.Array:
+    space = env.spec.action_space
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, (), 0, space.n)
+    low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
+    return jax.random.uniform(key, space.shape, minval=low, maxval=high)
+
+
+def play(env: Any, num_steps: int, key: jax.Array) -> Any:
+    """Scans one environment without resets; returns its first observation and the timesteps [T]."""
+    state, obs = env.reset(key)
+
+    def step(state: Any, key: jax.Array) -> Any:
+        return env.step(key, state, sample_action(env, jax.random.fold_in(key, 99)))
+
+    _, timesteps = jax.lax.scan(step, state, jax.random.split(key, num_steps))
+    return obs, timesteps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_and_dtypes_are_those_of_the_spec(name):
+    # Spaces declare other dtypes than observations have (Catch, FourRooms); rewards are integers
+    # (UmbrellaChain, BernoulliBandit).
+    env = envs.make(f"gymnax:{name}")
+    keys_B = jax.random.split(jax.random.key(0), NUM_ENVS)
+    # Tracing checks all of this; compiling the larger games would take seconds each.
+    obs_BO, timesteps = jax.eval_shape(jax.vmap(partial(play, env, NUM_STEPS)), keys_B)
+    space = env.spec.observation_space
+    chex.assert_shape(obs_BO, (NUM_ENVS, *space.shape))
+    chex.assert_shape(timesteps.obs, (NUM_ENVS, NUM_STEPS, *space.shape))
+    assert obs_BO.dtype == timesteps.obs.dtype == space.dtype
+    chex.assert_shape([timesteps.reward, timesteps.terminated, timesteps.truncated], (NUM_ENVS, NUM_STEPS))
+    chex.assert_type([timesteps.reward, timesteps.terminated, timesteps.truncated], [float, bool, bool])
+    assert timesteps.info == {}
+    assert timesteps.final_obs is None
+    assert hash(env.spec) == hash(envs.make(f"gymnax:{name}").spec)
+    assert isinstance(env.spec.max_episode_steps, int)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_type_of_a_state_never_changes(name):
+    # Counters that gymnax starts as Python numbers are weakly typed until the first step: a program compiled
+    # for the reset state would be compiled again for the next.
+    env = envs.make(f"gymnax:{name}")
+    key = jax.random.key(0)
+    first, _ = jax.eval_shape(env.reset, key)
+    following, _ = jax.eval_shape(lambda: env.step(key, env.reset(key)[0], sample_action(env, key)))
+    assert following == first
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, following)))
+
+
+def test_environment_whose_data_are_missing(monkeypatch):
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("gymnax.utils.load_mnist.load_mnist", fail)
+    with pytest.raises(ValueError, match=r"MNISTBandit-bsuite needs data .*no route to host"):
+        envs.make("gymnax:MNISTBandit-bsuite")
+
+
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "MemoryChain-bsuite", "Breakout-MinAtar", "UmbrellaChain-bsuite"]
+)
+def test_same_transitions_as_gymnax(name):
+    env = envs.make(f"gymnax:{name}")
+    reference, params = gymnax.make(name)
+    state, _ = env.reset(jax.random.key(1))
+    _, reference_state = reference.reset(jax.random.key(1), params)
+    step = jax.jit(env.step)
+    num_done = 0
+    for t in range(40):
+        key = jax.random.fold_in(jax.random.key(2), t)
+        action = sample_action(env, key)
+        # gymnax splits its key in this way and resets by itself; the successor is in its info.
+        step_key, reset_key = jax.random.split(key)
+        state, timestep = step(step_key, state, action)
+        _, reference_state, reward, terminated, truncated, info = reference.step(
+            key, reference_state, action, params
+        )
+        np.testing.assert_allclose(timestep.obs, info["final_observation"], rtol=1e-4, atol=1e-5)
+        assert timestep.reward == reward
+        assert (bool(timestep.terminated), bool(timestep.truncated)) == (bool(terminated), bool(truncated))
+        if timestep.done:
+            num_done += 1
+            state, _ = env.reset(reset_key)
+    assert num_done > 0
+
+
+def test_step_computes_no_reset(monkeypatch):
+    # gymnax's own `step` resets every environment at every step and throws most of it away.
+    env = envs.make("gymnax:CartPole-v1")
+    state, _ = env.reset(jax.random.key(0))
+    monkeypatch.setattr(type(env._env), "reset_env", None)
+    env.step(jax.random.key(1), state, jnp.int32(0))
+
+
+def test_both_flags_may_be_true():
+    # correctness 9: the limit and the natural end may fall on one step; neither hides the other here.
+    env = envs.make("gymnax:MemoryChain-bsuite(memory_length=3, max_steps_in_episode=4)")
+    _, timesteps = play(env, 4, jax.random.key(0))
+    np.testing.assert_array_equal(timesteps.terminated, [False, False, False, True])
+    np.testing.assert_array_equal(timesteps.truncated, [False, False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("MemoryChain-bsuite(memory_length=6)", 7),
+        ("UmbrellaChain-bsuite(chain_length=5)", 5),
+        ("Catch-bsuite", 9),
+        ("SimpleBandit-bsuite", 1),
+        ("DeepSea-bsuite(size=6)", 6),
+        ("DiscountingChain-bsuite(max_steps_in_episode=11)", 11),
+        ("BernoulliBandit-misc(max_steps_in_episode=12)", 12),
+    ],
+)
+def test_max_episode_steps_is_the_length_of_an_episode(name, steps):
+    # correctness 24: staggering needs the step at which episodes really end, not a limit never reached.
+    env = envs.make(f"gymnax:{name}")
+    assert env.spec.max_episode_steps == steps
+    _, timesteps = play(env, steps, jax.random.key(0))
+    np.testing.assert_array_equal(timesteps.done, [False] * (steps - 1) + [True])
+
+
+def test_frozen_lake_takes_its_limit_from_the_map():
+    assert envs.make("gymnax:FrozenLake-misc").spec.max_episode_steps == 100
+    assert envs.make("gymnax:FrozenLake-misc(map_name='8x8')").spec.max_episode_steps == 200
+    assert envs.make("gymnax:FrozenLake-misc").spec.observation_space == Discrete(16)
+
+
+def test_episode_that_would_be_cut_before_its_only_reward():
+    with pytest.raises(ValueError, match=r"2001 steps .*max_steps_in_episode"):
+        envs.make("gymnax:MemoryChain-bsuite(memory_length=2000)")
+
+
+def test_arguments_reach_parameters_and_constructors():
+    env = envs.make("gymnax:MemoryChain-bsuite(memory_length=40, num_bits=3)")
+    assert env.spec.max_episode_steps == 41
+    assert env.spec.observation_space.shape == (5,)
+    assert env.spec.name == "gymnax:MemoryChain-bsuite(memory_length=40, num_bits=3)"
+    # An int where gymnax has a float must not make the parameter an integer.
+    assert type(envs.make("gymnax:Pendulum-v1(g=9)")._params.g) is float
+
+
+def test_absent_bounds_are_infinite():
+    space = envs.make("gymnax:CartPole-v1").spec.observation_space
+    assert isinstance(space, Box)
+    assert [bool(np.isinf(high)) for high in space.high] == [False, True, False, True]
+    assert not space.bounded
+    assert envs.make("gymnax:Pendulum-v1").spec.action_space == Box.of(-2.0, 2.0, (1,))
