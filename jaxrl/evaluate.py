@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -115,8 +115,10 @@ def _job(argv: Sequence[str]) -> int:
 
     sharding.offer_cpu_devices(sharding.available_cores())
     folder = RunFolder(workdir)
-    asked = {name: values[name].value for name in ("episodes", "sample", "seed")}
-    step, result = evaluate(workdir, checkpoint=values["checkpoint"].value, **asked)
+    asked: dict[str, Any] = {
+        name: values[name].value for name in ("episodes", "checkpoint", "sample", "seed")
+    }
+    step, result = evaluate(workdir, **asked)
     _show(step, result)
     mode = "sample" if asked["sample"] else "greedy"
     record = {"step": step, "mode": mode, "seed": asked["seed"], **dataclasses.asdict(result)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import jax
@@ -136,14 +137,14 @@ class Program:
             state.opt_state,
             state.updates,
             state.hyperparams,
-            trajectory.replace(obs=seen),
+            dataclasses.replace(trajectory, obs=seen),
             advantage_TB,
             target_TB,
             shuffle_key,
         )
         if state.obs_stats is not None:
             stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
-            state = state.replace(obs_stats=stats)
+            state = dataclasses.replace(state, obs_stats=stats)
         metrics |= {
             "ppo/explained_variance": explained,
             "ppo/updates": updates,
@@ -151,8 +152,8 @@ class Program:
             "episode/return": totals.episode_return,
             "episode/length": totals.length,
         }
-        state = state.replace(
-            params=params, opt_state=opt_state, updates=updates, iteration=state.iteration + 1
+        state = dataclasses.replace(
+            state, params=params, opt_state=opt_state, updates=updates, iteration=state.iteration + 1
         )
         return state, metrics
 
@@ -180,7 +181,7 @@ class Program:
             state.hyperparams.gamma,
         )
         stats = normalize.update(state.reward_stats, returns_TB, trajectory.valid, self.axis.psum)
-        state = state.replace(reward_stats=stats, discounted_return=last_B)
+        state = dataclasses.replace(state, reward_stats=stats, discounted_return=last_B)
         return state, normalize.scale_rewards(stats, trajectory.reward, clip)
 
     def _global_moments(self, x_TB: Array, valid_TB: Array | None) -> tuple[Array, Array]:

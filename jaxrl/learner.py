@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -193,7 +194,9 @@ class Trainer:
         self.writer.status(f"restoring the checkpoint of step {latest:,}")
         state, meta = self.folder.checkpoints.restore(latest, self._abstract_state())
         # The numbers of today's config hold, also where they differ from the stored ones.
-        self._state = state.replace(hyperparams=self.topology.replicate(hyperparams_of(self.config)))
+        self._state = dataclasses.replace(
+            state, hyperparams=self.topology.replicate(hyperparams_of(self.config))
+        )
         self.iteration = self._saved_at = int(meta["iteration"])
         self._resumed_steps = self.steps
         self.clock.carry_over(meta["seconds"])
@@ -276,8 +279,8 @@ class Trainer:
             return
         with self.clock.measure("save"):
             meta = {"iteration": self.iteration, "seconds": self.clock.total()}
-            fresh = self._evaluated_at == self.iteration and self.last_evaluation is not None
-            score = self.last_evaluation.mean if fresh else None
+            evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
+            score = evaluation.mean if evaluation else None
             self.folder.checkpoints.save(self.steps, self.state, meta, score)
         self._saved_at = self.iteration
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -47,7 +46,7 @@ def available_cores() -> int:
 
 
 def offer_cpu_devices(count: int) -> None:
-    """Asks for `count` virtual CPU devices; only before JAX has started a backend, and not against XLA_FLAGS."""
+    """Asks for `count` virtual CPU devices, before JAX starts a backend; XLA_FLAGS may overrule it."""
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", count)
 
@@ -104,39 +103,40 @@ class Topology:
         return jax.device_put(tree, NamedSharding(self.mesh, P()))
 
 
-REPLICATED = P()
-SHARDED = P(_AXIS)
+# As prefixes of the trees: one spec per field.
+REPLICATED: Any = P()
+SHARDED: Any = P(_AXIS)
+_TIME_MAJOR: Any = P(None, _AXIS)
 
 STATE_SPECS = TrainState(
-    params=P(),
-    opt_state=P(),
+    params=REPLICATED,
+    opt_state=REPLICATED,
     env_state=SHARDED,
     obs=SHARDED,
     reset=SHARDED,
     carry=SHARDED,
     episode=EpisodeStats(SHARDED, SHARDED, SHARDED),
-    obs_stats=P(),
-    reward_stats=P(),
+    obs_stats=REPLICATED,
+    reward_stats=REPLICATED,
     discounted_return=SHARDED,
-    hyperparams=P(),
-    key=P(),
-    iteration=P(),
-    updates=P(),
+    hyperparams=REPLICATED,
+    key=REPLICATED,
+    iteration=REPLICATED,
+    updates=REPLICATED,
 )
 
-_time_major = partial(P, None, _AXIS)
 TRAJECTORY_SPECS = Trajectory(
-    obs=_time_major(),
-    reset=_time_major(),
-    action=_time_major(),
-    action_mask=_time_major(),
-    log_prob=_time_major(),
-    value=_time_major(),
-    reward=_time_major(),
-    terminated=_time_major(),
-    truncated=_time_major(),
-    bootstrap_value=_time_major(),
-    carry=_time_major(),
+    obs=_TIME_MAJOR,
+    reset=_TIME_MAJOR,
+    action=_TIME_MAJOR,
+    action_mask=_TIME_MAJOR,
+    log_prob=_TIME_MAJOR,
+    value=_TIME_MAJOR,
+    reward=_TIME_MAJOR,
+    terminated=_TIME_MAJOR,
+    truncated=_TIME_MAJOR,
+    bootstrap_value=_TIME_MAJOR,
+    carry=_TIME_MAJOR,
     last_value=SHARDED,
-    valid=_time_major(),
+    valid=_TIME_MAJOR,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -151,7 +152,7 @@ class Updater:
         else:
             stopped = learner.stopped | (means.approx_kl > hyperparams.target_kl)
             made = ~stopped
-            learner = jax.lax.cond(made, apply, lambda x: x, learner.replace(stopped=stopped))
+            learner = jax.lax.cond(made, apply, lambda x: x, dataclasses.replace(learner, stopped=stopped))
         metrics = {
             "made": made,
             "loss/policy": means.policy,

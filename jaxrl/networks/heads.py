@@ -61,8 +61,8 @@ def _continuous(network: NetworkConfig, space: Box, env_name: str, dtype: jnp.dt
         raise ConfigError(
             f"`network.squash_actions` (=True) needs a bounded action space; {env_name!r} has {space}"
         )
-    module = TanhGaussianHead(space.shape[0], dtype)
-    return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
+    squashed = TanhGaussianHead(space.shape[0], dtype)
+    return Head(squashed, "normal", space.shape, lambda u: distributions.squash(u, low, high))
 
 
 class CategoricalHead(nn.Module):

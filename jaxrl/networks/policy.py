@@ -10,7 +10,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
+from envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.distributions import Distribution
 from jaxrl.networks.cores import CORES
@@ -81,7 +81,8 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         return module.init(key, obs, initial_carry(1), reset, mask)["params"]
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None) -> PolicyOutput:
-        return module.apply({"params": params}, obs, carry, reset, mask)
+        out: PolicyOutput = module.apply({"params": params}, obs, carry, reset, mask)  # type: ignore[assignment]
+        return out
 
     return Policy(init, initial_carry, apply, head)
 
@@ -114,4 +115,5 @@ def _zeros(space: PyTree) -> PyTree:
 
 def _mask_size(spec: EnvSpec) -> int:
     space = spec.action_space
-    return space.n if hasattr(space, "n") else sum(space.nvec)
+    assert isinstance(space, Discrete | MultiDiscrete)
+    return space.n if isinstance(space, Discrete) else sum(space.nvec)

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.types import Array, PyTree
+
+Dtype = Any
 
 # (projected input [N, G], recurrent projection [N, G], carry) -> carry; carry["h"] is the output.
 Cell = Callable[[Array, Array, dict[str, Array]], dict[str, Array]]
@@ -30,7 +33,7 @@ def masked(carry: dict[str, Array], reset_N: Array) -> dict[str, Array]:
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recurrent_scan(
     cell: Cell,
-    dtype: jnp.dtype,
+    dtype: Dtype,
     weight_HG: Array,
     inputs_LNG: Array,
     carry: dict[str, Array],
@@ -53,12 +56,14 @@ def recurrent_scan(
     return h_LNH, carry
 
 
-def _dot(a: Array, b: Array, dtype: jnp.dtype) -> Array:
+def _dot(a: Array, b: Array, dtype: Dtype) -> Array:
     return jnp.dot(a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32)
 
 
-def _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN):
-    def step(carry, xs):
+def _forward(
+    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: PyTree, reset_LN: Array
+) -> tuple[Array, PyTree, PyTree]:
+    def step(carry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
         inputs_NG, reset_N = xs
         before = masked(carry, reset_N)
         recurrent_NG = _dot(before["h"], weight_HG, dtype)
@@ -74,16 +79,18 @@ def _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN):
     return h_LNH, last, (weight_HG, inputs_LNG, reset_LN, before_LN, recurrent_LNG)
 
 
-def _vjp_forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN):
+def _vjp_forward(
+    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: PyTree, reset_LN: Array
+) -> tuple[PyTree, PyTree]:
     h_LNH, last, residuals = _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
     return (h_LNH, last), residuals
 
 
-def _vjp_backward(cell: Cell, dtype: jnp.dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
+def _vjp_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
     weight_HG, inputs_LNG, reset_LN, before_LN, recurrent_LNG = residuals
     dh_LNH, dlast = cotangents
 
-    def step(dcarry, xs):
+    def step(dcarry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
         dh_NH, inputs_NG, reset_N, before, recurrent_NG = xs
         dcarry = {**dcarry, "h": dcarry["h"] + dh_NH}
         _, pullback = jax.vjp(cell, inputs_NG, recurrent_NG, before)

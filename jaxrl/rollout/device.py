@@ -1,7 +1,8 @@
-"""The device runtime: environments in JAX, stepped inside the compiled program (Hessel et al. 2021, Anakin)."""
+"""The device runtime: JAX environments inside the compiled program (Anakin in Hessel et al. 2021)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import flax.struct
@@ -84,8 +85,13 @@ def rollout(
     records = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), records)
     mask = env.action_mask(loop.env_state)
     last_value = policy.step(state.params, see(loop.obs), loop.carry, loop.reset, mask).value
-    state = state.replace(
-        env_state=loop.env_state, obs=loop.obs, reset=loop.reset, carry=loop.carry, episode=loop.episode
+    state = dataclasses.replace(
+        state,
+        env_state=loop.env_state,
+        obs=loop.obs,
+        reset=loop.reset,
+        carry=loop.carry,
+        episode=loop.episode,
     )
     return state, Trajectory(**records, carry=carry, last_value=last_value), loop.totals
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -69,11 +71,11 @@ def play(
     first = jnp.ones(num_envs, bool)
     start = (jnp.zeros((), jnp.int32), env_state, obs, first, policy.initial_carry(num_envs), episodes)
 
-    def unfinished(loop: tuple) -> Array:
+    def unfinished(loop: tuple[Any, ...]) -> Array:
         t, *_, episodes = loop
         return jnp.any(episodes.played & ~episodes.finished) & (t < limit * max_quota)
 
-    def step(loop: tuple) -> tuple:
+    def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         t, env_state, obs, reset, carry, episodes = loop
         seen = normalize.normalize(obs_stats, obs, clip_obs)
         out = policy.step(params, seen, carry, reset, env.action_mask(env_state))
