@@ -17,12 +17,13 @@ import jax
 import jax.numpy as jnp
 from etils import epath
 
+from jaxrl.config import ConfigError
 from jaxrl.types import PyTree
 
 _STATE, _META, _SCORE = "state", "meta", "score"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(ConfigError):
     """A checkpoint is missing or does not fit; one line for the user."""
 
 

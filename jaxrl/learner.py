@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,8 @@ from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
 from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis, Topology
 from jaxrl.types import Array, Hyperparams, TrainState, Trajectory
+
+log = logging.getLogger(__name__)
 
 # Programs queued on the devices at once: one runs while the metrics of the one before are read.
 MAX_IN_FLIGHT = 2
@@ -201,6 +204,7 @@ class Trainer:
         self._resumed_steps = self.steps
         self.clock.carry_over(meta["seconds"])
         self.writer.resume_from(latest)
+        log.info("resumed from the checkpoint of step %d", latest)
 
     def _compile(self) -> None:
         """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""
@@ -221,6 +225,7 @@ class Trainer:
             self._state = self.state
             evaluation.result()
             self._compiled["train"] = training.result()
+        log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 
     def _trace_window(self) -> TraceWindow:
@@ -255,14 +260,9 @@ class Trainer:
             values = _averages(jax.device_get(metrics), count)
         config = self.config
         steps = iteration * config.steps_per_iteration
-        row = {
-            "steps": steps,
-            **values,
-            "time/steps_per_second": self.clock.rate("train", count * config.steps_per_iteration),
-            "time/compile_seconds": self.clock.seconds("compile"),
-            "time/seconds": self.clock.total(),
-        }
-        self.writer.write(steps, row)
+        rate = self.clock.rate("train", count * config.steps_per_iteration)
+        row = {"steps": steps, **values, "time/steps_per_second": rate}
+        self.writer.write(steps, row | self._seconds())
 
     def _evaluate_and_report(self) -> None:
         self.writer.status("evaluating")
@@ -271,8 +271,15 @@ class Trainer:
         self.last_evaluation = result
         self._evaluated_at = self.iteration
         row = {"eval/return": result.mean, "eval/return_std": result.std, "eval/length": result.mean_length}
-        self.writer.write(self.steps, row | {"time/evaluate_seconds": self.clock.seconds("evaluate")})
+        self.writer.write(self.steps, row | self._seconds())
         self.writer.status("training")
+        log.info(
+            "step %d: greedy return %.2f (std %.2f) over %d episodes",
+            self.steps,
+            result.mean,
+            result.std,
+            result.episodes,
+        )
 
     def _save(self) -> None:
         if self.folder is None:
@@ -283,6 +290,13 @@ class Trainer:
             score = evaluation.mean if evaluation else None
             self.folder.checkpoints.save(self.steps, self.state, meta, score)
         self._saved_at = self.iteration
+        self.writer.write(self.steps, {"checkpoint/step": self.steps} | self._seconds())
+        log.info("step %d: saved a checkpoint", self.steps)
+
+    def _seconds(self) -> dict[str, float]:
+        phases = ("compile", "train", "evaluate", "save")
+        seconds = {f"time/{phase}_seconds": self.clock.seconds(phase) for phase in phases}
+        return seconds | {"time/seconds": self.clock.total()}
 
     def _finish(self, reason: str) -> dict[str, Any]:
         """A last evaluation and checkpoint of the final state, where the schedule left none."""
@@ -295,6 +309,7 @@ class Trainer:
         self.writer.flush()
         evaluation = self.last_evaluation
         assert evaluation is not None
+        log.info("stopped at step %d: %s", self.steps, reason)
         trained = self.clock.seconds("train")
         return {
             "stop_reason": reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl import sharding
-from jaxrl.config import largest_device_count, resolve
+from jaxrl.config import largest_device_count, resolve, to_json, versions
 from jaxrl.learner import Trainer
 from jaxrl.metrics import open_writers
 from jaxrl.run_folder import RunFolder
@@ -31,6 +32,8 @@ def run(config: ConfigDict, workdir: str) -> int:
     with open_writers(folder.path, resolved) as writer:
         trainer = Trainer(resolved, folder, writer)
         folder.write_config(resolved)
+        log.info("configuration: %s", json.dumps(to_json(resolved)))
+        log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
         summary = trainer.fit()
         folder.write_summary(summary)
         writer.finish(summary)

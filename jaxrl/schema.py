@@ -79,7 +79,7 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    every_steps: Count
+    every_steps: Positive
     tensorboard: bool
 
 

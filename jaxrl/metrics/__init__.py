@@ -23,19 +23,16 @@ def open_writers(folder: str | os.PathLike[str], config: Config) -> Iterator[Mul
     Fills metrics.jsonl, tensorboard/ and, with log records, train.log.
     """
     path = os.fspath(folder)
-    writers: list[Writer] = [
-        Console(
-            title=f"{config.env.name}  seed {config.seed}",
-            subtitle=_describe(config),
-            total_steps=config.num_iterations * config.steps_per_iteration,
-            total_seconds=config.stop.seconds,
-        ),
-        JsonlWriter(os.path.join(path, "metrics.jsonl")),
-    ]
+    console = Console(
+        title=f"{config.env.name}  seed {config.seed}",
+        subtitle=_describe(config),
+        total_steps=config.num_iterations * config.steps_per_iteration,
+        total_seconds=config.stop.seconds,
+    )
+    writers: list[Writer] = [console, JsonlWriter(os.path.join(path, "metrics.jsonl"))]
     if config.log.tensorboard:
         writers.append(TensorBoardWriter(os.path.join(path, "tensorboard")))
-    writer = MultiWriter(writers)
-    with log_to(os.path.join(path, "train.log")), contextlib.closing(writer):
+    with contextlib.closing(MultiWriter(writers)) as writer, log_to(os.path.join(path, "train.log")):
         yield writer
 
 

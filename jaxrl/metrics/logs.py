@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 
+_log = logging.getLogger(__name__)
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -14,12 +15,13 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     """Appends the package's records from INFO on, and everyone's warnings, to `path` inside the block.
 
-    absl's handler, which writes to the terminal past any live display, is off meanwhile.
+    absl's handler, which writes to the terminal past any live display, is off meanwhile. Where `path`
+    cannot be written (gs://, a full disk) there is a warning and no file.
     """
     from absl.logging import ABSLHandler
 
     root, package = logging.getLogger(), logging.getLogger("jaxrl")
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
     silenced = [other for other in root.handlers if isinstance(other, ABSLHandler)]
     level = package.level
@@ -35,6 +37,14 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
         for other in silenced:
             root.addHandler(other)
         handler.close()
+
+
+def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
+    try:
+        return logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        _log.warning("there will be no log file: %s", error)
+        return logging.NullHandler()
 
 
 class WarningHandler(logging.Handler):

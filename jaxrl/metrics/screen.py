@@ -36,7 +36,7 @@ _NUMBERS = (
 )
 _PHASES = (
     ("time/compile_seconds", "compile"),
-    ("time/rollout_update_seconds", "train"),
+    ("time/train_seconds", "train"),
     ("time/evaluate_seconds", "evaluate"),
     ("time/save_seconds", "save"),
 )

@@ -1,0 +1,187 @@
+"""The writers of files, and several writers as one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrl.config import default_config, resolve
+from jaxrl.metrics import JsonlWriter, MultiWriter, TensorBoardWriter, Writer, log_to, open_writers
+
+
+def rows_of(path: Path) -> list[dict[str, float]]:
+    # parse_constant: Python's reader would accept NaN, which is not JSON.
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
+
+
+class Recorder(Writer):
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.closed = False
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self.rows.append((step, dict(scalars)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FullDisk(Writer):
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+class TestMultiWriter:
+    def test_a_full_disk_warns_once_and_stops_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        before, after = Recorder(), Recorder()
+        writer = MultiWriter([before, FullDisk(), after])
+        writer.write(1, {"a": 1.0})
+        writer.write(2, {"a": 2.0})
+        writer.close()
+        assert before.rows == after.rows == [(1, {"a": 1.0}), (2, {"a": 2.0})]
+        assert before.closed
+        assert after.closed
+        assert [record.getMessage() for record in caplog.records] == [
+            "FullDisk lost metrics, training goes on: [Errno 28] No space left on device"
+        ]
+
+    def test_a_bug_in_a_writer_is_not_hidden(self) -> None:
+        with pytest.raises(NotImplementedError):
+            MultiWriter([Writer()]).write(1, {})
+
+
+class TestJsonl:
+    def test_rows_are_valid_json_and_there_at_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "metrics.jsonl"
+        writer = JsonlWriter(path)
+        values = {"steps": 64, "x": np.float32(0.5), "nan": math.nan, "inf": -math.inf}
+        writer.write(64, values)
+        # Read before close: a killed run must not lose rows.
+        (row,) = rows_of(path)
+        writer.close()
+        assert row.pop("time") > 1.6e9
+        assert row == {"step": 64, "steps": 64, "x": 0.5, "nan": None, "inf": None}
+
+    def test_steps_continue_exactly_after_a_resume(self, tmp_path: Path) -> None:
+        # Correctness 18: the rows made after the last checkpoint are made again by the resumed run.
+        path = tmp_path / "metrics.jsonl"
+        first = JsonlWriter(path)
+        for step in (10, 20, 30, 40):
+            first.write(step, {"run": 1})
+        first.close()
+        second = JsonlWriter(path)
+        second.resume_from(20)
+        for step in (30, 40, 50):
+            second.write(step, {"run": 2})
+        second.close()
+        assert [(row["step"], row["run"]) for row in rows_of(path)] == [
+            (10, 1),
+            (20, 1),
+            (30, 2),
+            (40, 2),
+            (50, 2),
+        ]
+
+    def test_a_row_torn_by_a_crash_is_dropped(self, tmp_path: Path) -> None:
+        path = tmp_path / "metrics.jsonl"
+        path.write_text('{"step": 10, "x": 1}\n{"step": 20, "x"')
+        writer = JsonlWriter(path)
+        writer.resume_from(20)
+        writer.write(30, {})
+        writer.close()
+        assert [row["step"] for row in rows_of(path)] == [10, 30]
+
+    def test_a_new_run_in_the_folder_of_a_dead_one_starts_empty(self, tmp_path: Path) -> None:
+        path = tmp_path / "metrics.jsonl"
+        path.write_text('{"step": 10, "x": 1}\n')
+        writer = JsonlWriter(path)
+        writer.write(10, {"x": 2})
+        writer.close()
+        assert [row["x"] for row in rows_of(path)] == [2]
+
+
+class TestTensorBoard:
+    def test_events_hold_the_scalars_and_purge_what_a_resume_makes_again(self, tmp_path: Path) -> None:
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        writer = TensorBoardWriter(tmp_path)
+        writer.resume_from(100)
+        writer.write(128, {"loss/policy": 0.25, "grad/norm": np.float32(2.0)})
+        writer.flush()
+        writer.close()
+        (path,) = tmp_path.glob("events.out.tfevents.*")
+        events = [Event.FromString(record) for record in _records(path.read_bytes())]
+        scalars = {v.tag: (e.step, v.simple_value) for e in events for v in e.summary.value}
+        assert scalars == {"loss/policy": (128, 0.25), "grad/norm": (128, 2.0)}
+        (start,) = [e for e in events if e.session_log.status == SessionLog.START]
+        assert start.step == 101
+
+
+def _records(data: bytes) -> list[bytes]:
+    """The payloads of a TFRecord file: uint64 length, uint32 checksum, payload, uint32 checksum."""
+    records, at = [], 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 8], "little")
+        records.append(data[at + 12 : at + 12 + length])
+        at += 16 + length
+    return records
+
+
+def test_log_file_gets_info_of_the_package_and_warnings_of_everyone(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    with log_to(path):
+        logging.getLogger("jaxrl.learner").info("restored step 5")
+        logging.getLogger("jax").info("chatter")
+        logging.getLogger("orbax").warning("slow disk")
+    logging.getLogger("jaxrl.learner").warning("after the run")
+    lines = path.read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == [
+        "INFO jaxrl.learner: restored step 5",
+        "WARNING orbax: slow disk",
+    ]
+
+
+def test_absl_does_not_write_past_the_display(tmp_path: Path) -> None:
+    from absl import logging as absl_logging
+
+    handler = absl_logging.get_absl_handler()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        with log_to(tmp_path / "train.log"):
+            assert handler not in root.handlers
+        assert handler in root.handlers
+    finally:
+        root.removeHandler(handler)
+
+
+def test_a_log_that_cannot_be_written_is_only_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with log_to(tmp_path / "absent" / "train.log"):
+        pass
+    assert "there will be no log file" in caplog.text
+
+
+def test_a_run_fills_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = resolve(default_config(), 1)
+    with open_writers(tmp_path, config) as writer:
+        writer.write(50_000, {"time/steps_per_second": 1000.0, "episode/return": 20.0})
+    assert (tmp_path / "train.log").exists()
+    assert rows_of(tmp_path / "metrics.jsonl")[0]["episode/return"] == 20.0
+    assert list((tmp_path / "tensorboard").glob("events.*"))
+    shown = capsys.readouterr().out
+    assert "gymnax:CartPole-v1" in shown
+    assert "50,000" in shown
