@@ -18,10 +18,13 @@ def get_config() -> ConfigDict:
     c.network.core = "lstm"
     c.network.hidden_sizes = (64,)
     c.network.core_size = 64
+    # Velocities show only as small differences between observations: without scaling nothing is learned.
+    c.normalize.observations = True
     c.ppo.rollout_length = 64
     c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.learning_rate = 2e-3
+    c.ppo.num_minibatches = 8
+    c.ppo.learning_rate = 3e-3
+    c.ppo.gamma = 0.98
     c.ppo.entropy_coef = 0.0
     c.stop.steps = 1_000_000
     return c

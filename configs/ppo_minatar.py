@@ -17,12 +17,12 @@ def get_config() -> ConfigDict:
     c.env.num_envs = 64
     c.network.encoder = "minatar"
     c.network.core = "none"
-    c.network.hidden_sizes = (128,)
+    c.network.hidden_sizes = (64,)
     c.network.activation = "relu"
     c.ppo.rollout_length = 128
     c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 8
-    c.ppo.learning_rate = 1e-3
+    c.ppo.learning_rate = 3e-3
     c.ppo.entropy_coef = 0.01
     c.stop.steps = 10_000_000
     c.evaluate.every_steps = 1_000_000

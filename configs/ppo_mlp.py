@@ -14,14 +14,18 @@ from jaxrl.config import default_config
 def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "gymnax:CartPole-v1"
-    c.env.num_envs = 64
+    c.env.num_envs = 32
     c.network.core = "none"
     c.network.hidden_sizes = (64, 64)
     c.network.separate_value = True
-    c.ppo.rollout_length = 128
+    c.normalize.observations = True
+    c.normalize.rewards = True
+    # Short rollouts: many updates early, which finds the rare goal of MountainCar.
+    c.ppo.rollout_length = 16
     c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 4
     c.ppo.learning_rate = 1e-3
-    c.ppo.entropy_coef = 0.01
+    c.ppo.gae_lambda = 0.98
+    c.ppo.entropy_coef = 0.0
     c.stop.steps = 1_000_000
     return c

@@ -88,7 +88,7 @@ BAD_FIELDS = [
     ("stop.steps", 0, "at least 1"),
     ("stop.steps", -1000, "at least 1"),
     ("stop.seconds", -1.0, "above 0"),
-    ("log.every_steps", -1, "at least 0"),
+    ("log.every_steps", -1, "at least 1"),
     ("evaluate.every_steps", -1, "at least 0"),
     ("evaluate.episodes", 0, "at least 1"),
     ("checkpoint.every_steps", -1, "at least 0"),

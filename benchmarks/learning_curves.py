@@ -1,0 +1,125 @@
+"""Trains configs over seeds, draws their learning curves and prints the table of docs/results.md.
+
+  python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 ppo ppo_mlp
+  python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 --jobs=2 \
+      ppo_minatar:gymnax:Asterix-MinAtar
+  python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
+
+An experiment is a config's name, or `config:environment`. A run that is complete is not run again.
+With --jobs=N, N runs share the machine, one device each; otherwise each has all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Runs every experiment with every seed, `arguments.jobs` at a time."""
+    runs = [(experiment, seed) for experiment in arguments.experiments for seed in range(arguments.seeds)]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(lambda run: train_one(*run, arguments), runs))
+
+
+def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None:
+    """Runs one process; its wall time, start-up included, goes to wall.json."""
+    config, _, env = experiment.partition(":")
+    folder = Path(arguments.runs) / experiment.replace(":", "-") / f"seed-{seed}"
+    if (folder / "wall.json").exists():
+        return
+    command = [sys.executable, "-m", "jaxrl.main", f"--config=configs/{config}.py", f"--workdir={folder}"]
+    command += [f"--config.seed={seed}"]
+    command += [f"--config.env.name={env}"] if env else []
+    command += ["--config.num_devices=1"] if arguments.jobs > 1 else []
+    start = time.monotonic()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    wall = {"seconds": time.monotonic() - start, "jobs": arguments.jobs}
+    (folder / "wall.json").write_text(json.dumps(wall) + "\n")
+    summary = json.loads((folder / "summary.json").read_text())
+    print(f"{experiment} seed {seed}: {summary['eval_return']:.2f} in {wall['seconds']:.0f} s", flush=True)
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    """Draws one picture per experiment and prints the table."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folders = sorted(path for path in Path(arguments.runs).iterdir() if path.is_dir())
+    columns = 3
+    rows = -(-len(folders) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3 * rows), squeeze=False)
+    for ax in axes.flat[len(folders) :]:
+        ax.set_axis_off()
+    print("| experiment | seeds | steps | greedy return: mean (each seed) | wall seconds, median | steps/s |")
+    print("|---|---|---|---|---|---|")
+    for ax, folder in zip(axes.flat, folders, strict=False):
+        seeds = sorted(path.parent for path in folder.glob("*/wall.json"))
+        if not seeds:
+            continue
+        print(row(folder.name, seeds))
+        for seed in seeds:
+            steps, returns = curve(seed / "metrics.jsonl")
+            ax.plot(steps, returns, linewidth=1.2, label=seed.name.replace("-", " "))
+        ax.set_title(folder.name, fontsize=9)
+        ax.set_xlabel("environment steps", fontsize=8)
+        ax.set_ylabel("training return", fontsize=8)
+        ax.tick_params(labelsize=7)
+        ax.grid(alpha=0.3)
+    figure.tight_layout()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    figure.savefig(Path(arguments.out) / "learning_curves.png", dpi=90)
+
+
+def row(name: str, seeds: list[Path]) -> str:
+    """One line of the table."""
+    summaries = [json.loads((seed / "summary.json").read_text()) for seed in seeds]
+    walls = [json.loads((seed / "wall.json").read_text()) for seed in seeds]
+    returns = [s["eval_return"] for s in summaries]
+    each = ", ".join(f"{x:.1f}" for x in returns)
+    shared = " (2 runs at once)" if walls[0]["jobs"] > 1 else ""
+    seconds = statistics.median(w["seconds"] for w in walls)
+    rate = statistics.median(s["steps_per_second"] for s in summaries)
+    steps = summaries[0]["steps"]
+    mean = statistics.mean(returns)
+    return (
+        f"| {name} | {len(seeds)} | {steps:,} | {mean:.1f} ({each}) | {seconds:.0f}{shared} | {rate:,.0f} |"
+    )
+
+
+def curve(path: Path) -> tuple[list[int], list[float]]:
+    """Steps and training returns of one run."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    points = [(r["step"], r["episode/return"]) for r in records if r.get("episode/return") is not None]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    jobs = parser.add_subparsers(required=True)
+    training = jobs.add_parser("train")
+    training.add_argument("experiments", nargs="+")
+    training.add_argument("--runs", required=True)
+    training.add_argument("--seeds", type=int, default=3)
+    training.add_argument("--jobs", type=int, default=1)
+    training.set_defaults(job=train)
+    drawing = jobs.add_parser("draw")
+    drawing.add_argument("--runs", required=True)
+    drawing.add_argument("--out", required=True)
+    drawing.set_defaults(job=draw)
+    arguments = parser.parse_args()
+    arguments.job(arguments)
+
+
+if __name__ == "__main__":
+    main()
