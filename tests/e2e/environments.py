@@ -1,0 +1,53 @@
+"""Environments as a user would write them, in a module of their own; named `tests.e2e.environments:Class`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+
+
+@flax.struct.dataclass
+class Episode:
+    """int32[] steps taken, and int32[] steps this episode lasts."""
+
+    time: jax.Array
+    length: jax.Array
+
+
+class ShortOrLong(JaxEnv):
+    """Half of the episodes last 1 step and return 0, the other half `long` steps and return `long`."""
+
+    def __init__(self, long: int = 40) -> None:
+        self._long = long
+        self.spec = EnvSpec("ShortOrLong", Box.of(0.0, 1.0, (1,)), Discrete(2), max_episode_steps=long)
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        length = jnp.where(jax.random.bernoulli(key), self._long, 1)
+        return Episode(jnp.zeros((), jnp.int32), length), jnp.zeros(1)
+
+    def step(self, key: jax.Array, state: Episode, action: jax.Array) -> tuple[Any, TimeStep]:
+        time = state.time + 1
+        reward = jnp.where(state.length > 1, 1.0, 0.0)
+        done = time >= state.length
+        return Episode(time, state.length), TimeStep(jnp.zeros(1), reward, done, jnp.zeros((), bool))
+
+
+class Echo(JaxEnv):
+    """Pays the action, 0 to 9, and shows the constant 5; terminates after `length` steps, or never with 0."""
+
+    def __init__(self, length: int = 3, limit: int = 0) -> None:
+        self._length = length
+        self.spec = EnvSpec("Echo", Box.of(0.0, 10.0, (1,)), Discrete(10), max_episode_steps=limit or None)
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        return jnp.zeros((), jnp.int32), jnp.full(1, 5.0)
+
+    def step(self, key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[Any, TimeStep]:
+        time = state + 1
+        reward = action.astype(jnp.float32)
+        return time, TimeStep(jnp.full(1, 5.0), reward, time == self._length, jnp.zeros((), bool))

@@ -1,0 +1,159 @@
+"""From the command line to a run folder, and from there to an evaluation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STEPS = 8 * 16  # of one iteration
+TINY = (
+    "--config.env.num_envs=8",
+    "--config.ppo.rollout_length=16",
+    "--config.ppo.num_epochs=1",
+    "--config.ppo.num_minibatches=2",
+    "--config.network.hidden_sizes=8",
+    "--config.network.core_size=8",
+    "--config.env.stagger=false",
+    "--config.num_devices=1",
+    f"--config.stop.steps={6 * STEPS}",
+    f"--config.log.every_steps={3 * STEPS}",
+    f"--config.evaluate.every_steps={2 * STEPS}",
+    "--config.evaluate.episodes=3",
+    f"--config.checkpoint.every_steps={2 * STEPS}",
+)
+EVALUATION = {"episodes", "mean", "std", "low", "high", "mean_length", "std_length", "unfinished"}
+
+
+class Run:
+    """A folder that one small training run has filled."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        self._cache = cache
+        self.trained = self.train()
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(self._cache)}
+        return subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=180
+        )
+
+    def train(self) -> subprocess.CompletedProcess[str]:
+        return self.python("jaxrl.main", "--config=configs/ppo.py", f"--workdir={self.folder}", *TINY)
+
+    def evaluate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.python("jaxrl.evaluate", f"--workdir={self.folder}", *arguments)
+
+    def evaluations(self) -> dict[str, Any]:
+        return {f.stem: json.loads(f.read_text()) for f in (self.folder / "evaluations").glob("*.json")}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, compilation_cache: Path) -> Run:
+    return Run(tmp_path_factory.mktemp("cli") / "run", compilation_cache)
+
+
+def test_training_succeeds(run: Run) -> None:
+    assert run.trained.returncode == 0, run.trained.stderr
+    assert "Traceback" not in run.trained.stderr
+    assert "compil" in run.trained.stdout  # a long compile says that it compiles
+
+
+def test_run_folder_is_complete(run: Run) -> None:
+    names = {path.name for path in run.folder.iterdir()}
+    assert names >= {
+        "config.json",
+        "metrics.jsonl",
+        "train.log",
+        "tensorboard",
+        "checkpoints",
+        "summary.json",
+    }
+    config = json.loads((run.folder / "config.json").read_text())
+    assert config["network"]["core_size"] == 8
+    assert config["stop"]["steps"] == 6 * STEPS
+    assert list((run.folder / "tensorboard").glob("events.out.tfevents.*"))
+    assert (run.folder / "train.log").read_text().strip()
+
+
+def test_summary_says_how_it_went(run: Run) -> None:
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["steps"] == 6 * STEPS
+    assert summary["stop_reason"] == "steps"
+    assert summary["eval_return"] >= 1  # an episode of CartPole has at least one step
+    assert summary["steps_per_second"] > 0
+    assert 0 < summary["compile_seconds"] < summary["seconds"]
+    assert summary["device"] == "1 x cpu"
+    assert {"python", "jax", "flax", "optax"} <= summary["versions"].keys()
+
+
+def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    logged = set().union(*rows) - {"step", "time"}
+    documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    assert logged == documented
+    assert logged >= set(
+        "steps episode/return episode/length episode/count time/steps_per_second time/compile_seconds "
+        "loss/policy loss/value loss/entropy ppo/approx_kl ppo/clip_fraction ppo/explained_variance "
+        "ppo/learning_rate grad/norm eval/return".split()
+    )
+    assert [row["steps"] for row in rows if "loss/policy" in row][-1] == 6 * STEPS
+    assert [row["step"] for row in rows if "eval/return" in row] == [2 * STEPS, 4 * STEPS, 6 * STEPS]
+
+
+def test_evaluation_prints_and_writes(run: Run) -> None:
+    done = run.evaluate("--episodes=5")
+    assert done.returncode == 0, done.stderr
+    written = run.evaluations()[f"step-{6 * STEPS}-greedy-5"]
+    assert written.keys() >= EVALUATION
+    assert written["episodes"] == 5
+    assert f"{written['mean']:.2f}" in done.stdout
+    assert "95% confidence" in done.stdout
+
+
+def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    returns = {row["step"]: row["eval/return"] for row in rows if "eval/return" in row}
+    best = max(returns, key=lambda step: (returns[step], step))
+    done = run.evaluate("--episodes=3", "--sample", "--checkpoint=best")
+    assert done.returncode == 0, done.stderr
+    written = run.evaluations()[f"step-{best}-sample-3"]
+    assert (written["step"], written["mode"], written["episodes"]) == (best, "sample", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workdir=/nowhere/at/all"], "holds no config.json"),
+        (["--checkpoint=newest"], "`--checkpoint` (='newest') must be latest, best or a step"),
+        (["--checkpoint=12345"], "no checkpoint of step 12345"),
+        (["--episodes=0"], "episodes"),
+    ],
+)
+def test_evaluation_answers_bad_input_with_one_line(
+    run: Run, arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from jaxrl.evaluate import main
+
+    assert main(["jaxrl.evaluate", f"--workdir={run.folder}", *arguments]) == 2
+    stderr = capfd.readouterr().err
+    assert len(stderr.splitlines()) == 1, stderr
+    assert message in stderr
+
+
+def test_same_command_again_has_nothing_to_do(run: Run) -> None:
+    metrics = (run.folder / "metrics.jsonl").read_text()
+    summary = json.loads((run.folder / "summary.json").read_text())
+    done = run.train()
+    assert done.returncode == 0, done.stderr
+    assert "nothing to do" in done.stdout + done.stderr
+    assert (run.folder / "metrics.jsonl").read_text() == metrics
+    assert json.loads((run.folder / "summary.json").read_text()) == summary

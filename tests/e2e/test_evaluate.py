@@ -1,0 +1,126 @@
+"""Evaluation is fair: whole episodes, a fixed number of each environment, nothing carried over or learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from envs import registry
+from envs.base import JaxEnv
+from envs.vector import VectorEnv
+from jaxrl import evaluation, networks, normalize
+from jaxrl.config import resolve
+from jaxrl.distributions import Categorical
+from jaxrl.evaluation import Evaluator, Result
+from jaxrl.networks import Policy
+from jaxrl.networks.policy import PolicyOutput
+from jaxrl.rollout import episodes
+from jaxrl.sharding import Topology
+from jaxrl.types import Array, PyTree
+
+CONFIG = resolve(jaxrl.default_config(), 1)
+
+
+def evaluator(env: JaxEnv, policy: Policy | None = None) -> Evaluator:
+    return Evaluator(
+        policy or scripted(env, lambda obs, count: count), VectorEnv(env), Topology.of(1), CONFIG
+    )
+
+
+def evaluate(
+    name: str, count: int, act: Callable[[Array, Array], Array] | None = None, **options: Any
+) -> Result:
+    """Plays `count` episodes of a user's environment with a scripted policy."""
+    env = registry.make(f"tests.e2e.environments:{name}")
+    stats = options.pop("obs_stats", None)
+    policy = scripted(env, act or (lambda obs, steps: steps))
+    return evaluator(env, policy)((), stats, jax.random.key(options.pop("seed", 0)), count, **options)
+
+
+def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
+    """A policy whose memory counts the steps since the last reset, and that takes `act(obs, count)`."""
+    head = networks.build(CONFIG.network, env.spec).head
+    actions = env.spec.action_space.n  # type: ignore[union-attr]
+
+    def apply(params: PyTree, obs: Array, carry: Array, reset: Array, mask: None) -> PolicyOutput:
+        count = jnp.where(reset[0], 0, carry)
+        action = jnp.clip(act(obs[0, :, 0], count), 0, actions - 1)
+        # Likely, not certain: a sampled action is another one quite often.
+        logits = 2.0 * jax.nn.one_hot(action, actions)[None]
+        return PolicyOutput(Categorical(logits), jnp.zeros(reset.shape), count + 1)
+
+    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, head)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 11])
+def test_exactly_as_many_episodes_as_asked(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    # Below, at and above the number of environments. (Several devices: see tests/multi_device.)
+    monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", 4)
+    result = evaluate("Echo(limit=3)", count)
+    assert (result.episodes, result.unfinished) == (count, 0)
+    # Each of them is whole: its length, and the memory of its own three steps, 0 + 1 + 2.
+    assert (result.mean_length, result.std_length) == (3, 0)
+    # correctness 5 and 21: the carry is fresh in every episode, the second of an environment too.
+    assert (result.minimum, result.maximum) == (3, 3)
+
+
+@pytest.mark.parametrize("environments", [200, 20])
+def test_short_episodes_are_not_favoured(monkeypatch: pytest.MonkeyPatch, environments: int) -> None:
+    # correctness 21: the first 200 episodes to finish would nearly all be the short ones, with return 0.
+    monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", environments)
+    result = evaluate("ShortOrLong(long=40)", 200)
+    assert result.episodes == 200
+    standard_error = 20 / np.sqrt(200)
+    assert abs(result.mean - 20) < 3 * standard_error
+    assert (result.minimum, result.maximum) == (0, 40)
+
+
+def test_normaliser_is_applied_and_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # correctness 13: the observation 5 has the score (5 - 1) / 2 = 2; statistics that still learned
+    # from the episodes' constant 5 would move it.
+    monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", 2)
+    samples = jnp.array([[[-1.0]], [[3.0]]])  # [T, B, 1]
+    stats = normalize.update(normalize.init(jnp.zeros(1)), samples, None, lambda tree: tree)
+    result = evaluate("Echo(limit=3)", 6, lambda obs, _: jnp.round(4 * obs).astype(int), obs_stats=stats)
+    assert (result.minimum, result.maximum) == (3 * 8, 3 * 8)
+
+
+def test_greedy_is_deterministic_and_sampling_is_not() -> None:
+    greedy = [evaluate("Echo(limit=3)", 16, seed=seed) for seed in (0, 1)]
+    assert [(r.mean, r.std) for r in greedy] == [(3, 0), (3, 0)]
+    sampled = [evaluate("Echo(limit=3)", 16, sample=True, seed=seed) for seed in (0, 0, 1)]
+    assert sampled[0].std > 0
+    assert sampled[0] == sampled[1]
+    assert sampled[0].mean != sampled[2].mean
+
+
+@pytest.mark.parametrize("environments", [3, 1])
+def test_episodes_without_end_are_cut_off_and_counted(
+    monkeypatch: pytest.MonkeyPatch, environments: int
+) -> None:
+    monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", environments)
+    monkeypatch.setattr(episodes, "DEFAULT_MAX_EPISODE_STEPS", 7)
+    result = evaluate("Echo(length=0)", 3)
+    assert (result.episodes, result.unfinished) == (3, 3)
+    assert (result.mean_length, result.std_length) == (7, 0)
+
+
+def test_training_state_is_untouched() -> None:
+    config = jaxrl.default_config()
+    config.env.update(name="tests.e2e.environments:ShortOrLong", num_envs=4)
+    config.network.update(hidden_sizes=(4,), core_size=4)
+    config.normalize.observations = True
+    config.ppo.update(rollout_length=4, num_minibatches=1)
+    trainer = jaxrl.Trainer(config)
+    before = jax.tree.map(
+        lambda x: np.array(x), (trainer.state.carry, trainer.state.env_state, trainer.state.obs_stats)
+    )
+    trainer.evaluate(5)
+    after = (trainer.state.carry, trainer.state.env_state, trainer.state.obs_stats)
+    jax.tree.map(np.testing.assert_array_equal, before, after)

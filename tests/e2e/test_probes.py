@@ -1,0 +1,150 @@
+"""Each probe environment is solved in seconds; which one fails names what is broken.
+
+The answers are exact and come from the docstrings of `envs.native`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from envs import registry
+from jaxrl import networks
+from jaxrl.config import resolve
+from jaxrl.networks.policy import PolicyOutput
+
+GAMMA = 0.8
+
+
+class Solved:
+    """A trained policy that answers questions about single observations and whole episodes."""
+
+    def __init__(self, name: str, steps: int, **overrides: Any) -> None:
+        config = jaxrl.default_config()
+        config.env.update(name=f"jaxrl:{name}", num_envs=16)
+        config.network.update(core="none", hidden_sizes=(16,), core_size=16)
+        config.ppo.update(rollout_length=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2)
+        config.ppo.update(gamma=GAMMA, entropy_coef=0.0, schedule="linear")
+        config.stop.steps = steps
+        config.update_from_flattened_dict(overrides)
+        resolved = resolve(config, 1)
+        self.policy = networks.build(resolved.network, registry.make(resolved.env.name).spec)
+        state, metrics = jax.jit(jaxrl.make_train(resolved))(jax.random.key(0))
+        self.params = state.params
+        self.metrics = {name: np.asarray(value) for name, value in metrics.items()}
+
+    def at(self, obs: Any, mask: Any = None) -> PolicyOutput:
+        """The policy at a batch of first observations [N, *O]."""
+        n = jax.tree.leaves(obs)[0].shape[0]
+        carry = self.policy.initial_carry(n)
+        return self.policy.step(self.params, obs, carry, jnp.ones(n, bool), mask)
+
+    def value(self, obs: Any) -> np.ndarray:
+        return np.asarray(self.at(jnp.asarray(obs, jnp.float32)).value)
+
+    def action(self, obs: Any) -> np.ndarray:
+        """The action that the environment gets in a greedy evaluation."""
+        if not isinstance(obs, dict):
+            obs = jnp.asarray(obs, jnp.float32)
+        return np.asarray(self.policy.head.to_env(self.at(obs).distribution.mode()))
+
+    def sampled_return(self, iterations: int) -> float:
+        """Mean return of the episodes that ended in the last iterations of training."""
+        total = self.metrics["episode/return"][-iterations:].sum()
+        return float(total / self.metrics["episode/count"][-iterations:].sum())
+
+
+def test_value_of_a_constant() -> None:
+    np.testing.assert_allclose(Solved("ProbeValue", 8_000).value([[1.0]]), [1.0], atol=0.02)
+
+
+def test_value_follows_the_observation() -> None:
+    np.testing.assert_allclose(
+        Solved("ProbeObservation", 8_000).value([[-1.0], [1.0]]), [-1.0, 1.0], atol=0.05
+    )
+
+
+def test_value_is_discounted() -> None:
+    np.testing.assert_allclose(Solved("ProbeDiscount", 16_000).value([[0.0], [1.0]]), [GAMMA, 1.0], atol=0.05)
+
+
+def test_truncation_bootstraps() -> None:
+    # correctness 7 and 8: taken for a termination, it would stay below (1 - gamma^5) / (1 - gamma) = 3.4.
+    solved = Solved("ProbeTruncation(steps=5)", 30_000)
+    np.testing.assert_allclose(solved.value([[1.0]]), [1 / (1 - GAMMA)], rtol=0.05)
+
+
+def test_termination_does_not_bootstrap() -> None:
+    # correctness 7: a bootstrap through the termination would raise all of them towards 1 / (1 - gamma) = 5.
+    steps = 5
+    expected = (1 - GAMMA ** (steps - np.arange(steps))) / (1 - GAMMA)
+    solved = Solved(f"ProbeTermination({steps=})", 30_000)
+    np.testing.assert_allclose(solved.value(np.eye(steps)), expected, atol=0.15)
+
+
+def test_rewarded_action_is_taken() -> None:
+    solved = Solved("ProbeAction", 8_000)
+    assert solved.action([[1.0]]) == 1
+    assert solved.sampled_return(5) > 0.9
+
+
+def test_action_follows_the_observation() -> None:
+    # With a core, so that its reset at every episode is in the way too (correctness 5).
+    solved = Solved("ProbePolicy", 16_000, **{"network.core": "gru"})
+    np.testing.assert_array_equal(solved.action([[-1.0], [1.0]]), [0, 1])
+    assert solved.sampled_return(5) > 0.9
+
+
+@pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
+def test_mean_of_a_continuous_action(squash: bool) -> None:
+    solved = Solved("ProbeContinuous", 60_000, **{"network.squash_actions": squash})
+    np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
+    # And its scale: with a standard deviation left at 1 the clipped action alone loses 0.4.
+    assert solved.sampled_return(10) > -0.05
+
+
+def test_components_of_a_multi_discrete_action() -> None:
+    solved = Solved("ProbeMultiDiscrete", 30_000)
+    np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])
+
+
+def test_both_keys_of_a_dict_observation_are_used() -> None:
+    solved = Solved("ProbeDict", 30_000)
+    bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)
+    image = np.broadcast_to(255 * bright[:, None, None, None], (4, 8, 8, 1)).astype(np.uint8)
+    np.testing.assert_array_equal(solved.action({"image": image, "vector": vector}), [0, 1, 2, 3])
+
+
+def test_forbidden_action_is_never_taken() -> None:
+    # correctness 16. One forbidden action would cost 100 and end its episode, in any iteration.
+    steps = 4
+    metrics = Solved(f"ProbeMask({steps=})", 4_000).metrics
+    assert metrics["episode/count"].sum() > 500
+    np.testing.assert_array_equal(metrics["episode/return"], steps * metrics["episode/count"])
+    assert all(np.isfinite(value).all() for value in metrics.values())
+
+
+MEMORY = {
+    "env.num_envs": 64,
+    "ppo.rollout_length": 4,
+    "ppo.num_epochs": 4,
+    "ppo.learning_rate": 3e-3,
+    "ppo.gamma": 0.95,
+}
+
+
+def test_cue_is_remembered_for_longer_than_a_rollout() -> None:
+    # correctness 23: no rollout holds both the cue and its answer, so the carry must live across rollouts.
+    solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY, **{"network.core": "lstm"})
+    assert solved.sampled_return(6) > 0.95
+
+
+def test_cue_is_not_remembered_without_a_core() -> None:
+    # Otherwise the environment leaks its cue and the test above shows nothing.
+    solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY)
+    assert abs(solved.sampled_return(60)) < 0.2

@@ -1,0 +1,145 @@
+"""A run that was stopped and started again is, bit for bit, the run that was not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.config import resolve
+from jaxrl.learner import Trainer
+from jaxrl.metrics import JsonlWriter, MultiWriter, Writer
+from jaxrl.run_folder import RunFolder
+from jaxrl.types import TrainState
+
+STEPS = 16 * 8  # of one iteration
+ITERATIONS = 6
+pytestmark = pytest.mark.usefixtures("cached_compilation")
+
+
+class Killed(Exception):
+    pass
+
+
+class Kill(Writer):
+    """Ends the process, as far as the trainer can tell, when a step is logged."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def write(self, step: int, scalars: Any) -> None:
+        if step >= self._step:
+            raise Killed
+
+
+def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> ConfigDict:
+    """Everything that has a state of its own: an LSTM, both normalisers, staggered random environments."""
+    config = jaxrl.default_config()
+    config.env.update(name="gymnax:CartPole-v1", num_envs=16)
+    config.network.update(core="lstm", hidden_sizes=(8,), core_size=8)
+    config.normalize.update(observations=True, rewards=True)
+    config.ppo.update(rollout_length=8, sequence_length=4, num_epochs=1, num_minibatches=2)
+    config.ppo.update(learning_rate=1e-2, schedule=schedule)
+    config.stop.steps = iterations * STEPS
+    config.log.every_steps = STEPS
+    config.evaluate.update(every_steps=2 * STEPS, episodes=4)
+    config.checkpoint.update(every_steps=2 * STEPS, keep=2)
+    return config
+
+
+def train(folder: Path, config: ConfigDict, *others: Writer) -> TrainState:
+    run = RunFolder(str(folder), keep=2)
+    run.create()
+    writer = MultiWriter([JsonlWriter(folder / "metrics.jsonl"), *others])
+    trainer = Trainer(resolve(config, 1), run, writer)
+    try:
+        trainer.fit()
+    finally:
+        writer.close()
+        run.checkpoints.close()
+    return trainer.state
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The logged metrics without those of the clock."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time")} for line in lines]
+
+
+def training_rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(folder) if "loss/policy" in row]
+
+
+def assert_bitwise_equal(left: TrainState, right: TrainState) -> None:
+    def data(x: jax.Array) -> np.ndarray:
+        return np.asarray(
+            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        )
+
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    pairs = zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True)
+    for (path, x), y in pairs:
+        name = jax.tree_util.keystr(path)
+        assert x.dtype == y.dtype, name
+        np.testing.assert_array_equal(data(x), data(y), err_msg=name)
+
+
+def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
+    # correctness 18: with the linear schedule, which goes on from the updates made, not from zero.
+    straight = train(tmp_path / "straight", tiny_config())
+    assert int(straight.iteration) == ITERATIONS
+
+    # Killed while the 5th iteration is reported: a row of it is in the file, its state is not saved.
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", tiny_config(), Kill(5 * STEPS))
+    assert rows(tmp_path / "killed")[-1]["step"] == 5 * STEPS
+    assert RunFolder(str(tmp_path / "killed")).checkpoints.latest_step() == 4 * STEPS
+
+    resumed = train(tmp_path / "killed", tiny_config())
+    assert_bitwise_equal(resumed, straight)
+    # Every row once, with the same numbers: the torn one was dropped and made again.
+    assert rows(tmp_path / "killed") == rows(tmp_path / "straight")
+
+
+def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
+    # With a constant learning rate the budget changes nothing else.
+    straight = train(tmp_path / "straight", tiny_config(5, schedule="constant"))
+    train(tmp_path / "extended", tiny_config(3, schedule="constant"))
+    extended = train(tmp_path / "extended", tiny_config(5, schedule="constant"))
+    assert_bitwise_equal(extended, straight)
+    assert training_rows(tmp_path / "extended") == training_rows(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("evaluate_every", [2 * STEPS, 0])
+def test_used_up_budget_changes_nothing(tmp_path: Path, evaluate_every: int) -> None:
+    config = tiny_config()
+    config.evaluate.every_steps = evaluate_every
+    finished = train(tmp_path, config)
+    logged = rows(tmp_path)
+    assert_bitwise_equal(train(tmp_path, config), finished)
+    assert rows(tmp_path) == logged
+
+
+def test_reached_return_is_remembered(tmp_path: Path) -> None:
+    # Otherwise the same command would train on, past the very result that it was stopped for.
+    config = tiny_config()
+    config.stop["return"] = 1.0  # any episode of CartPole
+    first = train(tmp_path, config)
+    assert int(first.iteration) == 2
+    assert_bitwise_equal(train(tmp_path, config), first)
+
+
+def test_changed_hyperparameters_hold_after_a_resume(tmp_path: Path) -> None:
+    train(tmp_path, tiny_config(3, schedule="constant"))
+    config = tiny_config(5, schedule="constant")
+    config.ppo.learning_rate = 5e-3
+    state = train(tmp_path, config)
+    assert float(state.hyperparams.learning_rate) == np.float32(5e-3)
+    rates = [row["ppo/learning_rate"] for row in training_rows(tmp_path)]
+    np.testing.assert_allclose(rates, [1e-2, 1e-2, 1e-2, 5e-3, 5e-3], rtol=1e-6)

@@ -1,0 +1,190 @@
+"""Encoders: one for each kind of observation, chosen by name or by the space."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs.base import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.config import ConfigError
+from jaxrl.networks import ENCODERS
+from jaxrl.networks.encoders import build_encoder
+from jaxrl.networks.registry import Registry
+from tests.programs import tiny_config
+
+NETWORK = tiny_config().network
+VECTOR = Box.of(-1, 1, (3,))
+IMAGE = Box.of(0, 255, (10, 10, 2), np.uint8)
+
+
+def encode(space, obs, encoder="auto", **fields):
+    """(features, number of parameters)."""
+    network = dataclasses.replace(NETWORK, encoder=encoder, **fields)
+    module = build_encoder(network, space)
+    params = module.init(jax.random.key(0), obs)
+    return module.apply(params, obs), sum(x.size for x in jax.tree.leaves(params))
+
+
+def test_discrete_observations_are_one_hot():
+    features, _ = encode(Discrete(4), jnp.array([[2, 0]]), "identity")
+    np.testing.assert_array_equal(features, [[[0, 0, 1, 0], [1, 0, 0, 0]]])
+
+
+def test_multi_discrete_observations_are_one_hot_one_after_the_other():
+    features, _ = encode(MultiDiscrete((2, 3)), jnp.array([[1, 0], [0, 2]]), "identity")
+    np.testing.assert_array_equal(features, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+
+
+def test_bytes_are_scaled_and_other_dtypes_only_converted():
+    space = Box.of(0, 255, (2, 1), np.uint8)
+    features, _ = encode(space, jnp.array([[[0], [255]]], jnp.uint8), "identity")
+    np.testing.assert_array_equal(features, [[0.0, 1.0]])
+    features, _ = encode(Box.of(0, 255, (2, 1), np.int32), jnp.array([[[0], [255]]]), "identity")
+    np.testing.assert_array_equal(features, [[0.0, 255.0]])
+    features, _ = encode(Box.of(0, 1, (2,), bool), jnp.array([[True, False]]), "identity")
+    np.testing.assert_array_equal(features, [[1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("space", "encoder", "num_params"),
+    [
+        (VECTOR, "mlp", 3 * 8 + 8),
+        (IMAGE, "mlp", 200 * 8 + 8),
+        # One 3x3 convolution to 16 channels, of 10x10 without padding: 8x8.
+        (IMAGE, "minatar", 9 * 2 * 16 + 16 + 8 * 8 * 16 * 8 + 8),
+    ],
+)
+def test_number_of_parameters(space, encoder, num_params):
+    obs = jnp.zeros((2, 3, *space.shape), space.dtype)
+    features, found = encode(space, obs, encoder)
+    assert features.shape == (2, 3, 8)
+    assert found == num_params
+
+
+@pytest.mark.parametrize(
+    ("encoder", "size", "num_params"),
+    [
+        # Mnih et al. 2015: 84 -> 20 -> 9 -> 7 pixels.
+        ("nature", 84, (64 * 4 + 1) * 32 + (16 * 32 + 1) * 64 + (9 * 64 + 1) * 64 + (49 * 64 + 1) * 8),
+        # Espeholt et al. 2018: three stages that halve 16 -> 8 -> 4 -> 2, five convolutions each.
+        (
+            "impala",
+            16,
+            (9 * 4 + 1) * 16
+            + 4 * (9 * 16 + 1) * 16
+            + (9 * 16 + 1) * 32
+            + 4 * (9 * 32 + 1) * 32
+            + 5 * (9 * 32 + 1) * 32
+            + (4 * 32 + 1) * 8,
+        ),
+    ],
+)
+def test_image_networks_are_those_of_the_papers(encoder, size, num_params):
+    module = build_encoder(
+        dataclasses.replace(NETWORK, encoder=encoder), Box.of(0, 255, (size, size, 4), np.uint8)
+    )
+    obs = jax.ShapeDtypeStruct((2, size, size, 4), jnp.uint8)
+    features, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), obs)
+    assert features.shape == (2, 8)
+    assert sum(x.size for x in jax.tree.leaves(variables)) == num_params
+
+
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        (VECTOR, "MLP"),
+        (Discrete(4), "MLP"),
+        (IMAGE, "ConvEncoder"),
+        (Box.of(0, 255, (36, 36, 1), np.uint8), "ConvEncoder"),
+    ],
+)
+def test_auto_chooses_by_the_space(space, name):
+    module = build_encoder(NETWORK, space)
+    assert type(module).__name__ == name
+    if name == "ConvEncoder":
+        assert len(module.layers) == (3 if space.shape[0] >= 36 else 1)
+
+
+def test_image_encoders_refuse_vectors():
+    for name in ("minatar", "nature", "impala"):
+        with pytest.raises(ConfigError, match=rf"`network.encoder` \(='{name}'\) needs .*height, width"):
+            build_encoder(dataclasses.replace(NETWORK, encoder=name), VECTOR)
+
+
+DICT = Dict((("image", IMAGE), ("vector", VECTOR)))
+
+
+def test_dict_features_are_concatenated_in_the_order_of_the_keys():
+    obs = {"vector": jnp.full((2, 3), 0.5), "image": jnp.full((2, 10, 10, 2), 255, jnp.uint8)}
+    features, _ = encode(DICT, obs, "identity")
+    np.testing.assert_array_equal(features, [[1.0] * 200 + [0.5] * 3] * 2)
+    features, _ = encode(DICT, obs, "vector=identity,image=minatar")
+    assert features.shape == (2, 8 + 3)
+    np.testing.assert_array_equal(features[:, 8:], 0.5)
+
+
+def test_every_key_of_a_dict_matters():
+    obs = {"vector": jnp.full((1, 3), 0.5), "image": jnp.full((1, 10, 10, 2), 255, jnp.uint8)}
+    module = build_encoder(NETWORK, DICT)
+    params = module.init(jax.random.key(0), obs)
+    before = module.apply(params, obs)
+    for key in obs:
+        assert (module.apply(params, obs | {key: jnp.zeros_like(obs[key])}) != before).any()
+
+
+@pytest.mark.parametrize("names", ["image=minatar", "image=minatar,vector=mlp,sound=mlp"])
+def test_names_by_key_must_cover_the_keys(names):
+    with pytest.raises(ConfigError, match="must name each observation key: image, vector"):
+        build_encoder(dataclasses.replace(NETWORK, encoder=names), DICT)
+
+
+def test_features_have_the_compute_dtype_and_parameters_float32():
+    # correctness 22.
+    network = dataclasses.replace(NETWORK, encoder="minatar", compute_dtype="bfloat16")
+    module = build_encoder(network, IMAGE)
+    obs = jax.ShapeDtypeStruct((2, 10, 10, 2), jnp.uint8)
+    features, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), obs)
+    assert features.dtype == jnp.bfloat16
+    assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype(jnp.float32)}
+
+
+class Doubled(nn.Module):
+    @nn.compact
+    def __call__(self, obs):
+        return 2.0 * obs
+
+
+def doubled(network, space):
+    """A user's own encoder, as `module:attribute`."""
+    assert space is VECTOR
+    return Doubled()
+
+
+def test_a_users_own_encoder():
+    features, _ = encode(VECTOR, jnp.ones((2, 3)), f"{__name__}:doubled")
+    np.testing.assert_array_equal(features, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("natur", r"`network.encoder` \(='natur'\) must be one of .*minatar.*; did you mean 'nature'\?"),
+        ("no_such_module:encoder", r"`network.encoder` \(='no_such_module:encoder'\) cannot be imported"),
+        ("jaxrl.networks:no_such", r"cannot be imported: .*no_such"),
+    ],
+)
+def test_unknown_encoder(name, message):
+    with pytest.raises(ConfigError, match=message):
+        encode(VECTOR, jnp.ones(3), name)
+
+
+def test_a_name_is_registered_once():
+    registry = Registry("network.encoder")
+    registry.register("mine")(doubled)
+    with pytest.raises(ValueError, match="'mine' is registered already"):
+        registry.register("mine")(doubled)
+    assert registry.get("mine") is doubled
+    assert "mine" not in ENCODERS.names()

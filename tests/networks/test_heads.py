@@ -1,0 +1,117 @@
+"""Heads: what each action space gets, and what of an action reaches the environment."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs.base import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.config import ConfigError
+from jaxrl.distributions import draw_noise
+from jaxrl.networks.heads import build_head
+from tests.programs import tiny_config
+
+NETWORK = tiny_config().network
+ARM = Box.of((-2.0, 0.0), (2.0, 0.5), (2,))
+FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(64, 8)), jnp.float32)
+
+
+def head_of(space, mask=None, gain=1.0, **fields):
+    """(head, its distribution over FEATURES); `gain` multiplies the weights."""
+    head = build_head(dataclasses.replace(NETWORK, **fields), space, "test:Env")
+    params = jax.tree.map(lambda x: gain * x, head.module.init(jax.random.key(0), FEATURES, mask))
+    return head, head.module.apply(params, FEATURES, mask)
+
+
+def sampled(head, distribution):
+    """One action per row of FEATURES."""
+    noise = draw_noise(head.noise_kind, jax.random.key(1), (len(FEATURES), *head.noise_shape))
+    return distribution.sample(noise)
+
+
+def test_discrete():
+    head, distribution = head_of(Discrete(3), gain=300.0)
+    action = sampled(head, distribution)
+    assert set(np.unique(action)) == {0, 1, 2}
+    np.testing.assert_array_equal(head.to_env(action), action)
+
+
+def test_multi_discrete_is_summed_over_its_components():
+    # correctness 16.
+    head, distribution = head_of(MultiDiscrete((2, 3)), gain=300.0)
+    action = sampled(head, distribution)
+    assert action.shape == (64, 2)
+    logits = np.asarray(distribution.logits, np.float64)
+    expected = 0.0
+    for i, part in enumerate((logits[:, :2], logits[:, 2:])):
+        log_probs = part - np.log(np.exp(part).sum(axis=1, keepdims=True))
+        expected = expected + np.take_along_axis(log_probs, np.asarray(action)[:, i : i + 1], 1)[:, 0]
+    np.testing.assert_allclose(distribution.log_prob(action), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"), [(Discrete(3), [1, 0, 1]), (MultiDiscrete((2, 3)), [0, 1, 1, 0, 1])]
+)
+def test_masked_actions_have_probability_zero(space, mask):
+    # correctness 16.
+    mask = jnp.broadcast_to(jnp.array(mask, bool), (64, len(mask)))
+    head, distribution = head_of(space, mask, gain=300.0)
+    action = np.asarray(sampled(head, distribution))
+    if isinstance(space, Discrete):
+        assert set(action) == {0, 2}
+    else:
+        assert set(action[:, 0]) == {1}
+        assert set(action[:, 1]) == {0, 2}
+    assert np.isfinite(distribution.log_prob(jnp.asarray(action))).all()
+    assert np.isfinite(distribution.entropy()).all()
+
+
+def test_gaussian_actions_are_clipped_for_the_environment_only():
+    # correctness 15: the stored action and its log-probability are the unclipped ones.
+    head, distribution = head_of(ARM, gain=300.0)
+    action = sampled(head, distribution)
+    assert (jnp.abs(action) > 2).any()
+    np.testing.assert_array_equal(head.to_env(action), np.clip(action, [-2, 0], [2, 0.5]))
+    assert (distribution.log_prob(action) != distribution.log_prob(head.to_env(action))).any()
+    np.testing.assert_array_equal(distribution.log_std, 0.0)
+
+
+def test_unbounded_actions_pass_as_they_are():
+    head, _ = head_of(Box.of(-np.inf, np.inf, (1,)))
+    np.testing.assert_array_equal(head.to_env(jnp.array([[1e6]])), [[1e6]])
+
+
+def test_squashed_actions_stay_within_the_bounds():
+    # correctness 15: stored before squashing, so that it needs no atanh of 1.
+    head, distribution = head_of(ARM, gain=300.0, squash_actions=True)
+    action = sampled(head, distribution)
+    assert (jnp.abs(action) > 2).any()
+    in_env = np.asarray(head.to_env(action))
+    assert (in_env >= [-2, 0]).all()
+    assert (in_env <= [2, 0.5]).all()
+    np.testing.assert_allclose(in_env, np.tanh(action) * [2, 0.25] + [0, 0.25], atol=1e-6)
+    # The density of tanh(u) at the very edge of its range, where 1 - tanh(u)^2 rounds to 0.
+    assert np.isfinite(distribution.log_prob(jnp.full((64, 2), 20.0))).all()
+
+
+def test_squashing_needs_bounds():
+    with pytest.raises(ConfigError, match="`network.squash_actions` .*test:Env"):
+        head_of(Box.of(-np.inf, np.inf, (1,)), squash_actions=True)
+
+
+@pytest.mark.parametrize("space", [Box.of(-1, 1, (2, 2)), Dict((("a", Discrete(2)),))])
+def test_other_action_spaces_are_refused(space):
+    with pytest.raises(ConfigError, match=r"`env.name` \(='test:Env'\) has the action space"):
+        head_of(space)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 3)), ARM])
+def test_gain_of_the_policy_is_small(space):
+    # correctness 17: 0.01, so that the first actions are nearly uniform (or have mean 0) at every
+    # observation.
+    head = build_head(NETWORK, space, "test:Env")
+    params = head.module.init(jax.random.key(0), FEATURES, None)["params"]
+    kernel = params["mean" if space is ARM else "logits"]["kernel"]
+    np.testing.assert_allclose(np.linalg.svd(kernel, compute_uv=False), 0.01, rtol=1e-5)

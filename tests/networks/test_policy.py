@@ -1,0 +1,159 @@
+"""The whole policy: one pass over a sequence equals step by step, and nothing crosses an episode's start."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import networks
+from jaxrl.config import ConfigError
+from tests.programs import Noise, loud, over_time, tiny_config
+
+L, N = 7, 5
+NETWORK = tiny_config().network
+
+
+@functools.cache  # equal policies share their compiled programs
+def build(masked=False, **fields):
+    return networks.build(dataclasses.replace(NETWORK, **fields), Noise(masked=masked).spec)
+
+
+def inputs(policy):
+    """(params, obs, carry, reset): a carry full of numbers, resets at different places."""
+    rng = np.random.default_rng(0)
+    normal = lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32)  # noqa: E731
+    carry = jax.tree.map(normal, policy.initial_carry(N))
+    reset = np.zeros((L, N), bool)
+    reset[0, 0] = reset[3, :3] = reset[6, 1] = True
+    params = loud(jax.jit(policy.init)(jax.random.key(0)))
+    return params, normal(jnp.zeros((L, N, 3))), carry, jnp.asarray(reset)
+
+
+TRUNKS = [("lstm", False), ("lstm", True), ("gru", True), ("none", True)]
+
+
+@pytest.mark.parametrize(("core", "separate_value"), TRUNKS)
+def test_a_sequence_equals_its_steps(core, separate_value):
+    # correctness 1: the update sees whole sequences, the rollout single steps; both must say the same.
+    policy = build(core=core, separate_value=separate_value)
+    params, obs, carry, reset = inputs(policy)
+    out = jax.jit(policy.apply)(params, obs, carry, reset, None)
+    distribution, value, carries = over_time(policy, params, obs, carry, reset)
+    np.testing.assert_allclose(out.distribution.logits, distribution.logits, atol=1e-5)
+    np.testing.assert_allclose(out.value, value, atol=1e-5)
+    for got, expected in zip(jax.tree.leaves(out.carry), jax.tree.leaves(carries), strict=True):
+        np.testing.assert_allclose(got, expected[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("core", "separate_value"), TRUNKS[:3])
+def test_nothing_before_a_reset_is_remembered(core, separate_value):
+    # correctness 5: environments 0 to 2 start an episode at step 3. Other observations before it, and another
+    # carry (each of h and c, of each trunk), must not change what follows; in environments 3 and 4 they must.
+    policy = build(core=core, separate_value=separate_value)
+    params, obs, carry, reset = inputs(policy)
+    apply = jax.jit(policy.apply)
+    out = apply(params, obs, carry, reset, None)
+
+    def changed(other):
+        """bool[L, N] of logits and value together."""
+        logits = (other.distribution.logits != out.distribution.logits).any(axis=-1)
+        return np.asarray(logits & (other.value != out.value))
+
+    after = changed(apply(params, obs.at[:3].add(1.0), carry, reset, None))
+    assert after[:3].all()
+    assert not after[3:, :3].any()
+    assert after[3:, 3:].all()
+    for trunk, parts in carry.items():
+        for name, part in parts.items():
+            moved = {**carry, trunk: {**parts, name: part + 1.0}}
+            other = apply(params, obs, moved, reset, None)
+            # Only one trunk moves: look at its own output.
+            if trunk == "value":
+                after = np.asarray(other.value != out.value)
+            else:
+                after = np.asarray((other.distribution.logits != out.distribution.logits).any(axis=-1))
+            assert not after[:, 0].any()  # its episode starts at step 0
+            assert not after[3:, :3].any()
+            assert after[:3, 1:].all()
+            assert after[3:, 3:].all()
+
+
+def test_a_separate_value_shares_nothing_with_the_policy():
+    policy = build(separate_value=True)
+    params, obs, carry, reset = inputs(policy)
+    assert set(carry) == {"policy", "value"}
+    value = lambda p: policy.apply(p, obs, carry, reset, None).value.sum()  # noqa: E731
+    logits = lambda p: jnp.square(policy.apply(p, obs, carry, reset, None).distribution.logits).sum()  # noqa: E731
+    by_value, by_logits = jax.jit(lambda p: (jax.grad(value)(p), jax.grad(logits)(p)))(params)
+    used = [
+        (bool((v != 0).any()), bool((p != 0).any()))
+        for v, p in zip(jax.tree.leaves(by_value), jax.tree.leaves(by_logits), strict=True)
+    ]
+    assert set(used) == {(True, False), (False, True)}
+
+
+def test_a_shared_trunk_serves_both():
+    policy = build()
+    params = jax.eval_shape(policy.init, jax.random.key(0))
+    assert set(policy.initial_carry(2)) == {"policy"}
+    # Encoder 3 -> 8, LSTM 8 -> 8, logits 8 -> 3, value 8 -> 1.
+    count = (3 + 1) * 8 + (8 + 8 + 1) * 4 * 8 + (8 + 1) * 3 + (8 + 1)
+    assert sum(x.size for x in jax.tree.leaves(params)) == count
+
+
+def test_gain_of_the_value_is_one():
+    # correctness 17: orthogonal of gain 1 (one column: of norm 1), bias 0; the hidden layer has sqrt 2.
+    params = jax.jit(build(core="none").init)(jax.random.key(0))
+    np.testing.assert_allclose(jnp.linalg.norm(params["value"]["kernel"]), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(params["value"]["bias"], 0.0)
+    (hidden,) = [x for x in jax.tree.leaves(params) if x.shape == (3, 8)]
+    np.testing.assert_allclose(np.linalg.svd(hidden, compute_uv=False), np.sqrt(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru", "none"])
+def test_bfloat16_computes_and_float32_stays(core):
+    # correctness 22: parameters, carry, log-probabilities and values are float32 whatever computes.
+    policy = build(core=core, compute_dtype="bfloat16", separate_value=True)
+    params, obs, carry, reset = inputs(policy)
+    out = jax.jit(policy.apply)(params, obs, carry, reset, None)
+    action = jnp.zeros((L, N), jnp.int32)
+    everything = (
+        params,
+        carry,
+        out.carry,
+        out.value,
+        out.distribution.logits,
+        out.distribution.log_prob(action),
+        out.distribution.entropy(),
+    )
+    assert {x.dtype for x in jax.tree.leaves(everything)} == {jnp.dtype(jnp.float32)}
+    exact = jax.jit(build(core=core, separate_value=True).apply)(params, obs, carry, reset, None)
+    np.testing.assert_allclose(out.value, exact.value, atol=0.1)
+    assert (out.value != exact.value).any()  # the setting does something
+
+
+def test_masks_reach_the_distribution():
+    # correctness 16.
+    policy = build(masked=True)
+    params, obs, carry, reset = inputs(policy)
+    mask = jnp.ones((L, N, 3), bool).at[2, 1, 0].set(False)
+    out = jax.jit(policy.apply)(params, obs, carry, reset, mask)
+    log_prob = out.distribution.log_prob(jnp.zeros((L, N), jnp.int32))
+    assert log_prob[2, 1] < -1e6
+    assert (log_prob.at[2, 1].set(0.0) > -100).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"core": "lstn"}, r"`network.core` \(='lstn'\) must be one of gru, lstm, none.*'lstm'"),
+        ({"encoder": "mpl"}, r"`network.encoder` \(='mpl'\).*'mlp'"),
+        ({"activation": "rel"}, r"`network.activation` \(='rel'\).*relu"),
+    ],
+)
+def test_unknown_names(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        jax.eval_shape(build(**fields).init, jax.random.key(0))

@@ -1,0 +1,143 @@
+"""Tiny training programs for tests: an environment of noise, and a policy that reacts to its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import scipy.stats
+
+from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl import networks
+from jaxrl.config import Config, default_config, resolve
+from jaxrl.iteration import Program, hyperparams_of
+from jaxrl.networks import Policy
+from jaxrl.sharding import Axis
+from jaxrl.types import PyTree, TrainState
+
+SMALL: dict[str, Any] = {
+    "env.name": "jaxrl:ProbeValue",  # checked by `resolve`; the program is given its environment
+    "env.num_envs": 8,
+    "env.stagger": False,
+    "network.core_size": 8,
+    "network.hidden_sizes": (8,),
+    "ppo.rollout_length": 16,
+    "ppo.num_epochs": 2,
+    "ppo.num_minibatches": 2,
+    "ppo.schedule": "constant",
+    "ppo.learning_rate": 1e-2,
+    "stop.steps": 8 * 16 * 10,
+}
+
+
+@flax.struct.dataclass
+class NoiseState:
+    """int32[] steps of this episode so far, and int32[], the action that is forbidden now."""
+
+    time: jax.Array
+    forbidden: jax.Array
+
+
+class Noise(JaxEnv):
+    """Observations, rewards and ends drawn from the keys alone: whatever a policy does, the same happens.
+
+    Observation float32[3], normal around `offset`; reward normal around 1. An episode terminates with
+    probability `terminate` at each step and is cut off with probability `truncate`, independently, so that
+    both flags may be set at once. If `masked`, one of the three actions is forbidden, another one each step.
+    """
+
+    def __init__(
+        self,
+        terminate: float = 0.1,
+        truncate: float = 0.1,
+        max_episode_steps: int | None = None,
+        masked: bool = False,
+        offset: float = 0.0,
+    ):
+        # Standard normal numbers below these end an episode.
+        self._ends = scipy.stats.norm.ppf([terminate, truncate])
+        self._limit = max_episode_steps
+        self._offset = offset
+        self.spec = EnvSpec(
+            name="test:Noise",
+            observation_space=Box.of(-jnp.inf, jnp.inf, (3,)),
+            action_space=Discrete(3),
+            max_episode_steps=max_episode_steps,
+            has_action_mask=masked,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[NoiseState, jax.Array]:
+        state, obs, _ = self._draw(key, jnp.zeros((), jnp.int32))
+        return state, obs
+
+    def step(self, key: jax.Array, state: NoiseState, action: jax.Array) -> tuple[NoiseState, TimeStep]:
+        state, obs, rest = self._draw(key, state.time + 1)
+        terminated, truncated = rest[1] < self._ends[0], rest[2] < self._ends[1]
+        if self._limit is not None:
+            truncated = truncated | (state.time >= self._limit)
+        return state, TimeStep(obs, 1 + rest[0], terminated, truncated)
+
+    def action_mask(self, state: NoiseState) -> jax.Array:
+        return jnp.arange(3) != state.forbidden
+
+    def _draw(self, key: jax.Array, time: jax.Array) -> tuple[NoiseState, jax.Array, jax.Array]:
+        # One draw for everything: each takes long to compile.
+        noise = jax.random.normal(key, (6,))
+        forbidden = jnp.sum(noise[0] > jnp.array([-0.43, 0.43]))  # thirds of the normal distribution
+        return NoiseState(time, forbidden), self._offset + noise[:3], noise[3:]
+
+
+def tiny_config(device_count: int = 1, **fields: Any) -> Config:
+    """`SMALL` with changes; `ppo__gamma=0.9` sets `ppo.gamma`."""
+    config = default_config()
+    changes = {name.replace("__", "."): value for name, value in fields.items()}
+    for name, value in (SMALL | changes).items():
+        section, _, field = name.rpartition(".")
+        node = config[section] if section else config
+        node[field] = value
+    return resolve(config, device_count)
+
+
+def tiny_program(env: JaxEnv | None = None, axis: Axis = Axis(), **fields: Any) -> Program:  # noqa: B008
+    env = env or Noise()
+    config = tiny_config(device_count=axis.size, **fields)
+    return Program.build(config, env, networks.build(config.network, env.spec), axis)
+
+
+def loud(params: PyTree, factor: float = 100.0) -> PyTree:
+    """Scales the policy's last layer up.
+
+    It starts near zero, so that at first all actions are nearly equally likely whatever the memory holds:
+    a wrong carry would change no log-probability.
+    """
+
+    def scale(path: Any, x: jax.Array) -> jax.Array:
+        return x * factor if {"logits", "mean"} & {str(getattr(p, "key", "")) for p in path} else x
+
+    return jax.tree_util.tree_map_with_path(scale, params)
+
+
+def start(program: Program, seed: int = 0) -> TrainState:
+    """The initial state with a policy that reacts to its memory."""
+    state = jax.jit(program.init)(jax.random.key(seed), hyperparams_of(program.config))
+    return state.replace(params=loud(state.params))
+
+
+def over_time(policy: Policy, params: PyTree, obs: PyTree, carry: PyTree, reset: jax.Array) -> PyTree:
+    """The policy stepped by hand: (distribution, value) of [T, B], and T + 1 carries, before each step."""
+
+    @jax.jit
+    def step(obs: PyTree, carry: PyTree, reset: jax.Array) -> Any:
+        return policy.step(params, obs, carry, reset, None)
+
+    outputs, carries = [], []
+    for t in range(reset.shape[0]):
+        carries.append(carry)
+        out = step(jax.tree.map(lambda x: x[t], obs), carry, reset[t])  # noqa: B023
+        carry = out.carry
+        outputs.append((out.distribution, out.value))
+    stack = lambda *xs: jnp.stack(xs)  # noqa: E731
+    distribution, value = jax.tree.map(stack, *outputs)
+    return distribution, value, jax.tree.map(stack, *carries, carry)
