@@ -114,6 +114,11 @@ class Trainer:
         """Environment steps taken."""
         return self.iteration * self.config.steps_per_iteration
 
+    @property
+    def progressed(self) -> bool:
+        """Whether this process has trained, or only found the budget used up."""
+        return self.steps > self._resumed_steps
+
     def rollout(self) -> Trajectory:
         """Steps the environments by one rollout and returns it, as global arrays [T, num_envs, ...]."""
         specs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
@@ -150,6 +155,10 @@ class Trainer:
         Resumes from the folder's latest checkpoint if there is one.
         """
         self._resume()
+        if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
+            self.writer.status("nothing to do: the run has used up its budget")
+            log.info("nothing to do at step %d: %s", self.steps, reason)
+            return self._finish(reason)
         self._compile()
         trace = self._trace_window()
         in_flight: deque[tuple[int, int, dict[str, Array]]] = deque()
@@ -162,7 +171,9 @@ class Trainer:
                 self.iteration = target
                 in_flight.append((target, count, metrics))
             evaluate = self._due(self.config.evaluate_iterations)
-            save = self._due(self.config.checkpoint_iterations)
+            # The checkpoint of the final state comes after its evaluation, whenever that is due.
+            final = self.iteration >= self.config.num_iterations
+            save = self._due(self.config.checkpoint_iterations) and not final
             # The host reads old metrics while the devices work, and waits for them only at an event.
             while len(in_flight) >= (1 if evaluate or save else MAX_IN_FLIGHT):
                 self._report(*in_flight.popleft())
@@ -202,6 +213,8 @@ class Trainer:
         )
         self.iteration = self._saved_at = int(meta["iteration"])
         self._resumed_steps = self.steps
+        if meta["evaluation"] is not None:
+            self.last_evaluation, self._evaluated_at = Result(**meta["evaluation"]), self.iteration
         self.clock.carry_over(meta["seconds"])
         self.writer.resume_from(latest)
         log.info("resumed from the checkpoint of step %d", latest)
@@ -285,9 +298,13 @@ class Trainer:
         if self.folder is None:
             return
         with self.clock.measure("save"):
-            meta = {"iteration": self.iteration, "seconds": self.clock.total()}
             evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
             score = evaluation.mean if evaluation else None
+            meta = {
+                "iteration": self.iteration,
+                "seconds": self.clock.total(),
+                "evaluation": dataclasses.asdict(evaluation) if evaluation else None,
+            }
             self.folder.checkpoints.save(self.steps, self.state, meta, score)
         self._saved_at = self.iteration
         self.writer.write(self.steps, {"checkpoint/step": self.steps} | self._seconds())

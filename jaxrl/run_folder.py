@@ -53,7 +53,13 @@ class RunFolder:
         file = self.path / "config.json"
         if not file.exists():
             raise ConfigError(f"`--workdir` (={self.path}) holds no config.json: is it a run folder?")
-        return from_json(json.loads(file.read_text()))
+        try:
+            data = json.loads(file.read_text())
+        except ValueError as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{file} must hold a JSON object")
+        return from_json(data)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", summary)

@@ -160,7 +160,7 @@ class Config:
 
     @property
     def log_iterations(self) -> int:
-        """Iterations between log entries; 0: only at the end."""
+        """Iterations between log entries."""
         return math.ceil(self.log.every_steps / self.steps_per_iteration)
 
     @property

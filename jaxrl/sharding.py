@@ -6,6 +6,7 @@ the few sums that must cross devices. Parameters and statistics are replicated, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,9 +47,11 @@ def available_cores() -> int:
 
 
 def offer_cpu_devices(count: int) -> None:
-    """Asks for `count` virtual CPU devices, before JAX starts a backend; XLA_FLAGS may overrule it."""
+    """Asks for `count` virtual CPU devices; XLA_FLAGS, or a backend that has started, overrules it."""
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", count)
+        # JAX refuses once a backend runs, as in a notebook; the devices are then those it has.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", count)
 
 
 @dataclass(frozen=True)

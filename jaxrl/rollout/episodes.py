@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.vector import VectorEnv
+from envs.wrappers.time_limit import TimeLimit
 from jaxrl import normalize
 from jaxrl.distributions import draw_noise
 from jaxrl.networks import Policy
@@ -62,6 +63,9 @@ def play(
       sample: sample actions instead of taking the distribution's mode.
     """
     limit = env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    endless = env.spec.max_episode_steps is None
+    if endless:
+        env = VectorEnv(TimeLimit(env.env, limit))
     num_envs = keys_E.shape[0]
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
     env_state, obs = env.reset(reset_keys)
@@ -69,30 +73,33 @@ def play(
     asked = jnp.arange(max_quota) < quota_E[:, None]
     episodes = Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool))
     first = jnp.ones(num_envs, bool)
-    start = (jnp.zeros((), jnp.int32), env_state, obs, first, policy.initial_carry(num_envs), episodes)
+    carry = policy.initial_carry(num_envs)
+    start = (jnp.zeros((), jnp.int32), env_state, obs, first, carry, episodes, empty.astype(bool))
 
     def unfinished(loop: tuple[Any, ...]) -> Array:
-        t, *_, episodes = loop
-        return jnp.any(episodes.played & ~episodes.finished) & (t < limit * max_quota)
+        t, *_, episodes, ended = loop
+        return jnp.any(episodes.played & ~ended) & (t < limit * max_quota)
 
     def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        t, env_state, obs, reset, carry, episodes = loop
+        t, env_state, obs, reset, carry, episodes, ended = loop
         seen = normalize.normalize(obs_stats, obs, clip_obs)
         out = policy.step(params, seen, carry, reset, env.action_mask(env_state))
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, t)
         action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()
         env_state, timestep = env.step(keys, env_state, policy.head.to_env(action))
         # The slot of the episode in progress; none once the quota is played.
-        current = jnp.cumsum(~episodes.finished, axis=1) == 1
-        current = current & ~episodes.finished & episodes.played
+        current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
+        length = episodes.length + current
+        ends = current & timestep.done[:, None]
+        cut_off = endless & (length >= limit) & ~timestep.terminated[:, None]
         episodes = episodes.replace(
             episode_return=episodes.episode_return + current * timestep.reward[:, None],
-            length=episodes.length + current,
-            finished=episodes.finished | (current & timestep.done[:, None]),
+            length=length,
+            finished=episodes.finished | (ends & ~cut_off),
         )
-        return t + 1, env_state, timestep.obs, timestep.done, out.carry, episodes
+        return t + 1, env_state, timestep.obs, timestep.done, out.carry, episodes, ended | ends
 
-    return jax.lax.while_loop(unfinished, step, start)[-1]
+    return jax.lax.while_loop(unfinished, step, start)[-2]
 
 
 def _sampled(policy: Policy, keys_E: Array, distribution: PyTree) -> Array:
