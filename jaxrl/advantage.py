@@ -62,7 +62,8 @@ def gae(
 
     def step(advantage_B: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         delta_B, decay_B = row
-        advantage_B = delta_B + decay_B * advantage_B
+        # Not the product alone: 0 * NaN would carry a row that does not count over the end of an episode.
+        advantage_B = delta_B + jnp.where(decay_B > 0, decay_B * advantage_B, 0.0)
         return advantage_B, advantage_B
 
     _, advantage_TB = jax.lax.scan(step, jnp.zeros_like(last_value_B), (delta_TB, decay_TB), reverse=True)

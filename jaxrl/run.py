@@ -32,16 +32,16 @@ def run(config: ConfigDict, workdir: str) -> int:
     resolved = resolve(config, _choose_devices(config))
     use_compilation_cache()
     folder = RunFolder(workdir, resolved.checkpoint.keep)
+    trainer = Trainer(resolved, folder)
     folder.create()
-    with open_writers(folder.path, resolved) as writer:
-        trainer = Trainer(resolved, folder, writer)
+    with open_writers(folder.path, resolved) as trainer.writer:
         folder.write_config(resolved)
         log.info("configuration: %s", json.dumps(to_json(resolved)))
         log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
         summary = trainer.fit()
         if trainer.progressed:
             folder.write_summary(summary)
-        writer.finish(summary)
+        trainer.writer.finish(summary)
     return 0
 
 

@@ -87,6 +87,12 @@ class Updater:
             target=target,
             valid=trajectory.valid,
         )
+        if batch.valid is not None:
+            # Rows that do not count may hold anything, and the gradient of `where` lets a NaN pass.
+            names = ("log_prob", "value", "advantage", "target")
+            batch = dataclasses.replace(
+                batch, **{n: jnp.where(batch.valid, getattr(batch, n), 0.0) for n in names}
+            )
         flat, unravel = jax.flatten_util.ravel_pytree(params)
         learner = _Learner(flat, opt_state, updates, jnp.zeros((), bool))
 

@@ -172,9 +172,10 @@ def test_rows_that_are_not_valid_reach_nothing():
     polluted = trajectory.replace(
         obs=garbage(trajectory.obs, 50.0),
         action=garbage(trajectory.action, 1),
-        log_prob=garbage(trajectory.log_prob, -30.0),
-        value=garbage(trajectory.value, 1e4),
-        bootstrap_value=garbage(trajectory.bootstrap_value, 1e4),
+        reward=garbage(trajectory.reward, jnp.nan),
+        log_prob=garbage(trajectory.log_prob, jnp.nan),
+        value=garbage(trajectory.value, jnp.nan),
+        bootstrap_value=garbage(trajectory.bootstrap_value, jnp.nan),
     )
     update = jax.jit(program.update)
     clean, dirty = update(state, trajectory, totals), update(state, polluted, totals)
@@ -212,7 +213,7 @@ def update_with_target(rolled):
     program = tiny_program(ppo__sequence_length=4, ppo__target_kl=1.0, ppo__schedule="linear")
     update = jax.jit(program.update)
 
-    def with_target(target_kl, state=state):
+    def with_target(target_kl, state=state, trajectory=trajectory):
         state = with_numbers(state, target_kl=target_kl)
         return state, *update(state, trajectory, totals)
 
@@ -236,6 +237,15 @@ def test_kl_stop_counts_and_schedules_only_the_updates_made(update_with_target):
     assert metrics["ppo/approx_kl"] < 1e-10
     _, _, following = update_with_target(1e-6, after.replace(params=before.params))
     np.testing.assert_allclose(following["ppo/learning_rate"], 1e-2 * (1 - 1 / 40), rtol=1e-5)
+
+
+def test_kl_stop_lasts_to_the_end_of_the_iteration(rolled, update_with_target):
+    # correctness 19: one sequence with other old log-probabilities puts one of the two minibatches of each
+    # epoch above the target. Whichever comes first, the second epoch makes no update.
+    _, state, trajectory, _ = rolled
+    shifted = trajectory.replace(log_prob=trajectory.log_prob.at[:4, 0].add(1.0))
+    _, after, _ = update_with_target(1e-3, with_numbers(state, learning_rate=0.0), shifted)
+    assert after.updates <= 1
 
 
 def test_kl_below_the_target_stops_nothing(update_with_target):

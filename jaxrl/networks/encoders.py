@@ -152,8 +152,9 @@ def _dense_stack(x: Array, sizes: tuple[int, ...], name: str, dtype: jnp.dtype) 
 
 def _need_image(name: str, space: Space) -> None:
     if not (isinstance(space, Box) and len(space.shape) == 3):
+        found = f"shape {space.shape}" if isinstance(space, Box) else type(space).__name__
         raise ConfigError(
-            f"`network.encoder` (={name!r}) needs an observation of [height, width, channels], not {space}"
+            f"`network.encoder` (={name!r}) needs an observation of [height, width, channels], not {found}"
         )
 
 

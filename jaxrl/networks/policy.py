@@ -69,6 +69,7 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
     head = build_head(network, spec.action_space, spec.name)
     module = ActorCritic(network, spec, head.module)
     core = CORES.get(network.core)(network)
+    build_encoder(network, spec.observation_space)  # the module builds its own; this one only checks
     trunks = ("policy", "value") if network.separate_value else ("policy",)
 
     def initial_carry(n: int) -> PyTree:

@@ -26,8 +26,8 @@ Cell = Callable[[Array, Array, dict[str, Array]], dict[str, Array]]
 
 def masked(carry: dict[str, Array], reset_N: Array) -> dict[str, Array]:
     """Zeroes the carry of environments whose next observation opens an episode."""
-    keep = jnp.where(reset_N, 0.0, 1.0)[:, None]
-    return jax.tree.map(lambda x: x * keep.astype(x.dtype), carry)
+    # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
+    return jax.tree.map(lambda x: jnp.where(reset_N[:, None], 0.0, x), carry)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -66,6 +66,9 @@ def test_nothing_before_a_reset_is_remembered(core, separate_value):
     assert after[:3].all()
     assert not after[3:, :3].any()
     assert after[3:, 3:].all()
+    # An episode that ended in NaN does not spoil the next: 0 * NaN would be no reset.
+    diverged = apply(params, obs.at[2, 0].set(jnp.nan), carry, reset, None)
+    np.testing.assert_array_equal(diverged.value[3:, 0], out.value[3:, 0])
     for trunk, parts in carry.items():
         for name, part in parts.items():
             moved = {**carry, trunk: {**parts, name: part + 1.0}}

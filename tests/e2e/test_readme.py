@@ -1,0 +1,51 @@
+"""The README's code and commands do what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+SHORTER = [
+    "--config.stop.steps=512",
+    "--config.env.num_envs=8",
+    "--config.ppo.rollout_length=8",
+    "--config.network.core_size=8",
+    "--config.evaluate.episodes=2",
+    "--config.log.tensorboard=False",
+]
+
+
+def run(arguments: list[str], folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_extensions_train_as_shown(tmp_path: Path) -> None:
+    options = [f"--config={ROOT}/configs/ppo.py", "--workdir=run", *SHORTER]
+    for name in ("my_env", "my_network"):
+        (block,) = [block for block in BLOCKS if block.startswith(f"# {name}.py")]
+        assert len(block.splitlines()) <= 32
+        (tmp_path / f"{name}.py").write_text(block)
+        (command,) = [line for line in README.splitlines() if f"{name}:" in line and "-m jaxrl.main" in line]
+        options += [word for word in shlex.split(command) if word.startswith("--config.")]
+    run(["-m", "jaxrl.main", *options], tmp_path)
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_library_example_runs(tmp_path: Path) -> None:
+    (block,) = [block for block in BLOCKS if "make_train" in block]
+    (tmp_path / "example.py").write_text(block.replace("100_000", "8192").replace("range(3)", "range(1)"))
+    run(["example.py"], tmp_path)
