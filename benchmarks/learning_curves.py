@@ -87,7 +87,7 @@ def row(name: str, seeds: list[Path]) -> str:
     walls = [json.loads((seed / "wall.json").read_text()) for seed in seeds]
     returns = [s["eval_return"] for s in summaries]
     each = ", ".join(f"{x:.1f}" for x in returns)
-    shared = " (2 runs at once)" if walls[0]["jobs"] > 1 else ""
+    shared = f" ({walls[0]['jobs']} runs at once)" if walls[0]["jobs"] > 1 else ""
     seconds = statistics.median(w["seconds"] for w in walls)
     rate = statistics.median(s["steps_per_second"] for s in summaries)
     steps = summaries[0]["steps"]

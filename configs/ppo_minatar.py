@@ -18,7 +18,6 @@ def get_config() -> ConfigDict:
     c.network.encoder = "minatar"
     c.network.core = "none"
     c.network.hidden_sizes = (64,)
-    c.network.activation = "relu"
     c.ppo.rollout_length = 128
     c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 8

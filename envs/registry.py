@@ -112,7 +112,9 @@ def _load_user_class(path: str, name: str) -> Callable[..., Any]:
         raise ValueError(f"importing {path} for {path}:{name} failed: {error}") from error
     except (TypeError, ValueError) as error:
         raise unknown("suite", path, _suites()) from error
-    if not callable(getattr(module, name, None)):
+    # A class of environments and nothing else: a name must not be able to call any function there is.
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not (hasattr(found, "reset") and hasattr(found, "step")):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and key[0] != "_"]
         raise unknown(f"class in the module {path}", name, classes)
-    return cast("Callable[..., Any]", getattr(module, name))
+    return found

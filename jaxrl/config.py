@@ -64,7 +64,7 @@ def default_config() -> ConfigDict:
     c.env.name = "gymnax:CartPole-v1"  # suite:Name or suite:Name(argument=value)
     c.env.num_envs = 64
     c.env.wrappers = ()  # names from envs.wrappers, each "name" or "name(argument=value)"
-    c.env.stagger = True  # start environments with a time limit at different points of their first episode
+    c.env.stagger = True  # cut first episodes off at random, where there is a time limit, so that ends spread
 
     c.network = ConfigDict()
     # auto (by the observation), mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
@@ -74,7 +74,8 @@ def default_config() -> ConfigDict:
     c.network.core_size = 128
     c.network.activation = "tanh"
     c.network.separate_value = False
-    c.network.squash_actions = False  # tanh-Gaussian instead of a Gaussian clipped to the space
+    # auto (by the action space), categorical, multi_categorical, gaussian (clipped), tanh_gaussian (bounded)
+    c.network.head = "auto"
     c.network.compute_dtype = "float32"
 
     c.normalize = ConfigDict()
@@ -243,6 +244,10 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
         **sections,
     )
     _check_counts(config)
+    if config.stop.target_return is not None and not config.evaluate.every_steps:
+        raise ConfigError(
+            f"`stop.return` (={config.stop.target_return}) needs evaluations: `evaluate.every_steps` (=0)"
+        )
     return config
 
 

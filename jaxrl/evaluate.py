@@ -122,7 +122,9 @@ def _job(argv: Sequence[str]) -> int:
     _show(step, result)
     mode = "sample" if asked["sample"] else "greedy"
     record = {"step": step, "mode": mode, "seed": asked["seed"], **dataclasses.asdict(result)}
-    file = folder.write_evaluation(f"step-{step}-{mode}-{result.episodes}", record | {"versions": versions()})
+    file = folder.write_evaluation(
+        f"step-{step}-{mode}-{result.episodes}-seed-{asked['seed']}", record | {"versions": versions()}
+    )
     print(f"written to {file}")
     return 0
 

@@ -22,6 +22,8 @@ from jaxrl.types import Array, PyTree
 MAX_ENVIRONMENTS = 1024
 CONFIDENCE = 0.95
 
+_STREAM = 0x4556414C
+
 
 @dataclass(frozen=True)
 class Result:
@@ -90,6 +92,8 @@ class Evaluator:
         if (episodes, sample) not in self._compiled:
             self.compile(params, obs_stats, episodes, sample)
         program = self._compiled[episodes, sample]
+        # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
+        key = jax.random.fold_in(key, _STREAM)
         return Result.of(jax.device_get(program(params, obs_stats, self._topology.replicate(key))))
 
     def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:

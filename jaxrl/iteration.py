@@ -21,6 +21,22 @@ from jaxrl.sharding import Axis
 from jaxrl.types import Array, EpisodeStats, Hyperparams, PyTree, TrainState, Trajectory
 from jaxrl.update import Updater
 
+# What `Program.iterate` reports, named here so that the loop over iterations is traced once and not twice.
+METRICS = (
+    "episode/count",
+    "episode/length",
+    "episode/return",
+    "grad/norm",
+    "loss/entropy",
+    "loss/policy",
+    "loss/value",
+    "ppo/approx_kl",
+    "ppo/clip_fraction",
+    "ppo/explained_variance",
+    "ppo/learning_rate",
+    "ppo/updates",
+)
+
 
 def hyperparams_of(config: Config) -> Hyperparams:
     """The numeric hyperparameters as float32 scalars."""
@@ -83,7 +99,7 @@ class Program:
 
     def repeat(self, state: TrainState, iterations: Array) -> tuple[TrainState, dict[str, Array]]:
         """`iterations` (a traced count) times `iterate`; metrics are summed, `ppo/updates` is the last."""
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(self.iterate, state)[1])
+        zeros = dict.fromkeys(METRICS, jnp.zeros((), jnp.float32)) | {"ppo/updates": jnp.zeros((), jnp.int32)}
 
         def body(_: Array, loop: tuple[TrainState, PyTree]) -> tuple[TrainState, PyTree]:
             state, sums = loop
@@ -112,7 +128,6 @@ class Program:
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
     ) -> tuple[TrainState, dict[str, Array]]:
         """Advantages and all gradient steps over one trajectory; advances the iteration."""
-        ppo = self.config.ppo
         state, reward_TB = self._scaled_rewards(state, trajectory)
         advantage_TB, target_TB = gae(
             reward_TB,
@@ -124,10 +139,10 @@ class Program:
             state.hyperparams.gamma,
             state.hyperparams.gae_lambda,
         )
-        explained = self._explained_variance(trajectory, target_TB)
-        if ppo.normalize_advantages:
-            mean, variance = self._global_moments(advantage_TB, trajectory.valid)
-            advantage_TB = (advantage_TB - mean) / (jnp.sqrt(variance) + 1e-8)
+        residual_TB = target_TB - trajectory.value
+        mean, variance = self._global_moments((advantage_TB, target_TB, residual_TB), trajectory.valid)
+        if self.config.ppo.normalize_advantages:
+            advantage_TB = (advantage_TB - mean[0]) / (jnp.sqrt(variance[0]) + 1e-8)
         # The statistics that the rollout saw hold through all epochs; only then do they learn.
         seen = normalize.normalize(state.obs_stats, trajectory.obs, self.config.normalize.clip_observations)
         _, shuffle_key = self._keys_of_iteration(state)
@@ -146,7 +161,7 @@ class Program:
             stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
             state = dataclasses.replace(state, obs_stats=stats)
         metrics |= {
-            "ppo/explained_variance": explained,
+            "ppo/explained_variance": explained_variance(variance[1], variance[2]),
             "ppo/updates": updates,
             "episode/count": totals.count,
             "episode/return": totals.episode_return,
@@ -184,18 +199,16 @@ class Program:
         state = dataclasses.replace(state, reward_stats=stats, discounted_return=last_B)
         return state, normalize.scale_rewards(stats, trajectory.reward, clip)
 
-    def _global_moments(self, x_TB: Array, valid_TB: Array | None) -> tuple[Array, Array]:
-        """Mean and variance over the valid steps of ALL devices, in two passes."""
-        valid_TB = jnp.ones(x_TB.shape, bool) if valid_TB is None else valid_TB
+    def _global_moments(
+        self, arrays: tuple[Array, ...], valid_TB: Array | None
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Means and variances of arrays [T, B] over the valid steps of ALL devices, in two passes."""
+        valid_TB = jnp.ones(arrays[0].shape, bool) if valid_TB is None else valid_TB
 
         def total(x_TB: Array) -> Array:
             return jnp.where(valid_TB, x_TB, 0.0).sum()
 
-        count, sum_ = self.axis.psum((total(jnp.ones_like(x_TB)), total(x_TB)))
-        mean = sum_ / count
-        return mean, self.axis.psum(total(jnp.square(x_TB - mean))) / count
-
-    def _explained_variance(self, trajectory: Trajectory, target_TB: Array) -> Array:
-        _, residual = self._global_moments(target_TB - trajectory.value, trajectory.valid)
-        _, target = self._global_moments(target_TB, trajectory.valid)
-        return explained_variance(target, residual)
+        count, sums = self.axis.psum((valid_TB.sum(dtype=jnp.float32), [total(x) for x in arrays]))
+        means = [x / count for x in sums]
+        squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
+        return tuple(means), tuple(x / count for x in self.axis.psum(squares))

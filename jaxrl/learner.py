@@ -21,7 +21,7 @@ from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
 from jaxrl.iteration import Program, hyperparams_of
-from jaxrl.metrics import MultiWriter
+from jaxrl.metrics import MultiWriter, console
 from jaxrl.profiling import TraceWindow
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
@@ -38,18 +38,26 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
     """Returns `train(key, hyperparams=None) -> (state, metrics)`, a pure function for one device.
 
     `train` runs the whole of `stop.steps` and may be jitted and vmapped: over keys for a batch of seeds,
-    over `Hyperparams` for a sweep. Metrics are [iterations] arrays; see `Program.iterate`.
+    over `Hyperparams` for a sweep. Metrics are [iterations] arrays, explained in docs/metrics.md;
+    `episode/return` and `episode/length` are NaN where no episode ended.
 
     Raises:
       ConfigError: a field is unknown, of the wrong type or out of range.
     """
-    config = resolve(config, 1) if isinstance(config, ConfigDict) else config
+    if isinstance(config, ConfigDict):
+        config = resolve(config, 1)
+    config = dataclasses.replace(config, device_count=1)
     env = registry.make(config.env.name, config.env.wrappers)
     program = Program.build(config, env, networks.build(config.network, env.spec), Axis())
 
     def train(key: Array, hyperparams: Hyperparams | None = None) -> tuple[TrainState, dict[str, Array]]:
         state = program.init(key, hyperparams or hyperparams_of(config))
-        return jax.lax.scan(lambda state, _: program.iterate(state), state, length=config.num_iterations)
+        state, metrics = jax.lax.scan(
+            lambda state, _: program.iterate(state), state, length=config.num_iterations
+        )
+        count = metrics["episode/count"]
+        means = {name: metrics[name] / count for name in ("episode/return", "episode/length")}
+        return state, metrics | means
 
     return train
 
@@ -79,7 +87,7 @@ class Trainer:
         Args:
           config: as from a config file, or already resolved.
           folder: where checkpoints go, and what to resume from; None keeps nothing.
-          writer: receives the metrics; None discards them.
+          writer: receives the metrics; None prints them.
 
         Raises:
           ConfigError: the configuration is wrong.
@@ -88,7 +96,7 @@ class Trainer:
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
         self.config = config
         self.folder = folder
-        self.writer = writer or MultiWriter([])
+        self.writer = writer or MultiWriter([console(config)])
         self.clock = Clock()
         self.env = registry.make(config.env.name, config.env.wrappers)
         self.policy = networks.build(config.network, self.env.spec)
@@ -152,9 +160,8 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
 
-        Resumes from the folder's latest checkpoint if there is one.
+        Goes on from where `resume()`, or steps of your own, have left the state.
         """
-        self._resume()
         if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
             self.writer.status("nothing to do: the run has used up its budget")
             log.info("nothing to do at step %d: %s", self.steps, reason)
@@ -200,10 +207,15 @@ class Trainer:
         shapes = jax.eval_shape(init, jax.random.key(0), hyperparams_of(self.config))
         return self.topology.abstract(shapes, STATE_SPECS)
 
-    def _resume(self) -> None:
+    def resume(self) -> bool:
+        """Takes up the folder's latest checkpoint; returns whether there is one.
+
+        Raises:
+          CheckpointError: it does not fit the configuration.
+        """
         latest = self.folder.checkpoints.latest_step() if self.folder else None
         if latest is None:
-            return
+            return False
         assert self.folder is not None
         self.writer.status(f"restoring the checkpoint of step {latest:,}")
         state, meta = self.folder.checkpoints.restore(latest, self._abstract_state())
@@ -218,6 +230,7 @@ class Trainer:
         self.clock.carry_over(meta["seconds"])
         self.writer.resume_from(latest)
         log.info("resumed from the checkpoint of step %d", latest)
+        return True
 
     def _compile(self) -> None:
         """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""

@@ -35,18 +35,20 @@ def run(config: ConfigDict, workdir: str) -> int:
     trainer = Trainer(resolved, folder)
     folder.create()
     with open_writers(folder.path, resolved) as trainer.writer:
+        folder.require_same(resolved)
+        trainer.resume()
         folder.write_config(resolved)
         log.info("configuration: %s", json.dumps(to_json(resolved)))
         log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
         summary = trainer.fit()
-        if trainer.progressed:
+        if trainer.progressed or not folder.has_summary:
             folder.write_summary(summary)
         trainer.writer.finish(summary)
     return 0
 
 
 def use_compilation_cache() -> None:
-    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles nothing.
+    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles little.
 
     `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +63,27 @@ class RunFolder:
             raise ConfigError(f"{file} must hold a JSON object")
         return from_json(data)
 
+    def require_same(self, config: Config) -> None:
+        """Refuses to go on with another task or network than that of the checkpoints here, if any.
+
+        Raises:
+          ConfigError: with every such field and both values.
+        """
+        if self.checkpoints.latest_step() is None:
+            return
+        stored, given = self.read_config(), config
+        changed = [
+            f"`{name}` (={theirs!r} there, {ours!r} now)"
+            for name, theirs, ours in fixed_fields(stored, given)
+            if theirs != ours
+        ]
+        if changed:
+            raise ConfigError(f"`--workdir` (={self.path}) holds a run with {', '.join(changed)}")
+
+    @property
+    def has_summary(self) -> bool:
+        return (self.path / "summary.json").exists()
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", summary)
 
@@ -73,3 +96,18 @@ class RunFolder:
         file = self.path / name
         file.write_text(json.dumps(content, indent=2) + "\n")
         return file
+
+
+def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+    """(name, stored, given) of each field that a resumed run may not change.
+
+    Budgets, intervals and hyperparameters may; what the state depends on may not.
+    """
+    yield "seed", stored.seed, given.seed
+    yield "ppo.rollout_length", stored.ppo.rollout_length, given.ppo.rollout_length
+    for section in ("env", "network"):
+        theirs, ours = getattr(stored, section), getattr(given, section)
+        for field in dataclasses.fields(theirs):
+            yield f"{section}.{field.name}", getattr(theirs, field.name), getattr(ours, field.name)
+    for name in ("observations", "rewards"):
+        yield f"normalize.{name}", getattr(stored.normalize, name), getattr(given.normalize, name)

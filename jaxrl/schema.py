@@ -35,7 +35,7 @@ class NetworkConfig:
     core_size: Positive
     activation: str
     separate_value: bool
-    squash_actions: bool
+    head: str
     compute_dtype: Annotated[str, one_of("float32", "bfloat16")]
 
 

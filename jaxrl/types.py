@@ -57,7 +57,10 @@ class Trajectory:
 
 @flax.struct.dataclass
 class Hyperparams:
-    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them.
+
+    `target_kl` is read only where the configuration sets `ppo.target_kl`: otherwise no stop is compiled in.
+    """
 
     learning_rate: Array
     gamma: Array
@@ -73,7 +76,7 @@ class Hyperparams:
 class EpisodeStats:
     """Running statistics of the episodes in progress; float32/int32/bool of [B].
 
-    `skip` marks a first episode that was started part-way (staggered); it is not reported.
+    `skip` marks a first episode that is cut off early (`env.stagger`); it is not reported.
     """
 
     episode_return: Array

@@ -98,7 +98,12 @@ class Updater:
 
         def epoch(learner: _Learner, key: Array) -> tuple[_Learner, dict[str, Array]]:
             def minibatch(learner: _Learner, environment_CG: Array) -> tuple[_Learner, dict[str, Array]]:
-                return self._minibatch(learner, unravel, hyperparams, batch, trajectory.carry, environment_CG)
+                def run(learner: _Learner) -> tuple[_Learner, dict[str, Array]]:
+                    return self._minibatch(
+                        learner, unravel, hyperparams, batch, trajectory.carry, environment_CG
+                    )
+
+                return run(learner) if self.config.ppo.target_kl is None else _unless_stopped(run, learner)
 
             return jax.lax.scan(minibatch, learner, self._deal(key))
 
@@ -232,3 +237,11 @@ class _Learner:
     opt_state: PyTree
     updates: Array
     stopped: Array
+
+
+def _unless_stopped(
+    run: Callable[[_Learner], tuple[_Learner, dict[str, Array]]], learner: _Learner
+) -> tuple[_Learner, dict[str, Array]]:
+    """Spends nothing on minibatches after a KL stop. `stopped` is equal on all devices, so `run` may sum."""
+    idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, learner)[1])
+    return jax.lax.cond(learner.stopped, lambda learner: (learner, idle), run, learner)

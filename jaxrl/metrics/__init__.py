@@ -13,7 +13,16 @@ from jaxrl.metrics.jsonl import JsonlWriter
 from jaxrl.metrics.logs import log_to
 from jaxrl.metrics.tensorboard import TensorBoardWriter
 
-__all__ = ["Console", "JsonlWriter", "MultiWriter", "TensorBoardWriter", "Writer", "log_to", "open_writers"]
+__all__ = [
+    "Console",
+    "JsonlWriter",
+    "MultiWriter",
+    "TensorBoardWriter",
+    "Writer",
+    "console",
+    "log_to",
+    "open_writers",
+]
 
 
 @contextlib.contextmanager
@@ -23,17 +32,21 @@ def open_writers(folder: str | os.PathLike[str], config: Config) -> Iterator[Mul
     Fills metrics.jsonl, tensorboard/ and, with log records, train.log.
     """
     path = os.fspath(folder)
-    console = Console(
+    writers: list[Writer] = [console(config), JsonlWriter(os.path.join(path, "metrics.jsonl"))]
+    if config.log.tensorboard:
+        writers.append(TensorBoardWriter(os.path.join(path, "tensorboard")))
+    with contextlib.closing(MultiWriter(writers)) as writer, log_to(os.path.join(path, "train.log")):
+        yield writer
+
+
+def console(config: Config) -> Console:
+    """The display of a run of `config`, on standard output."""
+    return Console(
         title=f"{config.env.name}  seed {config.seed}",
         subtitle=_describe(config),
         total_steps=config.num_iterations * config.steps_per_iteration,
         total_seconds=config.stop.seconds,
     )
-    writers: list[Writer] = [console, JsonlWriter(os.path.join(path, "metrics.jsonl"))]
-    if config.log.tensorboard:
-        writers.append(TensorBoardWriter(os.path.join(path, "tensorboard")))
-    with contextlib.closing(MultiWriter(writers)) as writer, log_to(os.path.join(path, "train.log")):
-        yield writer
 
 
 def _describe(config: Config) -> str:

@@ -1,4 +1,7 @@
-"""Policy heads: from features to a distribution over one action space."""
+"""Policy heads: from features to a distribution over one action space.
+
+A factory takes `(network, space)` and returns a `Head`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from dataclasses import dataclass
 import flax.linen as nn
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, MultiDiscrete, Space
+from envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl import distributions
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.layers import DTYPES, dense
+from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
 
@@ -29,40 +33,76 @@ class Head:
     module: nn.Module
     noise_kind: distributions.NoiseKind
     noise_shape: tuple[int, ...]
-    to_env: Callable[[Array], Array]
+    to_env: Callable[[Array], Array] = lambda action: action
 
 
-def build_head(network: NetworkConfig, space: Space, env_name: str) -> Head:
-    """Returns the head for an action space.
+HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head")
+
+
+def build_head(network: NetworkConfig, spec: EnvSpec) -> Head:
+    """Returns the head that `network.head` names; "auto" chooses by the action space.
 
     Raises:
-      ConfigError: no head serves the space.
+      ConfigError: the name is unknown, or the head cannot serve the space.
     """
-    dtype = DTYPES[network.compute_dtype]
-    if isinstance(space, Discrete):
-        return Head(CategoricalHead(space.n, dtype), "uniform", (), lambda action: action)
-    if isinstance(space, MultiDiscrete):
-        module = MultiCategoricalHead(space.nvec, dtype)
-        return Head(module, "uniform", space.shape, lambda action: action)
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return _continuous(network, space, env_name, dtype)
+    name = _automatic(spec) if network.head == "auto" else network.head
+    try:
+        return HEADS.get(name)(network, spec.action_space)
+    except _Unsuitable as error:
+        raise ConfigError(
+            f"`network.head` (={name!r}) needs {error}; the actions of {spec.name!r} are {spec.action_space}"
+        ) from error
+
+
+class _Unsuitable(ValueError):
+    """Says which spaces a head can serve."""
+
+
+def _automatic(spec: EnvSpec) -> str:
+    if isinstance(spec.action_space, Discrete):
+        return "categorical"
+    if isinstance(spec.action_space, MultiDiscrete):
+        return "multi_categorical"
+    if isinstance(spec.action_space, Box) and len(spec.action_space.shape) == 1:
+        return "gaussian"
     raise ConfigError(
-        f"`env.name` (={env_name!r}) has the action space {space}; "
-        "a head serves Discrete, MultiDiscrete and one-dimensional Box"
+        f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; "
+        "heads serve Discrete, MultiDiscrete and one-dimensional Box"
     )
 
 
-def _continuous(network: NetworkConfig, space: Box, env_name: str, dtype: jnp.dtype) -> Head:
+@HEADS.register("categorical")
+def _categorical(network: NetworkConfig, space: Space) -> Head:
+    if not isinstance(space, Discrete):
+        raise _Unsuitable("a Discrete action space")
+    return Head(CategoricalHead(space.n, DTYPES[network.compute_dtype]), "uniform", ())
+
+
+@HEADS.register("multi_categorical")
+def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
+    if not isinstance(space, MultiDiscrete):
+        raise _Unsuitable("a MultiDiscrete action space")
+    return Head(MultiCategoricalHead(space.nvec, DTYPES[network.compute_dtype]), "uniform", space.shape)
+
+
+@HEADS.register("gaussian")
+def _gaussian(network: NetworkConfig, space: Space) -> Head:
+    """The environment gets the action clipped to its bounds; the density is that of the unclipped one."""
+    if not (isinstance(space, Box) and len(space.shape) == 1):
+        raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    if not network.squash_actions:
-        module = GaussianHead(space.shape[0], dtype)
-        return Head(module, "normal", space.shape, lambda action: jnp.clip(action, low, high))
-    if not space.bounded:
-        raise ConfigError(
-            f"`network.squash_actions` (=True) needs a bounded action space; {env_name!r} has {space}"
-        )
-    squashed = TanhGaussianHead(space.shape[0], dtype)
-    return Head(squashed, "normal", space.shape, lambda u: distributions.squash(u, low, high))
+    module = GaussianHead(space.shape[0], DTYPES[network.compute_dtype])
+    return Head(module, "normal", space.shape, lambda action: jnp.clip(action, low, high))
+
+
+@HEADS.register("tanh_gaussian")
+def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
+    """Actions are squashed into the bounds by tanh."""
+    if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
+        raise _Unsuitable("a one-dimensional Box with finite bounds")
+    low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
+    module = TanhGaussianHead(space.shape[0], DTYPES[network.compute_dtype])
+    return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
 
 
 class CategoricalHead(nn.Module):

@@ -39,8 +39,8 @@ def dense(features: int, scale: float, dtype: jnp.dtype, name: str | None = None
 class Conv(nn.Module):
     """2-D convolution over [..., height, width, channels] with any number of leading dimensions.
 
-    On CPU it is written as patches times a matrix: XLA's convolution gradients are about ten times
-    slower inside `lax.scan` there, while matrix products are not. Elsewhere it is XLA's convolution.
+    Compiled for CPU it is patches times a matrix: XLA's convolution gradients are about ten times slower
+    inside `lax.scan` there, while matrix products are not. Elsewhere it is XLA's convolution.
     """
 
     features: int
@@ -57,8 +57,14 @@ class Conv(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
         leading = x.shape[:-3]
         x = x.astype(self.dtype).reshape(-1, *x.shape[-3:])
-        multiply = _conv_as_matmul if jax.default_backend() == "cpu" else _conv_native
-        y = multiply(x, weight, self.stride, self.padding) + bias
+        stride, padding = self.stride, self.padding
+        y = jax.lax.platform_dependent(
+            x,
+            weight,
+            cpu=lambda x, weight: _conv_as_matmul(x, weight, stride, padding),
+            default=lambda x, weight: _conv_native(x, weight, stride, padding),
+        )
+        y = y + bias
         return y.reshape(*leading, *y.shape[1:])
 
 

@@ -16,7 +16,7 @@ from jaxrl.distributions import Distribution
 from jaxrl.networks.cores import CORES
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.heads import Head, build_head
-from jaxrl.networks.layers import DTYPES, dense
+from jaxrl.networks.layers import DTYPES, activation, dense
 from jaxrl.types import Array, PyTree
 
 
@@ -66,7 +66,8 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         raise ConfigError(
             f"`network.compute_dtype` (={network.compute_dtype!r}) must be one of {', '.join(DTYPES)}"
         )
-    head = build_head(network, spec.action_space, spec.name)
+    activation(network.activation)
+    head = build_head(network, spec)
     module = ActorCritic(network, spec, head.module)
     core = CORES.get(network.core)(network)
     build_encoder(network, spec.observation_space)  # the module builds its own; this one only checks

@@ -19,7 +19,7 @@ from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
 
 @flax.struct.dataclass
 class EpisodeTotals:
-    """Sums over the episodes that ended in a rollout; float32 scalars."""
+    """Sums over the episodes that ended in a rollout; float32 scalars ([B] inside the loop)."""
 
     count: Array
     episode_return: Array
@@ -74,10 +74,9 @@ def rollout(
         after, records = jax.lax.scan(step, loop, xs)
         return after, (records, loop.carry)
 
-    zero = jnp.zeros((), jnp.float32)
-    loop = _Loop(
-        state.env_state, state.obs, state.reset, state.carry, state.episode, EpisodeTotals(zero, zero, zero)
-    )
+    zeros = jnp.zeros(state.reset.shape, jnp.float32)
+    totals = EpisodeTotals(zeros, zeros, zeros)
+    loop = _Loop(state.env_state, state.obs, state.reset, state.carry, state.episode, totals)
     split = lambda x: x.reshape(length // chunk, chunk, *x.shape[1:])  # noqa: E731
     loop, (records, carry) = jax.lax.scan(
         chunk_of_steps, loop, jax.tree.map(split, (jnp.arange(length), noise))
@@ -93,7 +92,11 @@ def rollout(
         carry=loop.carry,
         episode=loop.episode,
     )
-    return state, Trajectory(**records, carry=carry, last_value=last_value), loop.totals
+    return (
+        state,
+        Trajectory(**records, carry=carry, last_value=last_value),
+        jax.tree.map(jnp.sum, loop.totals),
+    )
 
 
 @flax.struct.dataclass
@@ -146,9 +149,9 @@ def _count_episodes(
     length = episode.episode_length + 1
     counted = (done & ~episode.skip).astype(jnp.float32)
     totals = EpisodeTotals(
-        totals.count + counted.sum(),
-        totals.episode_return + (total_return * counted).sum(),
-        totals.length + (length * counted).sum(),
+        totals.count + counted,
+        totals.episode_return + total_return * counted,
+        totals.length + length * counted,
     )
     episode = EpisodeStats(
         episode_return=jnp.where(done, 0.0, total_return),

@@ -102,7 +102,7 @@ def test_action_follows_the_observation() -> None:
 
 @pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
 def test_mean_of_a_continuous_action(squash: bool) -> None:
-    solved = Solved("ProbeContinuous", 60_000, **{"network.squash_actions": squash})
+    solved = Solved("ProbeContinuous", 60_000, **{"network.head": "tanh_gaussian" if squash else "gaussian"})
     np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
     # And its scale: with a standard deviation left at 1 the clipped action alone loses 0.4.
     assert solved.sampled_return(10) > -0.05

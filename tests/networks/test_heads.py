@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.base import Box, Dict, Discrete, MultiDiscrete
+from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError
 from jaxrl.distributions import draw_noise
 from jaxrl.networks.heads import build_head
@@ -20,7 +20,7 @@ FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(64, 8)), jnp.float3
 
 def head_of(space, mask=None, gain=1.0, **fields):
     """(head, its distribution over FEATURES); `gain` multiplies the weights."""
-    head = build_head(dataclasses.replace(NETWORK, **fields), space, "test:Env")
+    head = build_head(dataclasses.replace(NETWORK, **fields), EnvSpec("test:Env", space, space))
     params = jax.tree.map(lambda x: gain * x, head.module.init(jax.random.key(0), FEATURES, mask))
     return head, head.module.apply(params, FEATURES, mask)
 
@@ -85,7 +85,7 @@ def test_unbounded_actions_pass_as_they_are():
 
 def test_squashed_actions_stay_within_the_bounds():
     # correctness 15: stored before squashing, so that it needs no atanh of 1.
-    head, distribution = head_of(ARM, gain=300.0, squash_actions=True)
+    head, distribution = head_of(ARM, gain=300.0, head="tanh_gaussian")
     action = sampled(head, distribution)
     assert (jnp.abs(action) > 2).any()
     in_env = np.asarray(head.to_env(action))
@@ -97,8 +97,8 @@ def test_squashed_actions_stay_within_the_bounds():
 
 
 def test_squashing_needs_bounds():
-    with pytest.raises(ConfigError, match="`network.squash_actions` .*test:Env"):
-        head_of(Box.of(-np.inf, np.inf, (1,)), squash_actions=True)
+    with pytest.raises(ConfigError, match="`network.head` .*test:Env"):
+        head_of(Box.of(-np.inf, np.inf, (1,)), head="tanh_gaussian")
 
 
 @pytest.mark.parametrize("space", [Box.of(-1, 1, (2, 2)), Dict((("a", Discrete(2)),))])
@@ -111,7 +111,7 @@ def test_other_action_spaces_are_refused(space):
 def test_gain_of_the_policy_is_small(space):
     # correctness 17: 0.01, so that the first actions are nearly uniform (or have mean 0) at every
     # observation.
-    head = build_head(NETWORK, space, "test:Env")
+    head = build_head(NETWORK, EnvSpec("test:Env", space, space))
     params = head.module.init(jax.random.key(0), FEATURES, None)["params"]
     kernel = params["mean" if space is ARM else "logits"]["kernel"]
     np.testing.assert_allclose(np.linalg.svd(kernel, compute_uv=False), 0.01, rtol=1e-5)

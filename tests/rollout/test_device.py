@@ -194,7 +194,9 @@ class Echo(JaxEnv):
 @pytest.mark.parametrize("squash", [False, True])
 def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squash):
     # correctness 15: clipping or squashing happens on the way to the environment only.
-    program = tiny_program(Echo(), network__core="none", network__squash_actions=squash)
+    program = tiny_program(
+        Echo(), network__core="none", network__head="tanh_gaussian" if squash else "gaussian"
+    )
     state = start(program)
     _, trajectory, _ = jax.jit(program.rollout)(state)
     action = np.asarray(trajectory.action)[..., 0]
@@ -258,7 +260,7 @@ def test_keys_depend_on_the_global_index_only():
 
 def test_environments_start_desynchronised():
     # correctness 24: with a fixed time limit all would otherwise end at the same step, for ever. Episodes
-    # that were started part-way are not reported.
+    # that were cut off early are not reported.
     fixed = Noise(terminate=0.0, truncate=0.0, max_episode_steps=T)
     program = tiny_program(fixed, network__core="none", env__stagger=True, env__num_envs=32)
     rollout = jax.jit(program.rollout)
