@@ -34,8 +34,8 @@ def run(config: ConfigDict, workdir: str) -> int:
     folder = RunFolder(workdir, resolved.checkpoint.keep)
     trainer = Trainer(resolved, folder)
     folder.create()
+    folder.require_same(resolved)
     with open_writers(folder.path, resolved) as trainer.writer:
-        folder.require_same(resolved)
         trainer.resume()
         folder.write_config(resolved)
         log.info("configuration: %s", json.dumps(to_json(resolved)))
