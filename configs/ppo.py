@@ -26,5 +26,5 @@ def get_config() -> ConfigDict:
     c.ppo.learning_rate = 3e-3
     c.ppo.gamma = 0.98
     c.ppo.entropy_coef = 0.0
-    c.stop.steps = 1_000_000
+    c.stop.steps = 1_500_000
     return c

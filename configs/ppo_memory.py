@@ -26,5 +26,5 @@ def get_config() -> ConfigDict:
     c.ppo.learning_rate = 1e-3
     c.ppo.gamma = 1.0
     c.ppo.entropy_coef = 0.01
-    c.stop.steps = 5_000_000
+    c.stop.steps = 3_000_000
     return c

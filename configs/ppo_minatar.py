@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
     c.ppo.num_minibatches = 8
     c.ppo.learning_rate = 3e-3
     c.ppo.entropy_coef = 0.01
-    c.stop.steps = 10_000_000
-    c.evaluate.every_steps = 1_000_000
-    c.checkpoint.every_steps = 1_000_000
+    c.stop.steps = 5_000_000
+    c.evaluate.every_steps = 500_000
+    c.checkpoint.every_steps = 500_000
     return c
