@@ -26,5 +26,8 @@ def get_config() -> ConfigDict:
     c.ppo.learning_rate = 3e-3
     c.ppo.gamma = 0.98
     c.ppo.entropy_coef = 0.0
-    c.stop.steps = 1_500_000
+    c.stop.steps = 2_000_000
+    c.stop["return"] = 490.0  # of 500; solved, so stop
+    c.evaluate.every_steps = 100_000
+    c.checkpoint.every_steps = 500_000
     return c
