@@ -94,10 +94,14 @@ def _all_names() -> list[str]:
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:
     check_arguments(name, factory, kwargs)
     env = factory(**kwargs)
-    missing = [attribute for attribute in ("spec", "reset", "step") if not hasattr(env, attribute)]
+    _require(name, env, "spec", "reset", "step")
+    return cast(JaxEnv, env)
+
+
+def _require(name: str, thing: Any, *attributes: str) -> None:
+    missing = [attribute for attribute in attributes if not hasattr(thing, attribute)]
     if missing:
         raise ValueError(f"{name} is not a JaxEnv: it lacks {', '.join(missing)}")
-    return cast(JaxEnv, env)
 
 
 def _load_user_class(path: str, name: str) -> Callable[..., Any]:
@@ -114,7 +118,8 @@ def _load_user_class(path: str, name: str) -> Callable[..., Any]:
         raise unknown("suite", path, _suites()) from error
     # A class of environments and nothing else: a name must not be able to call any function there is.
     found = getattr(module, name, None)
-    if not isinstance(found, type) or not (hasattr(found, "reset") and hasattr(found, "step")):
+    if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and key[0] != "_"]
         raise unknown(f"class in the module {path}", name, classes)
+    _require(f"{path}:{name}", found, "reset", "step")
     return found

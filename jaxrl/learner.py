@@ -160,8 +160,10 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
 
-        Goes on from where `resume()`, or steps of your own, have left the state.
+        Resumes from the folder's latest checkpoint, unless `resume()` or steps of your own came before.
         """
+        if self._state is None:
+            self.resume()
         if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
             self.writer.status("nothing to do: the run has used up its budget")
             log.info("nothing to do at step %d: %s", self.steps, reason)

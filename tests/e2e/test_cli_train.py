@@ -112,7 +112,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
 def test_evaluation_prints_and_writes(run: Run) -> None:
     done = run.evaluate("--episodes=5")
     assert done.returncode == 0, done.stderr
-    written = run.evaluations()[f"step-{6 * STEPS}-greedy-5"]
+    written = run.evaluations()[f"step-{6 * STEPS}-greedy-5-seed-0"]
     assert written.keys() >= EVALUATION
     assert written["episodes"] == 5
     assert f"{written['mean']:.2f}" in done.stdout
@@ -125,7 +125,7 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     best = max(returns, key=lambda step: (returns[step], step))
     done = run.evaluate("--episodes=3", "--sample", "--checkpoint=best")
     assert done.returncode == 0, done.stderr
-    written = run.evaluations()[f"step-{best}-sample-3"]
+    written = run.evaluations()[f"step-{best}-sample-3-seed-0"]
     assert (written["step"], written["mode"], written["episodes"]) == (best, "sample", 3)
 
 

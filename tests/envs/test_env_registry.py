@@ -161,7 +161,7 @@ def test_environment_in_a_users_own_file(tmp_path, monkeypatch):
         envs.make("my_corridor:Coridor")
     with pytest.raises(ValueError, match="did you mean delay"):
         envs.make("my_corridor:Corridor(delya=7)")
-    with pytest.raises(ValueError, match="lacks spec, reset, step"):
+    with pytest.raises(ValueError, match="lacks reset, step"):
         envs.make("my_corridor:Nothing")
     # The missing module is the user's import, not a misspelt suite.
     with pytest.raises(ValueError, match=r"importing my_broken .*a_module_that_nobody_has"):
