@@ -1,11 +1,12 @@
-"""Trains configs over seeds, draws their learning curves and prints the table of docs/results.md.
+"""Trains configs over seeds, evaluates them, draws learning curves and prints the table of docs/results.md.
 
   python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 ppo ppo_mlp
-  python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 --jobs=2 \
+  python benchmarks/learning_curves.py train --runs=runs/results --seeds=1 --episodes=200 \
       ppo_minatar:gymnax:Asterix-MinAtar
   python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
 
-An experiment is a config's name, or `config:environment`. A run that is complete is not run again.
+An experiment is a config's name, or `config:environment`. A run that is complete is not run again. Afterwards
+`jaxrl.evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
 With --jobs=N, N runs share the machine, one device each; otherwise each has all of it.
 """
 
@@ -36,16 +37,24 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
     folder = Path(arguments.runs) / experiment.replace(":", "-") / f"seed-{seed}"
     if (folder / "wall.json").exists():
         return
-    command = [sys.executable, "-m", "jaxrl.main", f"--config=configs/{config}.py", f"--workdir={folder}"]
+    python = [sys.executable, "-m"]
+    command = [*python, "jaxrl.main", f"--config=configs/{config}.py", f"--workdir={folder}"]
     command += [f"--config.seed={seed}"]
     command += [f"--config.env.name={env}"] if env else []
     command += ["--config.num_devices=1"] if arguments.jobs > 1 else []
     start = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     wall = {"seconds": time.monotonic() - start, "jobs": arguments.jobs}
+    evaluation = [*python, "jaxrl.evaluate", f"--workdir={folder}", f"--episodes={arguments.episodes}"]
+    subprocess.run(evaluation, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     (folder / "wall.json").write_text(json.dumps(wall) + "\n")
-    summary = json.loads((folder / "summary.json").read_text())
-    print(f"{experiment} seed {seed}: {summary['eval_return']:.2f} in {wall['seconds']:.0f} s", flush=True)
+    print(f"{experiment} seed {seed}: {evaluated(folder)['mean']:.2f} in {wall['seconds']:.0f} s", flush=True)
+
+
+def evaluated(folder: Path) -> dict[str, float]:
+    """The evaluation with the most episodes."""
+    results = [json.loads(file.read_text()) for file in (folder / "evaluations").glob("*-greedy-*.json")]
+    return max(results, key=lambda result: result["episodes"])
 
 
 def draw(arguments: argparse.Namespace) -> None:
@@ -61,7 +70,7 @@ def draw(arguments: argparse.Namespace) -> None:
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3 * rows), squeeze=False)
     for ax in axes.flat[len(folders) :]:
         ax.set_axis_off()
-    print("| experiment | seeds | steps | greedy return: mean (each seed) | wall seconds, median | steps/s |")
+    print("| experiment | steps | greedy return: mean (each seed) | episodes each | wall seconds | steps/s |")
     print("|---|---|---|---|---|---|")
     for ax, folder in zip(axes.flat, folders, strict=False):
         seeds = sorted(path.parent for path in folder.glob("*/wall.json"))
@@ -85,16 +94,21 @@ def row(name: str, seeds: list[Path]) -> str:
     """One line of the table."""
     summaries = [json.loads((seed / "summary.json").read_text()) for seed in seeds]
     walls = [json.loads((seed / "wall.json").read_text()) for seed in seeds]
-    returns = [s["eval_return"] for s in summaries]
+    results = [evaluated(seed) for seed in seeds]
+    returns = [result["mean"] for result in results]
     each = ", ".join(f"{x:.1f}" for x in returns)
     shared = f" ({walls[0]['jobs']} runs at once)" if walls[0]["jobs"] > 1 else ""
-    seconds = statistics.median(w["seconds"] for w in walls)
-    rate = statistics.median(s["steps_per_second"] for s in summaries)
-    steps = summaries[0]["steps"]
-    mean = statistics.mean(returns)
-    return (
-        f"| {name} | {len(seeds)} | {steps:,} | {mean:.1f} ({each}) | {seconds:.0f}{shared} | {rate:,.0f} |"
-    )
+    seconds = span([wall["seconds"] for wall in walls]) + shared
+    rate = f"{statistics.median(s['steps_per_second'] for s in summaries):,.0f}"
+    steps = span([s["steps"] for s in summaries])
+    mean = f"{statistics.mean(returns):.1f} ({each})"
+    return f"| {name} | {steps} | {mean} | {results[0]['episodes']} | {seconds} | {rate} |"
+
+
+def span(values: list[float]) -> str:
+    """`low-high`, or the one value."""
+    low, high = f"{min(values):,.0f}", f"{max(values):,.0f}"
+    return low if low == high else f"{low}-{high}"
 
 
 def curve(path: Path) -> tuple[list[int], list[float]]:
@@ -111,6 +125,7 @@ def main() -> None:
     training.add_argument("experiments", nargs="+")
     training.add_argument("--runs", required=True)
     training.add_argument("--seeds", type=int, default=3)
+    training.add_argument("--episodes", type=int, default=1000)
     training.add_argument("--jobs", type=int, default=1)
     training.set_defaults(job=train)
     drawing = jobs.add_parser("draw")

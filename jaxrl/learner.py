@@ -21,7 +21,7 @@ from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
 from jaxrl.iteration import Program, hyperparams_of
-from jaxrl.metrics import MultiWriter, console
+from jaxrl.metrics import Writer, console
 from jaxrl.profiling import TraceWindow
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
@@ -80,7 +80,7 @@ class Trainer:
     """
 
     def __init__(
-        self, config: ConfigDict | Config, folder: RunFolder | None = None, writer: MultiWriter | None = None
+        self, config: ConfigDict | Config, folder: RunFolder | None = None, writer: Writer | None = None
     ):
         """Builds and checks everything; compiles nothing yet.
 
@@ -96,7 +96,7 @@ class Trainer:
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
         self.config = config
         self.folder = folder
-        self.writer = writer or MultiWriter([console(config)])
+        self._writer = writer
         self.clock = Clock()
         self.env = registry.make(config.env.name, config.env.wrappers)
         self.policy = networks.build(config.network, self.env.spec)
@@ -116,6 +116,17 @@ class Trainer:
         if self._state is None:
             self._state = self._initial_state()
         return self._state
+
+    @property
+    def writer(self) -> Writer:
+        """Where metrics go; the display appears with the first use, not before."""
+        if self._writer is None:
+            self._writer = console(self.config)
+        return self._writer
+
+    @writer.setter
+    def writer(self, writer: Writer) -> None:
+        self._writer = writer
 
     @property
     def steps(self) -> int:

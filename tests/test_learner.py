@@ -203,3 +203,11 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
 def test_unknown_network_is_refused_before_anything_compiles() -> None:
     with pytest.raises(ConfigError, match="did you mean 'gru'"):
         Trainer(tiny_config(1, **{"network.core": "grru"}))
+
+
+def test_display_appears_with_the_first_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    # A second live display, opened before the run's own, would draw over it.
+    trainer = jaxrl.Trainer(tiny_config(2))
+    assert capsys.readouterr().out == ""
+    trainer.log({"episode/return": 1.0, "time/steps_per_second": 1.0})
+    assert "jaxrl:" in capsys.readouterr().out
