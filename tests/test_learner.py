@@ -210,4 +210,4 @@ def test_display_appears_with_the_first_metrics(capsys: pytest.CaptureFixture[st
     trainer = jaxrl.Trainer(tiny_config(2))
     assert capsys.readouterr().out == ""
     trainer.log({"episode/return": 1.0, "time/steps_per_second": 1.0})
-    assert "jaxrl:" in capsys.readouterr().out
+    assert "CartPole" in capsys.readouterr().out

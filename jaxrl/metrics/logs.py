@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 
 _log = logging.getLogger(__name__)
@@ -18,12 +19,10 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     absl's handler, which writes to the terminal past any live display, is off meanwhile. Where `path`
     cannot be written (gs://, a full disk) there is a warning and no file.
     """
-    from absl.logging import ABSLHandler
-
     root, package = logging.getLogger(), logging.getLogger("jaxrl")
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
-    silenced = [other for other in root.handlers if isinstance(other, ABSLHandler)]
+    silenced = [other for other in root.handlers if _writes_to_terminal(other)]
     level = package.level
     for other in silenced:
         root.removeHandler(other)
@@ -45,6 +44,14 @@ def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
     except OSError as error:
         _log.warning("there will be no log file: %s", error)
         return logging.NullHandler()
+
+
+def _writes_to_terminal(handler: logging.Handler) -> bool:
+    from absl.logging import ABSLHandler
+
+    # rich replaces sys.stderr while a display is live; handlers made before keep the original.
+    terminal = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
+    return isinstance(handler, ABSLHandler) or getattr(handler, "stream", handler) in terminal
 
 
 class WarningHandler(logging.Handler):

@@ -185,3 +185,17 @@ def test_a_run_fills_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert "gymnax:CartPole-v1" in shown
     assert "50,000" in shown
+
+
+def test_nothing_is_logged_past_the_display(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A library that logs before logging is set up makes `logging` add a handler to standard error; what it
+    # wrote there moved the cursor of the live display.
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    try:
+        with log_to(tmp_path / "train.log"):
+            logging.getLogger("jaxrl.test").info("saved")
+        assert capsys.readouterr().err == ""
+        assert "saved" in (tmp_path / "train.log").read_text()
+    finally:
+        logging.getLogger().removeHandler(handler)
