@@ -2,7 +2,8 @@
 
 Command:  python -m jaxrl.main --config=configs/ppo.py
 Hardware: 2 CPU cores
-Expected: see docs/results.md
+Minutes:  0.2 to 0.3, compilation included; stops when solved
+Expected: greedy return 490 to 500 (10 of 10 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

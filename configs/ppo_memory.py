@@ -5,7 +5,8 @@ if the carry persists from one rollout to the next (Kapturowski et al. 2019, sto
 
 Command:  python -m jaxrl.main --config=configs/ppo_memory.py
 Hardware: 2 CPU cores
-Expected: see docs/results.md
+Minutes:  0.7
+Expected: greedy return 1.0, the best possible (3 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

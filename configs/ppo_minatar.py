@@ -3,7 +3,8 @@
 Command:  python -m jaxrl.main --config=configs/ppo_minatar.py
 Others:   --config.env.name=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
 Hardware: 2 CPU cores
-Expected: see docs/results.md
+Minutes:  4 to 8
+Expected: greedy return 58 or more; Asterix 60, Freeway 67, SpaceInvaders 165 (docs/results.md)
 """
 
 from ml_collections import ConfigDict

@@ -3,7 +3,8 @@
 Command:  python -m jaxrl.main --config=configs/ppo_mlp.py
 Others:   --config.env.name=gymnax:Acrobot-v1, --config.env.name=gymnax:MountainCar-v0
 Hardware: 2 CPU cores
-Expected: see docs/results.md
+Minutes:  0.2
+Expected: greedy return 500; Acrobot -80 to -77; MountainCar -112 to -102 (3 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

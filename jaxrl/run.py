@@ -16,8 +16,8 @@ from jaxrl.learner import Trainer
 from jaxrl.metrics import open_writers
 from jaxrl.run_folder import RunFolder
 
-# Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce. On two
-# cores, two devices gave 0.6x at 64 steps each, 1.1x at 256 and 1.6x at 512 (docs/results.md).
+# Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
+# cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
 MIN_MINIBATCH_PER_CORE = 256
 
 log = logging.getLogger(__name__)
