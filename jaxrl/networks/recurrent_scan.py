@@ -3,8 +3,8 @@
 Differentiating a plain `lax.scan` accumulates the recurrent weight gradient inside the loop: one small
 matrix product and one read-modify-write of the whole matrix per time step. Here the backward scan
 computes only the gradients of the pre-activations, and the weight gradient is ONE matrix product over
-all time steps afterwards. The elementwise part of a cell is differentiated by JAX from the saved
-pre-activations, so that a cell is only its equations.
+all time steps afterwards. The elementwise part of a cell is differentiated by JAX, so that a cell is only
+its equations; its activations are kept from the forward pass.
 """
 
 from __future__ import annotations
@@ -67,16 +67,17 @@ def _forward(
         inputs_NG, reset_N = xs
         before = masked(carry, reset_N)
         recurrent_NG = _dot(before["h"], weight_HG, dtype)
-        after = cell(inputs_NG, recurrent_NG, before)
-        return after, (after["h"], before, recurrent_NG)
+        # The pullback is a tree of arrays, the activations: kept for each step, not computed again.
+        after, pullback = jax.vjp(cell, inputs_NG, recurrent_NG, before)
+        return after, (after["h"], before["h"], pullback)
 
     xs = (inputs_LNG, reset_LN)
     if reset_LN.shape[0] == 1:  # the rollout's single step needs no loop around it
-        last, (h_NH, before, recurrent_NG) = step(carry, jax.tree.map(lambda x: x[0], xs))
-        h_LNH, before_LN, recurrent_LNG = jax.tree.map(lambda x: x[None], (h_NH, before, recurrent_NG))
+        last, records = step(carry, jax.tree.map(lambda x: x[0], xs))
+        h_LNH, before_LNH, pullback_L = jax.tree.map(lambda x: x[None], records)
     else:
-        last, (h_LNH, before_LN, recurrent_LNG) = jax.lax.scan(step, carry, xs)
-    return h_LNH, last, (weight_HG, inputs_LNG, reset_LN, before_LN, recurrent_LNG)
+        last, (h_LNH, before_LNH, pullback_L) = jax.lax.scan(step, carry, xs)
+    return h_LNH, last, (weight_HG, reset_LN, before_LNH, pullback_L)
 
 
 def _vjp_forward(
@@ -87,22 +88,21 @@ def _vjp_forward(
 
 
 def _vjp_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
-    weight_HG, inputs_LNG, reset_LN, before_LN, recurrent_LNG = residuals
+    weight_HG, reset_LN, before_LNH, pullback_L = residuals
     dh_LNH, dlast = cotangents
 
     def step(dcarry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
-        dh_NH, inputs_NG, reset_N, before, recurrent_NG = xs
-        dcarry = {**dcarry, "h": dcarry["h"] + dh_NH}
-        _, pullback = jax.vjp(cell, inputs_NG, recurrent_NG, before)
-        dinputs_NG, drecurrent_NG, dbefore = pullback(dcarry)
+        dh_NH, reset_N, pullback = xs
+        dinputs_NG, drecurrent_NG, dbefore = pullback({**dcarry, "h": dcarry["h"] + dh_NH})
         dh = _dot(drecurrent_NG, weight_HG.T, dtype)
         dbefore = {**dbefore, "h": dbefore["h"] + dh}
         return masked(dbefore, reset_N), (dinputs_NG, drecurrent_NG)
 
-    xs = (dh_LNH, inputs_LNG, reset_LN, before_LN, recurrent_LNG)
-    dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.scan(step, dlast, xs, reverse=True)
+    dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.scan(
+        step, dlast, (dh_LNH, reset_LN, pullback_L), reverse=True
+    )
     size, gates = weight_HG.shape
-    dweight_HG = _dot(before_LN["h"].reshape(-1, size).T, drecurrent_LNG.reshape(-1, gates), dtype)
+    dweight_HG = _dot(before_LNH.reshape(-1, size).T, drecurrent_LNG.reshape(-1, gates), dtype)
     return dweight_HG, dinputs_LNG, dcarry, None
 
 
