@@ -10,7 +10,7 @@ ARGS :=
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python .ci/check_python.py >/dev/null 2>&1 && { echo $$python; break; }; done),python3)
 
-.PHONY: setup train test test-slow lint lock clean
+.PHONY: setup train test test-slow test-faults lint lock clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ test: lint
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# One process at a time: what is measured there are seconds.
+test-faults: setup
+	$(BIN)/python -m pytest -m faults -n 0 tests/faults $(ARGS)
 
 lint: setup
 	$(BIN)/python -m ruff check .

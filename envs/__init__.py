@@ -1,4 +1,5 @@
-"""Environments as pure JAX functions: contracts, suites, wrappers and batching. Never imports `jaxrl`."""
+"""Environments: contracts, suites, wrappers and batching. Never imports `jaxrl`."""
 
 from envs.registry import make as make
+from envs.registry import make_host as make_host
 from envs.registry import register as register

@@ -1,7 +1,8 @@
-"""What an environment is: spaces, `EnvSpec`, `TimeStep` and the `JaxEnv` protocol.
+"""What an environment is: spaces, `EnvSpec`, and the protocols `JaxEnv` (device) and `HostEnv` (host).
 
 A `JaxEnv` describes ONE environment and never resets itself. `envs.vector.VectorEnv` batches it,
 resets what has ended and keeps the true final observation, so adapters stay a few lines long.
+A `HostEnv` is a BATCH of C++ or Python environments that reset themselves on the step after an end.
 """
 
 from __future__ import annotations
@@ -144,3 +145,134 @@ class JaxEnv(Protocol):
         # Two statements: a type checker takes a lone `raise` for an abstract method.
         message = f"{self.spec.name} has no action mask"
         raise NotImplementedError(message)
+
+
+class HostEnvError(RuntimeError):
+    """A host environment failed. The message is one line: environment, index, step and what happened."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostStep:
+    """What N environments answered to one action each; arrays of numpy, [N, ...].
+
+    Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
+    it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
+    its true final observation. Arrays may be overwritten by the next `send` to the same group.
+
+    Attributes:
+      obs: tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it.
+      reward: float32[N], what the learner gets; 0 where `first`.
+      terminated, truncated: bool[N]; False where `first`.
+      first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts.
+      score: float32[N], the reward that episode statistics report: not clipped.
+      game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
+        episode (`terminated`) and not the game.
+    """
+
+    obs: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    first: np.ndarray
+    score: np.ndarray
+    game_over: np.ndarray
+
+    @property
+    def done(self) -> np.ndarray:
+        """bool[N]: the learner's episode ended here, in either way."""
+        return self.terminated | self.truncated
+
+
+@runtime_checkable
+class HostEnv(Protocol):
+    """B environments on the host in G equal groups of neighbours, each of which steps on its own.
+
+    While one group steps, the policy can choose the actions of another. For every group `recv` comes
+    first and delivers the first observations; then `send` and `recv` alternate. Any method may raise
+    HostEnvError, after which everything is closed already.
+
+    Attributes:
+      spec: of one environment.
+      num_envs, num_groups: B and G.
+      timeout: seconds after which whoever calls `recv` should take it for hung; None where `recv` raises.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    num_groups: int
+    timeout: float | None
+
+    def send(self, group: int, action: np.ndarray) -> None:
+        """Starts a step of the group with actions [B / G, *A]; returns at once."""
+        ...
+
+    def recv(self, group: int) -> HostStep:
+        """Waits for the group's step."""
+        ...
+
+    def decode(self, obs: Any) -> Any:
+        """Turns `HostStep.obs`, with any leading dimensions, into observations of the spec's space.
+
+        Pure JAX: what is cheaper on the device, such as moving the channels of images, happens there.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Called from another thread: makes a `recv` that waits there fail, where that is possible."""
+        ...
+
+    def close(self) -> None:
+        """Ends everything that was started; may be called twice."""
+        ...
+
+
+def group_rows(env: HostEnv, group: int) -> slice:
+    """The environments of a group."""
+    size = env.num_envs // env.num_groups
+    return slice(group * size, (group + 1) * size)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOptions:
+    """How a batch of host environments is started.
+
+    Attributes:
+      seeds: one per environment, integers in [0, 2^31); their number is the number of environments.
+      num_groups: G; divides the number of environments.
+      num_workers: processes (or threads of an environment pool) over all groups; 0 chooses by the cores.
+      timeout: seconds after which an environment that does not answer counts as hung.
+      first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
+        that environments with a fixed time limit do not all end together; None leaves them alone.
+    """
+
+    seeds: tuple[int, ...]
+    num_groups: int = 1
+    num_workers: int = 0
+    timeout: float = 60.0
+    first_episode_steps: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:
+            raise ValueError(f"num_groups (={self.num_groups}) must divide num_envs (={len(self.seeds)})")
+        if self.num_workers < 0 or self.num_workers % self.num_groups:
+            raise ValueError(
+                f"num_workers (={self.num_workers}) must be a multiple of num_groups (={self.num_groups})"
+            )
+
+
+class HostFactory(Protocol):
+    """A host environment by name, checked but not started."""
+
+    spec: EnvSpec
+
+    def decode(self, obs: Any) -> Any:
+        """That of every `HostEnv` it starts."""
+        ...
+
+    def start(self, options: HostOptions) -> HostEnv:
+        """Starts a batch.
+
+        Raises:
+          HostEnvError: an environment failed while starting.
+        """
+        ...

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _LIST_ALL_BESIDE_SUGGESTIONS = 12
+_LIST_ALL_WITHOUT_SUGGESTIONS = 60
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -59,11 +60,13 @@ def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:
     """Returns the error for an unknown `kind` called `name`: one line with the nearest valid names.
 
-    All valid names are listed where they are few or where none is near.
+    All valid names are listed where they are few or where none is near, unless they are very many.
     """
     names = sorted(valid)
     by_lower_case = {n.lower(): n for n in names}
-    near = [by_lower_case[n] for n in difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=0.5)]
+    cutoff = 0.5 if len(names) <= _LIST_ALL_WITHOUT_SUGGESTIONS else 0.0
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=cutoff)
+    near = [by_lower_case[n] for n in close]
     message = f"unknown {kind} {name!r}"
     if near:
         message += f"; did you mean {' or '.join(near)}?"

@@ -1,8 +1,9 @@
-"""Makes device environments by name: `make("gymnax:CartPole-v1")`.
+"""Makes environments by name: `make("gymnax:CartPole-v1")`, `make_host("envpool:Pong-v5")`.
 
-A name is `suite:Name` or `suite:Name(argument=value)`. A suite is a module with `names()` and
-`make(name, **arguments)`. Where no suite has that name it is taken for a Python module of the user's
-own, `path.to.module:ClassName`, importable from the current directory.
+A name is `suite:Name` or `suite:Name(argument=value)`. A suite of device environments is a module with
+`names()` and `make(name, **arguments)`. Where no suite has that name it is taken for a Python module of the
+user's own, `path.to.module:ClassName`, importable from the current directory. A suite of host environments
+is a module whose `make(name, **arguments)` returns a `HostFactory`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from envs import wrappers as wrapper_registry
-from envs.base import JaxEnv
+from envs.base import EnvSpec, HostFactory, JaxEnv
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
 _SUITES = {"gymnax": "envs.adapters.gymnax", "jaxrl": "envs.native"}
-_HOST_SUITES = ("envpool", "gymnasium")
+_HOST_SUITES = {"envpool": "envs.adapters.envpool", "gymnasium": "envs.adapters.gymnasium"}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
 
 
@@ -58,6 +59,37 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     for wrapper in wrappers:
         env = wrapper_registry.wrap(env, wrapper)
     return env
+
+
+def is_host(name: str) -> bool:
+    """Whether `name` is of a suite whose environments run on the host; raises nothing."""
+    return name.strip().partition(":")[0] in _HOST_SUITES
+
+
+def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
+    """Returns the factory of the host environment called `name`, after checking that it can be made.
+
+    Args:
+      name: `envpool:Name`, `gymnasium:Name` or `gymnasium:module:Name`, with or without `(argument=value)`.
+      wrappers: must be empty; they wrap device environments.
+
+    Raises:
+      ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.
+      ImportError: a package is missing; the message says how to install it.
+    """
+    full_name, kwargs = parse_call(name)
+    suite, _, short_name = full_name.partition(":")
+    if suite not in _HOST_SUITES or not short_name:
+        raise unknown("suite of host environments", suite, _HOST_SUITES)
+    if wrappers:
+        raise ValueError(f"wrappers (={tuple(wrappers)!r}) need a device environment, not {full_name}")
+    found: HostFactory = importlib.import_module(_HOST_SUITES[suite]).make(short_name, **kwargs)
+    return found
+
+
+def spec_of(name: str, wrappers: Sequence[str] = ()) -> EnvSpec:
+    """The spec of any environment, of the device or the host; raises what making it raises."""
+    return make_host(name, wrappers).spec if is_host(name) else make(name, wrappers).spec
 
 
 def register(name: str, factory: Callable[..., JaxEnv]) -> None:

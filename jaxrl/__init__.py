@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxrl.config import default_config
-    from jaxrl.learner import Trainer, make_train
+    from jaxrl.functional import make_train
+    from jaxrl.learner import Trainer
 
 __version__ = "0.1.0"
 __all__ = ["Trainer", "__version__", "default_config", "make_train"]
 
 # Loaded when first used: the command line must answer bad input before jax is imported.
-_HOMES = {"Trainer": "jaxrl.learner", "default_config": "jaxrl.config", "make_train": "jaxrl.learner"}
+_HOMES = {"Trainer": "jaxrl.learner", "default_config": "jaxrl.config", "make_train": "jaxrl.functional"}
 
 
 def __getattr__(name: str) -> Any:

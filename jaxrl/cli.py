@@ -11,6 +11,7 @@ import datetime
 import difflib
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,9 +21,10 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, field_annotations
-from jaxrl.fields import check, did_you_mean
+from jaxrl.fields import RunError, check, did_you_mean
+from jaxrl.interrupt import Interrupted, leave
 
-BAD_INPUT = 2  # exit code
+FAILED, BAD_INPUT = 1, 2  # exit codes
 _FLAGS = ("config", "workdir", "debug", "help")
 
 
@@ -35,15 +37,22 @@ class Arguments:
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:
-    """Runs a job; a ConfigError becomes one line on stderr (with `debug` a traceback) and exit code 2."""
+    """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
+
+    Bad input is 2, a run that cannot go on 1, a signal 128 + its number.
+    """
     try:
         return job()
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         if debug:
             traceback.print_exc()
         else:
             print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return BAD_INPUT
+        return BAD_INPUT if isinstance(error, ConfigError) else FAILED
+    except Interrupted as interrupted:
+        leave(interrupted.exit_code)
+    except KeyboardInterrupt:
+        leave(128 + signal.SIGINT)
 
 
 def parse_flags(values: flags.FlagValues, argv: Sequence[str], known_only: bool = False) -> list[str]:
@@ -86,6 +95,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     for name, text in overrides:
         override(config, name, text)
     check_config(config)
+    _require_folder("init_from", config.get("init_from", ""))
     return Arguments(config, _workdir(values["workdir"].value, path))
 
 
@@ -182,16 +192,25 @@ def _workdir(given: str | None, config_path: str) -> str:
     if not given:
         stem = os.path.splitext(os.path.basename(config_path))[0]
         return os.path.join("runs", stem, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
-    if "://" in given:
-        return given
-    existing = os.path.abspath(given)
+    if "://" not in given:
+        require_writable_folder("workdir", given)
+    return given
+
+
+def require_writable_folder(flag: str, path: str) -> None:
+    """Raises ConfigError unless the local folder `path` can be written, or made."""
+    existing = os.path.abspath(path)
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        raise ConfigError(f"`--workdir` (={given!r}) must be a folder; {existing} is a file")
+        raise ConfigError(f"`--{flag}` (={path!r}) must be a folder; {existing} is a file")
     if not os.access(existing, os.W_OK):
-        raise ConfigError(f"`--workdir` (={given!r}) must be a folder that can be written; {existing} cannot")
-    return given
+        raise ConfigError(f"`--{flag}` (={path!r}) must be a folder that can be written; {existing} cannot")
+
+
+def _require_folder(name: str, path: str) -> None:
+    if path and "://" not in path and not os.path.isdir(os.path.expanduser(path)):
+        raise ConfigError(f"`{name}` (={path!r}) must be a folder")
 
 
 def _similar_file(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the seconds of a run went."""
+"""Where the seconds of a run went, and how much work to hand to the devices at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
         self._carried = 0.0
         self._open_phases: list[str] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._window_start: defaultdict[str, float] = defaultdict(float)
+        self._lap_start: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     @contextlib.contextmanager
     def measure(self, phase: str) -> Iterator[None]:
@@ -47,6 +47,13 @@ class Clock:
         """Adds what `total()` was when the run that is being resumed saved its checkpoint."""
         self._carried += seconds
 
+    def lap(self, phase: str, of: str = "") -> float:
+        """Seconds of `phase` since the previous call with the same arguments."""
+        now = self.seconds(phase)
+        window = now - self._lap_start[phase, of]
+        self._lap_start[phase, of] = now
+        return window
+
     def rate(self, phase: str, steps: int) -> float:
         """Steps per second of `phase`, over the window since the previous call for it.
 
@@ -57,9 +64,7 @@ class Clock:
         Returns:
           The rate; NaN where no time has passed.
         """
-        now = self.seconds(phase)
-        window = now - self._window_start[phase]
-        self._window_start[phase] = now
+        window = self.lap(phase, "rate")
         return steps / window if window > 0 else float("nan")
 
     def _settle(self) -> None:
@@ -67,3 +72,21 @@ class Clock:
         if self._open_phases:
             self._seconds[self._open_phases[-1]] += now - self._switched
         self._switched = now
+
+
+class Pace:
+    """How many iterations to dispatch at once, so that a dispatch lasts about `seconds`.
+
+    Long enough that the host costs nothing, short enough that a signal or a time budget is answered soon.
+    What is computed does not depend on it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.iterations = 1
+
+    def took(self, iterations: int, seconds: float) -> None:
+        """Notes that a dispatch of so many iterations took so long; the next ones at most double."""
+        if iterations and seconds > 0:
+            fitting = int(self._seconds * iterations / seconds)
+            self.iterations = max(1, min(fitting, 2 * self.iterations))

@@ -59,6 +59,14 @@ def default_config() -> ConfigDict:
     c.seed = 0
     # Devices to train on; 0 takes all accelerators, or on CPU as many virtual devices as pay off.
     c.num_devices = 0
+    # What a NaN or an infinity in observations, rewards, losses or gradients does: `halt` saves the state
+    # before it and says where it came from, `skip` drops the updates it reaches, `rollback` goes back to the
+    # last checkpoint and on with other random numbers.
+    c.nonfinite = "halt"
+    # A fresh run starts from the parameters and normaliser of this run folder, as far as the names of arrays
+    # match one of `init_names`, such as "params/encoder*". A run that resumes does not read it.
+    c.init_from = ""
+    c.init_names = ("*",)
 
     c.env = ConfigDict()
     c.env.name = "gymnax:CartPole-v1"  # suite:Name or suite:Name(argument=value)
@@ -89,7 +97,8 @@ def default_config() -> ConfigDict:
     c.ppo.num_epochs = 4
     c.ppo.num_minibatches = 4
     c.ppo.sequence_length = 0  # 0: the whole rollout
-    c.ppo.gradient_accumulation = 1
+    # Parts of a minibatch whose gradients are summed up one after the other; 0: as many as are fastest here.
+    c.ppo.gradient_accumulation = 0
     c.ppo.learning_rate = 2.5e-4
     c.ppo.schedule = "linear"  # constant, linear, cosine
     c.ppo.warmup_updates = 0
@@ -127,6 +136,7 @@ def default_config() -> ConfigDict:
 
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
+_TOP_LEVEL = ("seed", "num_devices", "nonfinite", "init_from", "init_names")
 _SECTIONS: dict[str, Any] = {
     "env": EnvConfig,
     "network": NetworkConfig,
@@ -170,7 +180,7 @@ def largest_device_count(config: ConfigDict, available: int) -> int:
       ConfigError: the configuration is wrong on any number of devices.
     """
     c = _build(config.to_dict(), device_count=1)
-    groups = c.env.num_envs // (c.ppo.num_minibatches * c.ppo.gradient_accumulation)
+    groups = c.env.num_envs // (c.ppo.num_minibatches * max(1, c.ppo.gradient_accumulation))
     return max(n for n in range(1, max(1, available) + 1) if groups % n == 0)
 
 
@@ -217,7 +227,7 @@ def _key(field: dataclasses.Field[Any]) -> str:
 def field_annotations() -> dict[str, Any]:
     """Returns every field's annotation by its dotted name, e.g. `ppo.gamma`; see `jaxrl.fields.check`."""
     hints = get_type_hints(Config, include_extras=True)
-    found = {name: hints[name] for name in ("seed", "num_devices")}
+    found = {name: hints[name] for name in _TOP_LEVEL}
     for section, cls in _SECTIONS.items():
         hints = get_type_hints(cls, include_extras=True)
         found.update({f"{section}.{_key(f)}": hints[f.name] for f in dataclasses.fields(cls)})
@@ -238,8 +248,7 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
         for section, cls in _SECTIONS.items()
     }
     config = Config(
-        seed=checked["seed"],
-        num_devices=checked["num_devices"],
+        **{name: checked[name] for name in _TOP_LEVEL},
         device_count=check("device_count", device_count, Positive),
         **sections,
     )
@@ -274,7 +283,12 @@ def _check_counts(c: Config) -> None:
     rules = (
         ("num_devices", c.device_count, c.env.num_envs, envs),
         ("ppo.num_minibatches", p.num_minibatches, c.envs_per_device, per_device),
-        ("ppo.gradient_accumulation", p.gradient_accumulation, c.minibatch_envs_per_device, per_minibatch),
+        (
+            "ppo.gradient_accumulation",
+            max(1, p.gradient_accumulation),
+            c.minibatch_envs_per_device,
+            per_minibatch,
+        ),
         ("ppo.sequence_length", c.sequence_length, p.rollout_length, rollout),
     )
     for name, divisor, count, described in rules:

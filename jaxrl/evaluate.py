@@ -45,14 +45,14 @@ def evaluate(
 
     Raises:
       ConfigError: the folder is no run.
-      CheckpointError: it has no such checkpoint.
+      CheckpointError: it has no such checkpoint, or that is damaged.
     """
     import jax
 
     from envs import registry
     from envs.vector import VectorEnv
     from jaxrl import networks, sharding
-    from jaxrl.checkpoint import Checkpointer
+    from jaxrl.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
     from jaxrl.evaluation import Evaluator
     from jaxrl.iteration import Program, hyperparams_of
     from jaxrl.run_folder import RunFolder
@@ -67,7 +67,12 @@ def evaluate(
     shapes = jax.eval_shape(program.init, jax.random.key(0), hyperparams_of(config))
     wanted = {"params": shapes.params, "obs_stats": shapes.obs_stats}
     abstract = topology.abstract(wanted, dict.fromkeys(wanted, sharding.REPLICATED))
-    restored = checkpoints.restore_partial(step, ("params", "obs_stats"), abstract)
+    try:
+        restored = checkpoints.restore_partial(step, ("params", "obs_stats"), abstract)
+    except CorruptCheckpoint as error:
+        # Only a trainer may set it aside and go on from another; here the user chooses.
+        intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
+        raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     checkpoints.close()
     evaluator = Evaluator(policy, VectorEnv(env), topology, config)
     result = evaluator(restored["params"], restored["obs_stats"], jax.random.key(seed), episodes, sample)

@@ -21,6 +21,10 @@ class ConfigError(ValueError):
     """Bad input. Its message is one line that names the field, its value and the rule."""
 
 
+class RunError(Exception):
+    """A run cannot go on, through no fault of its input. Its message is one line."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """What a value must satisfy; `text` completes "the field must ..."."""

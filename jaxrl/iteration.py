@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.flatten_util
@@ -34,8 +35,12 @@ METRICS = (
     "ppo/clip_fraction",
     "ppo/explained_variance",
     "ppo/learning_rate",
+    "ppo/skipped",
     "ppo/updates",
 )
+# A NaN or an infinity anywhere in an iteration, or a gradient too large for float32, reaches one of these:
+# all are sums over the global batch.
+_TELLTALES = ("grad/norm", "loss/entropy", "loss/policy", "loss/value")
 
 
 def hyperparams_of(config: Config) -> Hyperparams:
@@ -44,6 +49,12 @@ def hyperparams_of(config: Config) -> Hyperparams:
     kl = jnp.inf if ppo.target_kl is None else ppo.target_kl
     values = {name: getattr(ppo, name) for name in Hyperparams.__dataclass_fields__ if name != "target_kl"}
     return Hyperparams(**jax.tree.map(jnp.float32, values), target_kl=jnp.float32(kl))
+
+
+def no_metrics() -> dict[str, Array]:
+    """The sums of `Program.repeat` over no iterations."""
+    zero = jnp.zeros((), jnp.int32)
+    return dict.fromkeys(METRICS, jnp.zeros((), jnp.float32)) | {"iterations": zero, "ppo/updates": zero}
 
 
 @dataclass(frozen=True)
@@ -97,17 +108,43 @@ class Program:
         state, trajectory, totals = self.rollout(state)
         return self.update(state, trajectory, totals)
 
-    def repeat(self, state: TrainState, iterations: Array) -> tuple[TrainState, dict[str, Array]]:
-        """`iterations` (a traced count) times `iterate`; metrics are summed, `ppo/updates` is the last."""
-        zeros = dict.fromkeys(METRICS, jnp.zeros((), jnp.float32)) | {"ppo/updates": jnp.zeros((), jnp.int32)}
+    def repeat(
+        self, state: TrainState, sums: dict[str, Array], iterations: Array
+    ) -> tuple[TrainState, dict[str, Array], Array]:
+        """Up to `iterations` (a traced count) times `iterate`.
 
-        def body(_: Array, loop: tuple[TrainState, PyTree]) -> tuple[TrainState, PyTree]:
-            state, sums = loop
-            state, metrics = self.iterate(state)
-            return state, jax.tree.map(jnp.add, sums, metrics)
+        Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
+        infinity appeared: the state returned is the one that led to it.
 
-        state, sums = jax.lax.fori_loop(0, iterations, body, (state, zeros))
-        return state, sums | {"ppo/updates": state.updates}
+        Args:
+          state: donated by callers.
+          sums: `no_metrics()`, or what an earlier call returned, to go on adding.
+          iterations: int32[].
+
+        Returns:
+          (state, sums, failed): metrics summed over iterations (`ppo/updates` is the last), how many
+          iterations that were, and bool[], whether the loop ended early.
+        """
+        guarded = self.config.nonfinite != "skip"
+
+        def unfinished(loop: tuple[Array, TrainState, PyTree, Array]) -> Array:
+            made, _, _, failed = loop
+            return (made < iterations) & ~failed
+
+        def body(loop: tuple[Array, TrainState, PyTree, Array]) -> tuple[Array, TrainState, PyTree, Array]:
+            made, state, sums, failed = loop
+            next_state, metrics = self.iterate(state)
+            next_sums = jax.tree.map(jnp.add, sums, metrics | {"iterations": jnp.ones((), jnp.int32)})
+            next_sums["ppo/updates"] = next_state.updates
+            if guarded:
+                failed = ~_finite(next_state, metrics)
+                keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
+                next_state, next_sums = jax.tree.map(keep, (state, sums), (next_state, next_sums))
+            return made + 1, next_state, next_sums, failed
+
+        start = (jnp.zeros((), jnp.int32), state, sums, jnp.zeros((), bool))
+        _, state, sums, failed = jax.lax.while_loop(unfinished, body, start)
+        return state, sums, failed
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """Steps the environments; `state.iteration` selects the keys but is not advanced."""
@@ -128,6 +165,29 @@ class Program:
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
     ) -> tuple[TrainState, dict[str, Array]]:
         """Advantages and all gradient steps over one trajectory; advances the iteration."""
+        before = state
+        state, arguments, explained = self.prepare(state, trajectory)
+        updater = Updater(self.config, self.policy, self.axis)
+        params, opt_state, updates, metrics = updater(*arguments)
+        if state.obs_stats is not None:
+            stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
+            state = dataclasses.replace(state, obs_stats=stats)
+        metrics |= {
+            "ppo/explained_variance": explained,
+            "ppo/updates": updates,
+            "episode/count": totals.count,
+            "episode/return": totals.episode_return,
+            "episode/length": totals.length,
+        }
+        if self.config.nonfinite == "skip":
+            state = _without_nonfinite(before, state)
+        state = dataclasses.replace(
+            state, params=params, opt_state=opt_state, updates=updates, iteration=state.iteration + 1
+        )
+        return state, metrics
+
+    def prepare(self, state: TrainState, trajectory: Trajectory) -> tuple[TrainState, tuple[Any, ...], Array]:
+        """Returns (state with new reward statistics, the arguments of `Updater`, explained variance)."""
         state, reward_TB = self._scaled_rewards(state, trajectory)
         advantage_TB, target_TB = gae(
             reward_TB,
@@ -146,8 +206,7 @@ class Program:
         # The statistics that the rollout saw hold through all epochs; only then do they learn.
         seen = normalize.normalize(state.obs_stats, trajectory.obs, self.config.normalize.clip_observations)
         _, shuffle_key = self._keys_of_iteration(state)
-        updater = Updater(self.config, self.policy, self.axis)
-        params, opt_state, updates, metrics = updater(
+        arguments = (
             state.params,
             state.opt_state,
             state.updates,
@@ -157,20 +216,7 @@ class Program:
             target_TB,
             shuffle_key,
         )
-        if state.obs_stats is not None:
-            stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
-            state = dataclasses.replace(state, obs_stats=stats)
-        metrics |= {
-            "ppo/explained_variance": explained_variance(variance[1], variance[2]),
-            "ppo/updates": updates,
-            "episode/count": totals.count,
-            "episode/return": totals.episode_return,
-            "episode/length": totals.length,
-        }
-        state = dataclasses.replace(
-            state, params=params, opt_state=opt_state, updates=updates, iteration=state.iteration + 1
-        )
-        return state, metrics
+        return state, arguments, explained_variance(variance[1], variance[2])
 
     def _keys_of_iteration(self, state: TrainState) -> tuple[Array, Array]:
         """(rollout, shuffle): derived from the base key and the counter, so a resume continues them."""
@@ -212,3 +258,27 @@ class Program:
         means = [x / count for x in sums]
         squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
         return tuple(means), tuple(x / count for x in self.axis.psum(squares))
+
+
+def _finite(state: TrainState, metrics: dict[str, Array]) -> Array:
+    """bool[], equal on all devices: no NaN and no infinity in the iteration that led to `state`."""
+    statistics = jax.tree.leaves((state.obs_stats, state.reward_stats))
+    total = sum(metrics[name] for name in _TELLTALES) + sum(jnp.sum(x) for x in statistics)
+    return jnp.isfinite(total)
+
+
+def _without_nonfinite(before: TrainState, after: TrainState) -> TrainState:
+    """`after` with the statistics of `before` where new ones are not finite, and no such memory."""
+
+    def sound(old: PyTree, new: PyTree) -> PyTree:
+        finite = jnp.isfinite(sum(jnp.sum(x) for x in jax.tree.leaves(new)))
+        return jax.tree.map(lambda x, y: jnp.where(finite, y, x), old, new)
+
+    forget = lambda x: jnp.where(jnp.isfinite(x), x, jnp.zeros_like(x))  # noqa: E731
+    return dataclasses.replace(
+        after,
+        obs_stats=sound(before.obs_stats, after.obs_stats),
+        reward_stats=sound(before.reward_stats, after.reward_stats),
+        discounted_return=forget(after.discounted_return),
+        carry=jax.tree.map(forget, after.carry),
+    )

@@ -4,62 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from envs import registry
 from envs.vector import VectorEnv
-from jaxrl import networks
+from jaxrl import networks, nonfinite, rows, warm_start
 from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
-from jaxrl.iteration import Program, hyperparams_of
+from jaxrl.interrupt import Interruption, threads
+from jaxrl.iteration import Program, hyperparams_of, no_metrics
+from jaxrl.keeper import Keeper, Progress
 from jaxrl.metrics import Writer, console
+from jaxrl.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.profiling import TraceWindow
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
-from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis, Topology
-from jaxrl.types import Array, Hyperparams, TrainState, Trajectory
+from jaxrl.sharded import ShardedProgram
+from jaxrl.sharding import Topology
+from jaxrl.types import Array, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
 
-# Programs queued on the devices at once: one runs while the metrics of the one before are read.
-MAX_IN_FLIGHT = 2
-
-
-def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Returns `train(key, hyperparams=None) -> (state, metrics)`, a pure function for one device.
-
-    `train` runs the whole of `stop.steps` and may be jitted and vmapped: over keys for a batch of seeds,
-    over `Hyperparams` for a sweep. Metrics are [iterations] arrays, explained in docs/metrics.md;
-    `episode/return` and `episode/length` are NaN where no episode ended.
-
-    Raises:
-      ConfigError: a field is unknown, of the wrong type or out of range.
-    """
-    if isinstance(config, ConfigDict):
-        config = resolve(config, 1)
-    config = dataclasses.replace(config, device_count=1)
-    env = registry.make(config.env.name, config.env.wrappers)
-    program = Program.build(config, env, networks.build(config.network, env.spec), Axis())
-
-    def train(key: Array, hyperparams: Hyperparams | None = None) -> tuple[TrainState, dict[str, Array]]:
-        state = program.init(key, hyperparams or hyperparams_of(config))
-        state, metrics = jax.lax.scan(
-            lambda state, _: program.iterate(state), state, length=config.num_iterations
-        )
-        count = metrics["episode/count"]
-        means = {name: metrics[name] / count for name in ("episode/return", "episode/length")}
-        return state, metrics | means
-
-    return train
+# Without a checkpoint in between: what fails thrice from there will fail again.
+MAX_ROLLBACKS = 3
+# In a row, of which `nonfinite="skip"` dropped every update: nothing is learnt any more.
+MAX_IDLE_ITERATIONS = 100
 
 
 class Trainer:
@@ -77,6 +51,9 @@ class Trainer:
       config: the resolved configuration.
       state: the `TrainState`; replaced, and its buffers donated, by every step.
       policy, env: what is trained, on what.
+      interruption: looked at between dispatches, to save and stop when a signal asks for it.
+      interrupted: whether that ended `fit`.
+      debug: also names the operation that made a NaN.
     """
 
     def __init__(
@@ -97,24 +74,31 @@ class Trainer:
         self.config = config
         self.folder = folder
         self._writer = writer
+        self.interruption = Interruption()
+        self.debug = False
         self.clock = Clock()
         self.env = registry.make(config.env.name, config.env.wrappers)
         self.policy = networks.build(config.network, self.env.spec)
         self.topology = Topology.of(config.device_count)
-        self.program = Program.build(config, self.env, self.policy, self.topology.axis)
+        program = Program.build(config, self.env, self.policy, self.topology.axis)
+        self.program = ShardedProgram(program, self.topology)
         self._evaluator = Evaluator(self.policy, VectorEnv(self.env), self.topology, config)
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
-        self._compiled: dict[str, Any] = {}
+        self._keeper = Keeper(folder, config)
+        self._pipeline = Pipeline(self.program.no_metrics(), self.clock)
+        self._rollbacks = 0
+        self._last_updated: tuple[int, float] = (0, 0.0)
         self.iteration = 0
+        self.interrupted = False
         self.last_evaluation: Result | None = None
-        self._evaluated_at = self._saved_at = -1
+        self._evaluated_at = -1
         self._resumed_steps = 0
 
     @property
     def state(self) -> TrainState:
         if self._state is None:
-            self._state = self._initial_state()
+            self._state = self.program.initial_state()
         return self._state
 
     @property
@@ -134,27 +118,27 @@ class Trainer:
         return self.iteration * self.config.steps_per_iteration
 
     @property
+    def _skips(self) -> bool:
+        return self.config.nonfinite == "skip"
+
+    @property
     def progressed(self) -> bool:
         """Whether this process has trained, or only found the budget used up."""
         return self.steps > self._resumed_steps
 
     def rollout(self) -> Trajectory:
         """Steps the environments by one rollout and returns it, as global arrays [T, num_envs, ...]."""
-        specs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
-        program = self._program("rollout", self.program.rollout, (STATE_SPECS,), specs)
-        self._state, trajectory, self._totals = program(self.state)
+        self._state, trajectory, self._totals = self.program.rollout(self.state)
         return trajectory
 
     def update(self, trajectory: Trajectory) -> dict[str, float]:
         """Runs all updates of one iteration on a trajectory of `rollout()`; returns its metrics."""
         if self._totals is None:
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
-        specs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
-        program = self._program("update", self.program.update, specs, (STATE_SPECS, REPLICATED))
-        self._state, metrics = program(self.state, trajectory, self._totals)
+        self._state, metrics = self.program.update(self.state, trajectory, self._totals)
         self._totals = None
         self.iteration += 1
-        return _averages(jax.device_get(metrics), 1)
+        return rows.averages(jax.device_get(metrics) | {"iterations": 1}, self._skips)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Writes metrics at the current step."""
@@ -171,99 +155,128 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
 
-        Resumes from the folder's latest checkpoint, unless `resume()` or steps of your own came before.
+        Begins with `start()`, unless that or steps of your own came before.
+
+        Raises:
+          NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
+          SaveError: the final state could not be saved.
         """
         if self._state is None:
-            self.resume()
+            self.start()
         if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
             self.writer.status("nothing to do: the run has used up its budget")
             log.info("nothing to do at step %d: %s", self.steps, reason)
             return self._finish(reason)
         self._compile()
         trace = self._trace_window()
-        in_flight: deque[tuple[int, int, dict[str, Array]]] = deque()
-        while (reason := self._stop_reason()) is None:
-            with self.clock.measure("train"):
+        with self.interruption.deferred():
+            while (reason := self._stop_reason()) is None or not self._drain(0):
                 trace.step(self.iteration, self._state)
-                target = self._next_event()
-                count = target - self.iteration
-                self._state, metrics = self._compiled["train"](self._state, jnp.int32(count))
-                self.iteration = target
-                in_flight.append((target, count, metrics))
-            evaluate = self._due(self.config.evaluate_iterations)
-            # The checkpoint of the final state comes after its evaluation, whenever that is due.
-            final = self.iteration >= self.config.num_iterations
-            save = self._due(self.config.checkpoint_iterations) and not final
-            # The host reads old metrics while the devices work, and waits for them only at an event.
-            while len(in_flight) >= (1 if evaluate or save else MAX_IN_FLIGHT):
-                self._report(*in_flight.popleft())
-            if evaluate:
-                self._evaluate_and_report()
-            if save:
-                self._save()
-        while in_flight:
-            self._report(*in_flight.popleft())
-        trace.close()
-        return self._finish(reason)
+                self._dispatch()
+                evaluate = self._due(self.config.evaluate_iterations)
+                # The checkpoint of the final state comes after its evaluation, whenever that is due.
+                final = self.iteration >= self.config.num_iterations
+                save = self._due(self.config.checkpoint_iterations) and not final
+                # The host reads old metrics while the devices work, and waits for them only at an event.
+                if not self._drain(0 if evaluate or save else MAX_IN_FLIGHT - 1):
+                    continue
+                if evaluate:
+                    self._evaluate_and_report()
+                if save:
+                    self._save()
+            trace.close()
+            self.interrupted = reason == self.interruption.name
+            return self._leave(reason) if self.interrupted else self._finish(reason)
 
-    def _program(self, name: str, fn: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
-        if name not in self._compiled:
-            self._compiled[name] = self.topology.shard(fn, in_specs, out_specs, donate=True)
-        return self._compiled[name]
+    def _dispatch(self) -> None:
+        """Hands the devices the iterations up to the next event, or fewer where these take long."""
+        target = self._pipeline.fits(self.iteration, self._next_event())
+        closes_row = target % self.config.log_iterations == 0
+        self._state = self._pipeline.dispatch(self.state, self.iteration, target, closes_row)
+        self.iteration = target
 
-    def _initial_state(self) -> TrainState:
-        init = self.topology.shard(self.program.init, (REPLICATED, REPLICATED), STATE_SPECS)
-        return init(jax.random.key(self.config.seed), hyperparams_of(self.config))
+    def _drain(self, at_most: int) -> bool:
+        """Waits until `at_most` dispatches are in flight and logs their rows.
 
-    def _abstract_state(self) -> TrainState:
-        init = self.topology.shard(self.program.init, (REPLICATED, REPLICATED), STATE_SPECS)
-        shapes = jax.eval_shape(init, jax.random.key(0), hyperparams_of(self.config))
-        return self.topology.abstract(shapes, STATE_SPECS)
+        Returns:
+          False where one met a NaN and the run was rolled back, so that nothing is due any more.
+        """
+        for dispatch in self._pipeline.finished(at_most):
+            if dispatch.failed:
+                self.iteration = int(self.state.iteration)
+                self._recover()
+                return False
+            if dispatch.closes_row:
+                self._report(dispatch.iteration, dispatch.sums)
+        return True
 
-    def resume(self) -> bool:
-        """Takes up the folder's latest checkpoint; returns whether there is one.
+    def _recover(self) -> None:
+        """After a NaN or an infinity; the state is the one before the iteration in which it appeared."""
+        if self.config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS:
+            self._halt()
+        self._rollbacks += 1
+        failed_at = self.iteration
+        if self._restore() is None:
+            self._state, self.iteration = self.program.initial_state(), 0
+            self._pipeline.sums = self.program.no_metrics()
+        key = jax.random.fold_in(self.state.key, self._rollbacks)
+        self._state = dataclasses.replace(self.state, key=self.topology.replicate(key))
+        message = "iteration %d was not finite: back to step %d, on with other random numbers (%d of %d)"
+        self.writer.resume_from(self.steps)
+        log.warning(message, failed_at + 1, self.steps, self._rollbacks, MAX_ROLLBACKS)
+
+    def _halt(self) -> NoReturn:
+        """Saves the state, says where the first value that is not finite comes from, and gives up."""
+        self._save()
+        self.writer.status("looking for the first value that is not finite")
+        finding = nonfinite.diagnose(self.program, self.state, self.debug)
+        self._keeper.write_report("nonfinite", dataclasses.asdict(finding))
+        raise nonfinite.NonFiniteError(str(finding))
+
+    def start(self) -> None:
+        """Takes the state to train from: the first of these that there is.
+
+        1. The newest intact checkpoint in the run's own folder: everything goes on as it was.
+        2. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
+        3. Fresh, from the seed.
 
         Raises:
-          CheckpointError: it does not fit the configuration.
+          CheckpointError: what is there does not fit the configuration, or none of it is intact.
         """
-        latest = self.folder.checkpoints.latest_step() if self.folder else None
-        if latest is None:
-            return False
-        assert self.folder is not None
-        self.writer.status(f"restoring the checkpoint of step {latest:,}")
-        state, meta = self.folder.checkpoints.restore(latest, self._abstract_state())
+        if (progress := self._restore()) is not None:
+            self._resumed_steps = self.steps
+            self.clock.carry_over(progress.seconds)
+            self.writer.resume_from(self.steps)
+            log.info("resumed from the checkpoint of step %d", self.steps)
+        elif self.config.init_from:
+            self._state, report = warm_start.load(self.config.init_from, self.config.init_names, self.state)
+            self.writer.status(f"starting from {report}")
+
+    def _restore(self) -> Progress | None:
+        """Takes up the newest intact checkpoint of the folder; None where there is none."""
+        found = self._keeper.restore(self.program.abstract_state(), no_metrics())
+        if found is None:
+            return None
+        state, progress = found
         # The numbers of today's config hold, also where they differ from the stored ones.
-        self._state = dataclasses.replace(
-            state, hyperparams=self.topology.replicate(hyperparams_of(self.config))
-        )
-        self.iteration = self._saved_at = int(meta["iteration"])
-        self._resumed_steps = self.steps
-        if meta["evaluation"] is not None:
-            self.last_evaluation, self._evaluated_at = Result(**meta["evaluation"]), self.iteration
-        self.clock.carry_over(meta["seconds"])
-        self.writer.resume_from(latest)
-        log.info("resumed from the checkpoint of step %d", latest)
-        return True
+        hyperparams = self.topology.replicate(hyperparams_of(self.config))
+        self._state = dataclasses.replace(state, hyperparams=hyperparams)
+        self.iteration, self._pipeline.sums = progress.iteration, self.topology.replicate(dict(progress.sums))
+        self.last_evaluation = progress.evaluation
+        self._evaluated_at = self.iteration if progress.evaluation else -1
+        return progress
 
     def _compile(self) -> None:
         """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""
         self.writer.status("compiling the training program")
-        with self.clock.measure("compile"), ThreadPoolExecutor(max_workers=3) as pool:
-            train = self.topology.shard(
-                self.program.repeat, (STATE_SPECS, REPLICATED), (STATE_SPECS, REPLICATED), donate=True
-            )
-            abstract = self._abstract_state()
-            lowered = train.lower(abstract, jax.ShapeDtypeStruct((), jnp.int32))
-            training = pool.submit(lowered.compile)
-            evaluation = pool.submit(
-                self._evaluator.compile,
-                abstract.params,
-                abstract.obs_stats,
-                self.config.evaluate.episodes,
-            )
+        with self.clock.measure("compile"), threads(3) as pool:
+            training = pool.submit(self.program.lower_repeat().compile)
+            abstract = self.program.abstract_state()
+            params, stats = abstract.params, abstract.obs_stats
+            evaluation = pool.submit(self._evaluator.compile, params, stats, self.config.evaluate.episodes)
             self._state = self.state
             evaluation.result()
-            self._compiled["train"] = training.result()
+            self._pipeline.train = training.result()
         log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 
@@ -286,6 +299,8 @@ class Trainer:
     def _stop_reason(self) -> str | None:
         stop = self.config.stop
         evaluation = self.last_evaluation
+        if self.interruption.signum is not None and self.iteration < self.config.num_iterations:
+            return self.interruption.name
         if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
             return "return"
         if self.iteration >= self.config.num_iterations:
@@ -294,14 +309,23 @@ class Trainer:
             return "seconds"
         return None
 
-    def _report(self, iteration: int, count: int, metrics: dict[str, Array]) -> None:
+    def _report(self, iteration: int, sums: Mapping[str, Array]) -> None:
         with self.clock.measure("train"):
-            values = _averages(jax.device_get(metrics), count)
-        config = self.config
-        steps = iteration * config.steps_per_iteration
-        rate = self.clock.rate("train", count * config.steps_per_iteration)
-        row = {"steps": steps, **values, "time/steps_per_second": rate}
+            values = rows.averages(jax.device_get(sums), self._skips)
+        steps = iteration * self.config.steps_per_iteration
+        made = int(sums["iterations"]) * self.config.steps_per_iteration
+        row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
         self.writer.write(steps, row | self._seconds())
+        if self._skips:
+            self._require_progress(iteration, values["ppo/updates"])
+
+    def _require_progress(self, iteration: int, updates: float) -> None:
+        """Ends a run all of whose updates have been dropped for long."""
+        since, made = self._last_updated
+        if updates > made:
+            self._last_updated = (iteration, updates)
+        elif iteration - since >= MAX_IDLE_ITERATIONS:
+            self._halt()
 
     def _evaluate_and_report(self) -> None:
         self.writer.status("evaluating")
@@ -312,43 +336,45 @@ class Trainer:
         row = {"eval/return": result.mean, "eval/return_std": result.std, "eval/length": result.mean_length}
         self.writer.write(self.steps, row | self._seconds())
         self.writer.status("training")
-        log.info(
-            "step %d: greedy return %.2f (std %.2f) over %d episodes",
-            self.steps,
-            result.mean,
-            result.std,
-            result.episodes,
-        )
+        log.info("step %d: greedy return %.2f (std %.2f)", self.steps, result.mean, result.std)
 
-    def _save(self) -> None:
+    def _save(self, last: bool = False) -> None:
+        """Saves the state, unless it is; what fails is warned of, with `last` raised."""
         if self.folder is None:
             return
+        news = self._keeper.saved_at != self.iteration
+        save = self._keeper.save_last if last else self._keeper.save
         with self.clock.measure("save"):
-            evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
-            score = evaluation.mean if evaluation else None
-            meta = {
-                "iteration": self.iteration,
-                "seconds": self.clock.total(),
-                "evaluation": dataclasses.asdict(evaluation) if evaluation else None,
-            }
-            self.folder.checkpoints.save(self.steps, self.state, meta, score)
-        self._saved_at = self.iteration
-        self.writer.write(self.steps, {"checkpoint/step": self.steps} | self._seconds())
-        log.info("step %d: saved a checkpoint", self.steps)
+            saved = save(self.state, self._progress())
+        if saved and news:
+            self._rollbacks = 0
+            self.writer.write(self.steps, {"checkpoint/step": self.steps} | self._seconds())
+
+    def _progress(self) -> Progress:
+        evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
+        return Progress(self.iteration, self.steps, self.clock.total(), evaluation, self._pipeline.sums)
 
     def _seconds(self) -> dict[str, float]:
         phases = ("compile", "train", "evaluate", "save")
         seconds = {f"time/{phase}_seconds": self.clock.seconds(phase) for phase in phases}
         return seconds | {"time/seconds": self.clock.total()}
 
+    def _leave(self, reason: str) -> dict[str, Any]:
+        """Saves at once: whoever sent the signal does not wait for an evaluation."""
+        self.writer.status(f"{reason}: saving")
+        self._save(last=True)
+        self.writer.flush()
+        log.info("stopped at step %d by %s", self.steps, reason)
+        return {"stop_reason": reason, "steps": self.steps, "seconds": round(self.clock.total(), 3)}
+
     def _finish(self, reason: str) -> dict[str, Any]:
-        """A last evaluation and checkpoint of the final state, where the schedule left none."""
+        """A last row, evaluation and checkpoint of the final state, where the schedule left none."""
+        if int(self._pipeline.sums["iterations"]):
+            self._report(self.iteration, self._pipeline.sums)
+            self._pipeline.sums = self.program.no_metrics()
         if self._evaluated_at != self.iteration:
             self._evaluate_and_report()
-        if self._saved_at != self.iteration:
-            self._save()
-        if self.folder is not None:
-            self.folder.checkpoints.wait()
+        self._save(last=True)
         self.writer.flush()
         evaluation = self.last_evaluation
         assert evaluation is not None
@@ -368,15 +394,3 @@ class Trainer:
             "device": self.topology.description,
             "versions": versions(),
         }
-
-
-def _averages(sums: Mapping[str, np.ndarray], iterations: int) -> dict[str, float]:
-    """From sums over iterations to what is logged; the means over episodes are absent when none ended."""
-    values = {name: float(x) / iterations for name, x in sums.items() if not name.startswith("episode/")}
-    values["ppo/updates"] = float(sums["ppo/updates"])
-    count = float(sums["episode/count"])
-    values["episode/count"] = count
-    if count:
-        values["episode/return"] = float(sums["episode/return"]) / count
-        values["episode/length"] = float(sums["episode/length"]) / count
-    return values

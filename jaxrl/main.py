@@ -4,7 +4,10 @@ Flags:
   --config=FILE                 what to train, see configs/
   --config.SECTION.FIELD=VALUE  changes one field, for example --config.ppo.learning_rate=1e-3
   --workdir=DIR                 folder of the run (default: runs/CONFIG/DATE-TIME); an existing run resumes
-  --debug                       full tracebacks instead of one line for bad input
+  --debug                       full tracebacks instead of one line for what goes wrong, and the operation
+                                that made a NaN
+
+SIGTERM and SIGINT finish the iteration, save and exit with 128 + signal; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxrl import cli
+from jaxrl.interrupt import caught_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,9 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.run import run
 
-        return run(arguments.config, arguments.workdir)
+        return run(arguments.config, arguments.workdir, interruption, debug)
 
-    return cli.exit_code(train, debug)
+    with caught_signals() as interruption:
+        return cli.exit_code(train, debug)
 
 
 if __name__ == "__main__":

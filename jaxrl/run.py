@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from jaxrl import sharding
 from jaxrl.config import check_config, largest_device_count, resolve, to_json, versions
+from jaxrl.interrupt import Interruption
 from jaxrl.learner import Trainer
 from jaxrl.metrics import open_writers
 from jaxrl.run_folder import RunFolder
@@ -23,28 +24,44 @@ MIN_MINIBATCH_PER_CORE = 256
 log = logging.getLogger(__name__)
 
 
-def run(config: ConfigDict, workdir: str) -> int:
-    """Trains, or resumes training, in `workdir`; returns the exit code.
+def run(config: ConfigDict, workdir: str, interruption: Interruption, debug: bool = False) -> int:
+    """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
+
+    Args:
+      config: as from a config file.
+      workdir: the run's folder.
+      interruption: asks the training to save and stop.
+      debug: name the operation too, where a value was not finite.
+
+    Returns:
+      The exit code: 0, or 128 + the number of the signal that ended training.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
+      RunError: training cannot go on.
     """
-    resolved = resolve(config, _choose_devices(config))
+    resolved = resolve(config, choose_devices(config))
     use_compilation_cache()
     folder = RunFolder(workdir, resolved.checkpoint.keep)
     trainer = Trainer(resolved, folder)
+    trainer.interruption, trainer.debug = interruption, debug
     folder.create()
-    folder.require_same(resolved)
-    with open_writers(folder.path, resolved) as trainer.writer:
-        trainer.resume()
-        folder.write_config(resolved)
-        log.info("configuration: %s", json.dumps(to_json(resolved)))
-        log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
-        summary = trainer.fit()
-        if trainer.progressed or not folder.has_summary:
-            folder.write_summary(summary)
-        trainer.writer.finish(summary)
-    return 0
+    with folder.lock():
+        folder.require_same(resolved)
+        with open_writers(folder.path, resolved) as trainer.writer:
+            return _train(trainer, folder)
+
+
+def _train(trainer: Trainer, folder: RunFolder) -> int:
+    trainer.start()
+    folder.write_config(trainer.config)
+    log.info("configuration: %s", json.dumps(to_json(trainer.config)))
+    log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
+    summary = trainer.fit()
+    if not trainer.interrupted and (trainer.progressed or not folder.has_summary):
+        folder.write_summary(summary)
+    trainer.writer.finish(summary)
+    return trainer.interruption.exit_code if trainer.interrupted else 0
 
 
 def use_compilation_cache() -> None:
@@ -58,7 +75,7 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def _choose_devices(config: ConfigDict) -> int:
+def choose_devices(config: ConfigDict) -> int:
     """How many devices to train on: as many as the config allows; on CPU only as many as pay off."""
     check_config(config)
     if config.num_devices:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
-from collections.abc import Iterator
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from etils import epath
 
-from jaxrl.checkpoint import Checkpointer
+from jaxrl import sharding
+from jaxrl.checkpoint import Checkpointer, CheckpointError
+from jaxrl.checkpoint import folder as checkpoint_folder
+from jaxrl.checkpoint.files import is_local
 from jaxrl.config import Config, ConfigError, from_json, to_json
+
+log = logging.getLogger(__name__)
 
 
 class RunFolder:
     """A run's folder, local or gs://.
 
-    config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json
+    config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json; corrupt/ where a
+    checkpoint was damaged.
     """
 
     def __init__(self, path: str, keep: int = 1):
@@ -39,6 +50,37 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps every other trainer out of the folder, which must exist; readers need no lock.
+
+        The kernel lifts the lock when the process ends, however it ends. There is none on gs://, nor on a
+        file system without locks. Of several processes of one run the first holds it.
+
+        Raises:
+          ConfigError: another trainer has the folder.
+        """
+        if not is_local(self.path) or not sharding.is_first():
+            yield
+            return
+        file = self.path / ".lock"
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) cannot be locked: {error}") from error
+        with os.fdopen(descriptor, "r+") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = stream.read() or "another process"
+                raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
+            except OSError as error:
+                log.warning("%s cannot be locked, see that nothing else trains there: %s", self.path, error)
+            stream.truncate(0)
+            stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+            stream.flush()
+            yield
+
     @cached_property
     def checkpoints(self) -> Checkpointer:
         return Checkpointer(str(self.path / "checkpoints"), keep=self._keep)
@@ -47,21 +89,25 @@ class RunFolder:
         self._write("config.json", to_json(config))
 
     def read_config(self) -> Config:
-        """The configuration that the run was trained with.
+        """The configuration that the run was trained with; from a checkpoint where config.json is damaged.
 
         Raises:
           ConfigError: there is none, or it cannot be read.
         """
         file = self.path / "config.json"
-        if not file.exists():
-            raise ConfigError(f"`--workdir` (={self.path}) holds no config.json: is it a run folder?")
         try:
             data = json.loads(file.read_text())
-        except ValueError as error:
+            if not isinstance(data, dict):
+                raise ConfigError("it must hold a JSON object")
+            return from_json(data)
+        except (OSError, ValueError) as error:
+            if (recovered := self._config_of_a_checkpoint()) is not None:
+                log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
+                return recovered
+            if isinstance(error, FileNotFoundError):
+                text = f"`--workdir` (={self.path}) holds no config.json: is it a run folder?"
+                raise ConfigError(text) from error
             raise ConfigError(f"{file} cannot be read: {error}") from error
-        if not isinstance(data, dict):
-            raise ConfigError(f"{file} must hold a JSON object")
-        return from_json(data)
 
     def require_same(self, config: Config) -> None:
         """Refuses to go on with another task or network than that of the checkpoints here, if any.
@@ -87,15 +133,52 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", summary)
 
-    def write_evaluation(self, name: str, result: dict[str, Any]) -> epath.Path:
-        folder = self.path / "evaluations"
-        folder.mkdir(parents=True, exist_ok=True)
+    def write_report(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+        """Writes NAME.json."""
+        return self._write(f"{name}.json", content)
+
+    def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
         return self._write(f"evaluations/{name}.json", result)
 
-    def _write(self, name: str, content: dict[str, Any]) -> epath.Path:
+    def _config_of_a_checkpoint(self) -> Config | None:
+        """The one stored with the latest checkpoint whose record is intact."""
+        with contextlib.suppress(OSError):
+            for path in reversed(tuple(checkpoint_folder.find(self.path / "checkpoints").steps.values())):
+                with contextlib.suppress(CheckpointError):
+                    config = checkpoint_folder.read_record(path).meta.get("config")
+                    return from_json(config) if isinstance(config, dict) else None
+        return None
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+        """Writes the file whole or not at all, whenever the process ends.
+
+        Raises:
+          ConfigError: it cannot be written.
+        """
         file = self.path / name
-        file.write_text(json.dumps(content, indent=2) + "\n")
+        text = json.dumps(content, indent=2) + "\n"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if is_local(file):
+                _replace(file, text)
+            else:
+                file.write_text(text)  # An object of gs:// appears once it is complete.
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written: {error}") from error
         return file
+
+
+def _replace(file: epath.Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(part, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:

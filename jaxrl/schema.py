@@ -53,7 +53,7 @@ class PPOConfig:
     num_epochs: Positive
     num_minibatches: Positive
     sequence_length: Count
-    gradient_accumulation: Positive
+    gradient_accumulation: Count
     learning_rate: Annotated[float, at_least(0)]
     schedule: Annotated[str, one_of("constant", "linear", "cosine")]
     warmup_updates: Count
@@ -110,6 +110,9 @@ class Config:
 
     seed: Annotated[int, between(0, 2**32 - 1)]
     num_devices: Count
+    nonfinite: Annotated[str, one_of("halt", "skip", "rollback")]
+    init_from: str
+    init_names: tuple[str, ...]
     env: EnvConfig
     network: NetworkConfig
     normalize: NormalizeConfig

@@ -7,6 +7,7 @@ the few sums that must cross devices. Parameters and statistics are replicated, 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,10 +27,14 @@ _AXIS = "data"
 
 @dataclass(frozen=True)
 class Axis:
-    """The device axis as seen from inside the program; `size` 1 without a name needs no mesh."""
+    """The device axis as seen from inside the program; `size` 1 without a name needs no mesh.
+
+    `platform`, such as "cpu", decides between ways to compute the same.
+    """
 
     name: str | None = None
     size: int = 1
+    platform: str = "cpu"
 
     def psum(self, tree: PyTree) -> PyTree:
         """Sums over devices."""
@@ -75,7 +81,7 @@ class Topology:
 
     @property
     def axis(self) -> Axis:
-        return Axis(_AXIS, self.mesh.size)
+        return Axis(_AXIS, self.mesh.size, self.mesh.devices.flat[0].platform)
 
     @property
     def description(self) -> str:
@@ -104,6 +110,36 @@ class Topology:
     def replicate(self, tree: PyTree) -> PyTree:
         """Puts host values on every device."""
         return jax.device_put(tree, NamedSharding(self.mesh, P()))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that acts for all, on files that they share."""
+    return jax.process_index() == 0
+
+
+def everywhere(value: Any) -> list[Any]:
+    """The JSON-compatible `value` of each process, in order. All must call it: they wait for each other."""
+    if jax.process_count() == 1:
+        return [value]
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = multihost_utils.process_allgather(np.array(text.size)).reshape(-1)
+    padded = np.pad(text, (0, int(lengths.max()) - text.size))
+    rows = multihost_utils.process_allgather(padded).reshape(len(lengths), -1)
+    return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+
+
+def to_host(tree: PyTree) -> PyTree:
+    """Whole arrays in host memory, on every process; all must call it, with parts of the same arrays.
+
+    On CPU these may be views of the devices' buffers: use them before those are donated.
+    """
+
+    def whole(x: Any) -> Any:
+        if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:
+            return x
+        return multihost_utils.process_allgather(x, tiled=True)
+
+    return jax.device_get(jax.tree.map(whole, tree))
 
 
 # As prefixes of the trees: one spec per field.

@@ -18,6 +18,10 @@ from jaxrl.sequences import minibatch_environments, take_carries, take_sequences
 from jaxrl.sharding import Axis
 from jaxrl.types import Array, Hyperparams, PyTree, Trajectory
 
+# Activations of so many time steps stay in a core's cache between the forward and the backward pass, and
+# the products are still large enough (docs/performance.md).
+CPU_PART_STEPS = 2048
+
 
 @flax.struct.dataclass
 class Batch:
@@ -48,11 +52,16 @@ class Sums:
 
 @dataclass(frozen=True)
 class Updater:
-    """The update phase: static facts once, arrays per call."""
+    """The update phase: static facts once, arrays per call.
+
+    With `watch` every update also reports what in it was not finite: `output/LAYER` and `gradient/PARAMETER`,
+    for `jaxrl.nonfinite`.
+    """
 
     config: Config
     policy: Policy
     axis: Axis
+    watch: bool = False
 
     def __call__(
         self,
@@ -74,8 +83,32 @@ class Updater:
           key: one key, the same on all devices; it only shuffles.
 
         Returns:
-          (params, opt_state, updates, metrics averaged over the updates that were made).
+          (params, opt_state, updates, metrics). Metrics are averages over the updates that were made;
+          `ppo/skipped` counts those that `nonfinite="skip"` dropped.
         """
+        params, opt_state, updates, metrics = self.each(
+            params, opt_state, updates, hyperparams, trajectory, advantage, target, key
+        )
+        made, skipped = metrics.pop("made"), metrics.pop("skipped")
+        total = made.sum()
+        averages = {
+            name: jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1) for name, x in metrics.items()
+        }
+        averages["ppo/skipped"] = skipped.sum(dtype=jnp.float32)
+        return params, opt_state, updates, averages
+
+    def each(
+        self,
+        params: PyTree,
+        opt_state: PyTree,
+        updates: Array,
+        hyperparams: Hyperparams,
+        trajectory: Trajectory,
+        advantage: Array,
+        target: Array,
+        key: Array,
+    ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+        """Runs all epochs, like a call, but the metrics are those of each update: [epochs, minibatches]."""
         batch = Batch(
             obs=trajectory.obs,
             reset=trajectory.reset,
@@ -109,12 +142,7 @@ class Updater:
 
         keys = jax.random.split(key, self.config.ppo.num_epochs)
         learner, metrics = jax.lax.scan(epoch, learner, keys)
-        made = metrics.pop("made")
-        total = made.sum()
-        averages = {
-            name: jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1) for name, x in metrics.items()
-        }
-        return unravel(learner.flat), learner.opt_state, learner.updates, averages
+        return unravel(learner.flat), learner.opt_state, learner.updates, metrics
 
     def _deal(self, key: Array) -> Array:
         config = self.config
@@ -138,7 +166,8 @@ class Updater:
         carry: PyTree,
         environment_CG: Array,
     ) -> tuple[_Learner, dict[str, Array]]:
-        gradient, sums = self._gradient(learner.flat, unravel, hyperparams, batch, carry, environment_CG)
+        params = learner.flat
+        gradient, sums = self._gradient(params, unravel, hyperparams, batch, carry, environment_CG)
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums))
         gradient, sums = unpack(self.axis.psum(packed))
@@ -158,23 +187,46 @@ class Updater:
             step, opt_state = transform.update(gradient, learner.opt_state)
             return _Learner(learner.flat + step, opt_state, learner.updates + 1, learner.stopped)
 
-        if ppo.target_kl is None:
-            made, learner = jnp.ones((), bool), apply(learner)
-        else:
+        norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
+        made, skipped = jnp.ones((), bool), jnp.zeros((), bool)
+        if ppo.target_kl is not None:
             stopped = learner.stopped | (means.approx_kl > hyperparams.target_kl)
-            made = ~stopped
-            learner = jax.lax.cond(made, apply, lambda x: x, dataclasses.replace(learner, stopped=stopped))
+            made, learner = ~stopped, dataclasses.replace(learner, stopped=stopped)
+        if self.config.nonfinite == "skip":
+            skipped = made & ~jnp.isfinite(norm + means.policy + means.value + means.entropy)
+            made = made & ~skipped
+        if ppo.target_kl is None and self.config.nonfinite != "skip":
+            learner = apply(learner)
+        else:
+            learner = jax.lax.cond(made, apply, lambda learner: learner, learner)
         metrics = {
             "made": made,
+            "skipped": skipped,
             "loss/policy": means.policy,
             "loss/value": means.value,
             "loss/entropy": means.entropy,
             "ppo/approx_kl": means.approx_kl,
             "ppo/clip_fraction": means.clip_fraction,
             "ppo/learning_rate": rate,
-            "grad/norm": jnp.sqrt(jnp.sum(jnp.square(gradient))),
+            "grad/norm": norm,
         }
+        if self.watch:
+            metrics |= self._watched(unravel(params), unravel(gradient), batch, carry, environment_CG)
         return learner, metrics
+
+    def _watched(
+        self, params: PyTree, gradient: PyTree, batch: Batch, carry: PyTree, environment_CG: Array
+    ) -> dict[str, Array]:
+        """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""
+        sequences = take_sequences(batch, environment_CG, self.config.sequence_length)
+        carries = take_carries(carry, environment_CG)
+        outputs = self.policy.layers(params, sequences.obs, carries, sequences.reset, sequences.action_mask)
+        nonfinite = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(outputs)}
+        found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, nonfinite)).items()}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
+        return found
 
     def _gradient(
         self,
@@ -185,8 +237,8 @@ class Updater:
         carry: PyTree,
         environment_CG: Array,
     ) -> tuple[Array, Sums]:
-        """Gradient of the summed loss over one minibatch, in `gradient_accumulation` equal parts."""
-        parts = self.config.ppo.gradient_accumulation
+        """Gradient of the summed loss over one minibatch, in equal parts."""
+        parts = self.config.ppo.gradient_accumulation or self._parts_that_fit_the_cache()
         length = self.config.sequence_length
         gradient = jax.grad(self._loss, has_aux=True)
 
@@ -202,6 +254,14 @@ class Updater:
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, by_part[0]))
         add = lambda total, environments: (jax.tree.map(jnp.add, total, part(environments)), None)  # noqa: E731
         return jax.lax.scan(add, zeros, by_part)[0]
+
+    def _parts_that_fit_the_cache(self) -> int:
+        """On CPU as many parts as leave each about `CPU_PART_STEPS` time steps, elsewhere one."""
+        if self.axis.platform != "cpu":
+            return 1
+        groups = self.config.minibatch_envs_per_device
+        most = max(1, groups * self.config.ppo.rollout_length // CPU_PART_STEPS)
+        return max(parts for parts in range(1, groups + 1) if groups % parts == 0 and parts <= most)
 
     def _loss(
         self,

@@ -1,8 +1,35 @@
-"""What every test runs under."""
+"""What every test runs under, and what the slower ones share."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 # Before jax is imported anywhere: results must not depend on the accelerator of the machine at hand.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile far more than they compute: without LLVM's optimisations they take half the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.fixture(scope="session")
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for compiled programs: runs of one configuration compile once."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def cached_compilation(compilation_cache: Path) -> Iterator[None]:
+    """Uses that folder in this process while a test runs."""
+    import jax
+
+    settings = {
+        "jax_compilation_cache_dir": str(compilation_cache),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)

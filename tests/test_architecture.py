@@ -17,7 +17,7 @@ MAX_MAIN_LINES = 60
 # Modules of jaxrl from the lowest layer to the highest. A module may import from its own layer and from
 # those below; `envs` lies below all of them. Packages count as one module.
 LAYERS = (
-    ("fields", "schema", "config", "types"),
+    ("fields", "interrupt", "schema", "config", "types"),
     (
         "advantage",
         "clock",
@@ -26,14 +26,16 @@ LAYERS = (
         "metrics",
         "normalize",
         "optim",
+        "pipeline",
         "profiling",
+        "rows",
         "sequences",
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
-    ("evaluation", "iteration"),
-    ("learner",),
-    ("cli", "evaluate", "main", "run"),
+    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "warm_start"),
+    ("learner", "timing"),
+    ("benchmark", "cli", "evaluate", "main", "run", "verify_checkpoint"),
 )
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 

@@ -74,7 +74,7 @@ BAD_FIELDS = [
     ("ppo.num_epochs", 0, "at least 1"),
     ("ppo.num_minibatches", 0, "at least 1"),
     ("ppo.sequence_length", -1, "at least 0"),
-    ("ppo.gradient_accumulation", 0, "at least 1"),
+    ("ppo.gradient_accumulation", -1, "at least 0"),
     ("ppo.learning_rate", -1e-3, "at least 0"),
     ("ppo.schedule", "step", "one of constant, linear, cosine"),
     ("ppo.warmup_updates", -1, "at least 0"),

@@ -101,7 +101,7 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     )
     residual = target - np.asarray(trajectory.value)
     np.testing.assert_allclose(
-        metrics["ppo/explained_variance"], 1 - residual.var() / target.var(), rtol=1e-4
+        metrics["ppo/explained_variance"], 1 - residual.var() / target.var(), atol=1e-5
     )
 
 

@@ -14,11 +14,11 @@ class Writer:
     """Receives the metrics of a run. A writer derives from this and overrides `write` and what it needs."""
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Records one row; `step` counts environment steps and never decreases."""
+        """Records one row; `step` counts environment steps and decreases only after `resume_from`."""
         raise NotImplementedError
 
     def resume_from(self, step: int) -> None:
-        """Says, before the first row, that a run goes on from `step`: rows beyond it will come again."""
+        """Says that a run goes on from `step`, at its start or rolled back: rows beyond it come again."""
 
     def status(self, phase: str) -> None:
         """Names the phase that begins now, such as "compiling"; for people."""

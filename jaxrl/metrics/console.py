@@ -173,6 +173,8 @@ class _PlainView:
 def _conclusion(summary: Mapping[str, Any]) -> str:
     reasons = {"return": "target return reached", "steps": "all steps made", "seconds": "time is up"}
     reason = str(summary.get("stop_reason", ""))
+    if reason.startswith("SIG"):
+        return f"{reason}: saved at step {summary['steps']:,}; the same command goes on from there"
     parts = [f"done: {reasons.get(reason, reason)}"]
     if "eval_return" in summary:
         parts.append(f"greedy return {text.number(summary['eval_return'])}")

@@ -28,7 +28,8 @@ class JsonlWriter(Writer):
         self._file: TextIO | None = None
 
     def resume_from(self, step: int) -> None:
-        self._start_step = step
+        self.close()
+        self._file, self._start_step = None, step
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self._file is None:

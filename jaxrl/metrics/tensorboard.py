@@ -22,7 +22,8 @@ class TensorBoardWriter(Writer):
         self._events: Any = None
 
     def resume_from(self, step: int) -> None:
-        self._start_step = step
+        self.close()
+        self._events, self._start_step = None, step
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self._events is None:

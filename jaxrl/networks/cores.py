@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
+from jaxrl.networks.cells import GRU, LSTM, Cell
 from jaxrl.networks.layers import DTYPES
+from jaxrl.networks.products import matmul
 from jaxrl.networks.recurrent_scan import recurrent_scan
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
@@ -23,54 +25,34 @@ from jaxrl.types import Array
 CORES: Registry[Callable[[NetworkConfig], nn.Module]] = Registry("network.core")
 
 
-def lstm_cell(inputs_NG: Array, recurrent_NG: Array, carry: dict[str, Array]) -> dict[str, Array]:
-    """Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o fused."""
-    i, f, g, o = jnp.split(inputs_NG + recurrent_NG, 4, axis=-1)
-    c = jax.nn.sigmoid(f) * carry["c"] + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return {"c": c, "h": jax.nn.sigmoid(o) * jnp.tanh(c)}
-
-
-def gru_cell(inputs_NG: Array, recurrent_NG: Array, carry: dict[str, Array]) -> dict[str, Array]:
-    """Cho et al. 2014, with the reset gate applied after the recurrent product (as cuDNN does)."""
-    xr, xz, xn = jnp.split(inputs_NG, 3, axis=-1)
-    hr, hz, hn = jnp.split(recurrent_NG, 3, axis=-1)
-    z = jax.nn.sigmoid(xz + hz)
-    n = jnp.tanh(xn + jax.nn.sigmoid(xr + hr) * hn)
-    return {"h": (1 - z) * n + z * carry["h"]}
-
-
 class Recurrent(nn.Module):
     """A gated recurrent layer: all gates in one matrix product per step."""
 
     size: int
-    kind: str  # "lstm" or "gru"
+    cell: Cell
     dtype: jnp.dtype = jnp.float32
 
     def initial_carry(self, n: int) -> dict[str, Array]:
-        names = ("c", "h") if self.kind == "lstm" else ("h",)
-        return {name: jnp.zeros((n, self.size), jnp.float32) for name in names}
+        return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
 
     @nn.compact
     def __call__(
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
-        gates = 4 if self.kind == "lstm" else 3
+        gates = self.cell.gates
         init = _per_gate_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
         weight_h = self.param("recurrent", init, (self.size, gates * self.size))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
-        inputs_LNG = jnp.dot(
-            x_LNF.astype(self.dtype), weight_x.astype(self.dtype), preferred_element_type=jnp.float32
-        )
-        cell = lstm_cell if self.kind == "lstm" else gru_cell
-        y_LNH, carry = recurrent_scan(cell, self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
+        inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
+        y_LNH, carry = recurrent_scan(self.cell, self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
         return y_LNH.astype(self.dtype), carry
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
         del key
         bias = jnp.zeros(shape, dtype)
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
-        return bias.at[self.size : 2 * self.size].set(1.0) if self.kind == "lstm" else bias
+        return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
 
 
 def _per_gate_orthogonal(gates: int) -> nn.initializers.Initializer:
@@ -102,12 +84,12 @@ class NoCore(nn.Module):
 
 @CORES.register("lstm")
 def _lstm(network: NetworkConfig) -> nn.Module:
-    return Recurrent(network.core_size, "lstm", DTYPES[network.compute_dtype])
+    return Recurrent(network.core_size, LSTM, DTYPES[network.compute_dtype])
 
 
 @CORES.register("gru")
 def _gru(network: NetworkConfig) -> nn.Module:
-    return Recurrent(network.core_size, "gru", DTYPES[network.compute_dtype])
+    return Recurrent(network.core_size, GRU, DTYPES[network.compute_dtype])
 
 
 @CORES.register("none")

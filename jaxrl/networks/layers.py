@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError
+from jaxrl.networks.products import dense_product, matmul
 from jaxrl.types import Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -33,7 +34,8 @@ def dense(features: int, scale: float, dtype: jnp.dtype, name: str | None = None
     Gains sqrt(2) (hidden), 0.01 (policy) and 1 (value): Huang et al. 2022, detail 2.
     Parameters are float32 whatever the compute `dtype`.
     """
-    return nn.Dense(features, dtype=dtype, kernel_init=nn.initializers.orthogonal(scale), name=name)
+    initializer = nn.initializers.orthogonal(scale)
+    return nn.Dense(features, dtype=dtype, kernel_init=initializer, name=name, dot_general=dense_product)
 
 
 class Conv(nn.Module):
@@ -86,7 +88,7 @@ def _conv_as_matmul(x: Array, weight: Array, stride: int, padding: str) -> Array
         for j in range(size)
     ]
     columns = jnp.concatenate(patches, axis=-1)  # [N, height, width, size * size * channels]
-    return columns @ weight.reshape(size * size * channels, features)
+    return matmul(columns, weight.reshape(size * size * channels, features)).astype(x.dtype)
 
 
 def max_pool(x: Array, window: int, stride: int) -> Array:

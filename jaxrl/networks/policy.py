@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -38,12 +39,14 @@ class Policy:
       initial_carry: n -> carry, zeros of [n, ...].
       apply: (params, obs [L, N, *O], carry [N, ...], reset [L, N], action_mask [L, N, A] or None)
         -> PolicyOutput; log-probabilities and values are float32.
+      layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       head: what the rollout must know about actions.
     """
 
     init: Callable[[Array], PyTree]
     initial_carry: Callable[[int], PyTree]
     apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], PolicyOutput]
+    layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
     head: Head
 
     def step(
@@ -86,7 +89,16 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         out: PolicyOutput = module.apply({"params": params}, obs, carry, reset, mask)  # type: ignore[assignment]
         return out
 
-    return Policy(init, initial_carry, apply, head)
+    def layers(
+        params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+    ) -> list[tuple[str, Array]]:
+        variables = {"params": params}
+        _, seen = module.apply(
+            variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
+        )
+        return list(_outputs(seen["intermediates"], ()))
+
+    return Policy(init, initial_carry, apply, layers, head)
 
 
 class ActorCritic(nn.Module):
@@ -107,6 +119,17 @@ class ActorCritic(nn.Module):
         value_features = features.get("value", features["policy"])
         value = dense(1, 1.0, DTYPES[self.network.compute_dtype], name="value")(value_features)
         return PolicyOutput(distribution, value[..., 0].astype(jnp.float32), after)
+
+
+def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:
+    """Flax files a layer's output under the layer's path, as `__call__`, once it has been computed."""
+    for name, x in seen.items():
+        if name != "__call__":
+            yield from _outputs(x, (*path, name))
+            continue
+        for leaf in jax.tree.leaves(x):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                yield "/".join(path) or "outputs", leaf
 
 
 def _zeros(space: PyTree) -> PyTree:

@@ -3,28 +3,25 @@
 Differentiating a plain `lax.scan` accumulates the recurrent weight gradient inside the loop: one small
 matrix product and one read-modify-write of the whole matrix per time step. Here the backward scan
 computes only the gradients of the pre-activations, and the weight gradient is ONE matrix product over
-all time steps afterwards. The elementwise part of a cell is differentiated by JAX, so that a cell is only
-its equations; its activations are kept from the forward pass.
+all time steps afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks.cells import Carry, Cell
+from jaxrl.networks.products import weight_gradient
 from jaxrl.types import Array, PyTree
 
 Dtype = Any
 
-# (projected input [N, G], recurrent projection [N, G], carry) -> carry; carry["h"] is the output.
-Cell = Callable[[Array, Array, dict[str, Array]], dict[str, Array]]
 
-
-def masked(carry: dict[str, Array], reset_N: Array) -> dict[str, Array]:
+def masked(carry: Carry, reset_N: Array) -> Carry:
     """Zeroes the carry of environments whose next observation opens an episode."""
     # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
     return jax.tree.map(lambda x: jnp.where(reset_N[:, None], 0.0, x), carry)
@@ -36,13 +33,13 @@ def recurrent_scan(
     dtype: Dtype,
     weight_HG: Array,
     inputs_LNG: Array,
-    carry: dict[str, Array],
+    carry: Carry,
     reset_LN: Array,
-) -> tuple[Array, dict[str, Array]]:
+) -> tuple[Array, Carry]:
     """Runs `cell` over time, zeroing the carry where `reset_LN` is set before the step.
 
     Args:
-      cell: elementwise cell equations.
+      cell: its equations.
       dtype: operands of the matrix products; they accumulate in float32.
       weight_HG: float32, recurrent weights.
       inputs_LNG: float32, x_t W_x + b of every step.
@@ -61,48 +58,51 @@ def _dot(a: Array, b: Array, dtype: Dtype) -> Array:
 
 
 def _forward(
-    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: PyTree, reset_LN: Array
-) -> tuple[Array, PyTree, PyTree]:
-    def step(carry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
+    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
+) -> tuple[Array, Carry, PyTree]:
+    def step(carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         inputs_NG, reset_N = xs
         before = masked(carry, reset_N)
-        recurrent_NG = _dot(before["h"], weight_HG, dtype)
-        # The pullback is a tree of arrays, the activations: kept for each step, not computed again.
-        after, pullback = jax.vjp(cell, inputs_NG, recurrent_NG, before)
-        return after, (after["h"], before["h"], pullback)
+        after, kept = cell.forward(inputs_NG, _dot(before["h"], weight_HG, dtype), before)
+        return after, (after["h"], before, kept)
 
     xs = (inputs_LNG, reset_LN)
     if reset_LN.shape[0] == 1:  # the rollout's single step needs no loop around it
         last, records = step(carry, jax.tree.map(lambda x: x[0], xs))
-        h_LNH, before_LNH, pullback_L = jax.tree.map(lambda x: x[None], records)
+        h_LNH, before_L, kept_L = jax.tree.map(lambda x: x[None], records)
     else:
-        last, (h_LNH, before_LNH, pullback_L) = jax.lax.scan(step, carry, xs)
-    return h_LNH, last, (weight_HG, reset_LN, before_LNH, pullback_L)
+        last, (h_LNH, before_L, kept_L) = jax.lax.scan(step, carry, xs)
+    return h_LNH, last, (weight_HG, reset_LN, before_L, kept_L)
 
 
 def _vjp_forward(
-    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: PyTree, reset_LN: Array
+    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[PyTree, PyTree]:
     h_LNH, last, residuals = _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
     return (h_LNH, last), residuals
 
 
 def _vjp_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
-    weight_HG, reset_LN, before_LNH, pullback_L = residuals
+    weight_HG, reset_LN, before_L, kept_L = residuals
     dh_LNH, dlast = cotangents
+    # Transposed once: on CPU a product with a transposed operand of few rows runs at half speed, and without
+    # the barrier XLA would move the transposition back into every step.
+    weight_GH = jax.lax.optimization_barrier(weight_HG.T)
 
-    def step(dcarry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
-        dh_NH, reset_N, pullback = xs
-        dinputs_NG, drecurrent_NG, dbefore = pullback({**dcarry, "h": dcarry["h"] + dh_NH})
-        dh = _dot(drecurrent_NG, weight_HG.T, dtype)
+    def step(dcarry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
+        dh_NH, reset_N, before, kept = xs
+        dinputs_NG, drecurrent_NG, dbefore = cell.backward(kept, before, {**dcarry, "h": dcarry["h"] + dh_NH})
+        dh = _dot(drecurrent_NG, weight_GH, dtype)
         dbefore = {**dbefore, "h": dbefore["h"] + dh}
-        return masked(dbefore, reset_N), (dinputs_NG, drecurrent_NG)
+        # What is equal is written once.
+        different = None if drecurrent_NG is dinputs_NG else drecurrent_NG
+        return masked(dbefore, reset_N), (dinputs_NG, different)
 
     dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.scan(
-        step, dlast, (dh_LNH, reset_LN, pullback_L), reverse=True
+        step, dlast, (dh_LNH, reset_LN, before_L, kept_L), reverse=True
     )
-    size, gates = weight_HG.shape
-    dweight_HG = _dot(before_LNH.reshape(-1, size).T, drecurrent_LNG.reshape(-1, gates), dtype)
+    drecurrent_LNG = dinputs_LNG if drecurrent_LNG is None else drecurrent_LNG
+    dweight_HG = weight_gradient(before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype))
     return dweight_HG, dinputs_LNG, dcarry, None
 
 

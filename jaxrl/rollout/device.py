@@ -43,17 +43,16 @@ def rollout(
     Returns:
       (state, trajectory, episode totals of this device).
     """
-    step_keys_B, noise = _randomness(policy, keys_B, length)
+    randomness = _randomness(policy, keys_B, length)
 
     def see(obs: PyTree) -> PyTree:
         return normalize.normalize(state.obs_stats, obs, clip_obs)
 
-    def step(loop: _Loop, xs: tuple[Array, PyTree]) -> tuple[_Loop, dict[str, PyTree]]:
-        t, noise_B = xs
+    def step(loop: _Loop, xs: tuple[Array, Array]) -> tuple[_Loop, dict[str, PyTree]]:
+        keys, noise_B = xs
         mask = env.action_mask(loop.env_state)
         out = policy.step(state.params, see(loop.obs), loop.carry, loop.reset, mask)
         action = out.distribution.sample(noise_B)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys_B, t)
         env_state, timestep = env.step(keys, loop.env_state, policy.head.to_env(action))
         record = {
             "obs": loop.obs,
@@ -78,9 +77,7 @@ def rollout(
     totals = EpisodeTotals(zeros, zeros, zeros)
     loop = _Loop(state.env_state, state.obs, state.reset, state.carry, state.episode, totals)
     split = lambda x: x.reshape(length // chunk, chunk, *x.shape[1:])  # noqa: E731
-    loop, (records, carry) = jax.lax.scan(
-        chunk_of_steps, loop, jax.tree.map(split, (jnp.arange(length), noise))
-    )
+    loop, (records, carry) = jax.lax.scan(chunk_of_steps, loop, jax.tree.map(split, randomness))
     records = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), records)
     mask = env.action_mask(loop.env_state)
     last_value = policy.step(state.params, see(loop.obs), loop.carry, loop.reset, mask).value
@@ -110,13 +107,15 @@ class _Loop:
 
 
 def _randomness(policy: Policy, keys_B: Array, length: int) -> tuple[Array, Array]:
-    """Keys for the environments and the action noise [T, B, ...] of a whole rollout, drawn at once."""
-    step_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
+    """Keys for the environments [T, B] and the action noise [T, B, ...] of a whole rollout, drawn at once."""
+    env_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
+    at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))
 
     def draw(key: Array) -> Array:
         return draw_noise(policy.head.noise_kind, key, (length, *policy.head.noise_shape))
 
-    return step_keys_B, jax.vmap(draw, out_axes=1)(noise_keys_B)
+    return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B)
 
 
 def _final_value(

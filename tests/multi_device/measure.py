@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def _fit(folder: Path) -> dict[str, Any]:
     before = jax.tree.leaves(trainer.state)
     summary = trainer.fit()
     _save(folder / "state_fit.npz", _learned(trainer))
-    hlo = trainer._compiled["train"].as_text()
+    hlo = trainer.program.lower_repeat().compile().as_text()
     evaluations = {}
     for episodes in (5, 8, 19):
         result = trainer.evaluate(episodes)
@@ -92,6 +93,7 @@ def _fit(folder: Path) -> dict[str, Any]:
         "replicas_equal": _replicas_equal(_learned(trainer)),
         "host_transfers": sorted(set(re.findall(r"infeed|outfeed|\bsend\(|\brecv\(|callback", hlo))),
         "all_reduces": all_reduces_by_loop_depth(hlo),
+        "batch_copies": batch_copies_by_loop_depth(Trainer(on(1)).program.lower_repeat().compile().as_text()),
         "other_collectives": sorted(
             set(re.findall(r"all-gather|all-to-all|reduce-scatter|collective-permute", hlo))
         ),
@@ -136,6 +138,19 @@ def _replicas_equal(tree: Any) -> bool:
 
 def all_reduces_by_loop_depth(hlo: str) -> dict[str, int]:
     """How many all-reduces run at each depth of nested while loops; keys are depths from the entry's 0."""
+    return _count_by_loop_depth(hlo, lambda line: bool(re.search(r" all-reduce(-start)?\(", line)))
+
+
+def batch_copies_by_loop_depth(hlo: str) -> dict[str, int]:
+    """How often all observations of a rollout on one device are written, at each depth of loops."""
+    # In any shape but that of a minibatch's activations, of which some are as large.
+    written = re.compile(
+        r"= \(?f32\[(16,32,4|2,8,32,4|512,4|2048)\]\S* (copy|transpose|gather|concatenate|fusion)\("
+    )
+    return _count_by_loop_depth(hlo, lambda line: bool(written.search(line)))
+
+
+def _count_by_loop_depth(hlo: str, counted: Callable[[str], bool]) -> dict[str, int]:
     computations: dict[str, list[str]] = {}
     entry = name = ""
     for line in hlo.splitlines():
@@ -150,7 +165,7 @@ def all_reduces_by_loop_depth(hlo: str) -> dict[str, int]:
 
     def visit(name: str, depth: int) -> None:
         for line in computations[name]:
-            if re.search(r" all-reduce(-start)?\(", line):
+            if counted(line):
                 counts[str(depth)] = counts.get(str(depth), 0) + 1
             inside = depth + (" while(" in line)
             called = re.findall(
@@ -159,7 +174,7 @@ def all_reduces_by_loop_depth(hlo: str) -> dict[str, int]:
             for group in re.findall(r"branch_computations=\{([^}]*)\}", line):
                 called += [part.strip().lstrip("%") for part in group.split(",")]
             for other in called:
-                if " all-reduce" not in line:
+                if " all-reduce" not in line and " fusion(" not in line:
                     visit(other, inside)
 
     visit(entry, 0)

@@ -114,6 +114,14 @@ def test_one_all_reduce_per_minibatch(measured: Measured) -> None:
     assert measured.facts["fit_8"]["other_collectives"] == []
 
 
+def test_epochs_copy_no_batch(measured: Measured) -> None:
+    # Minibatches are gathered from the rollout as it lies: a shuffled copy per epoch would be a pass over
+    # memory more, for nothing. The rollout itself and its normalised observations are written once.
+    counts = {int(depth): count for depth, count in measured.facts["fit_8"]["batch_copies"].items()}
+    assert counts.get(1, 0) >= 1
+    assert sum(count for depth, count in counts.items() if depth >= 2) == 0
+
+
 def test_checkpoint_of_two_devices_continues_on_one(measured: Measured) -> None:
     # correctness 18, across devices: environments, carries and statistics go on where they were.
     assert measured.facts["restored"] == {"iteration": 5, "devices": 1}

@@ -6,23 +6,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.cores import Recurrent, gru_cell, lstm_cell
+from jaxrl.networks.cells import GRU, LSTM
+from jaxrl.networks.cores import Recurrent
 from jaxrl.networks.recurrent_scan import recurrent_scan
 
 L, N, F, H = 9, 5, 3, 4
-CELLS = {"lstm": (lstm_cell, 4, ("c", "h")), "gru": (gru_cell, 3, ("h",))}
+CELLS = {"lstm": LSTM, "gru": GRU}
 
 
 def problem(kind, length=L, seed=0):
     """(cell, weight, inputs, carry, reset) with resets inside, at the first and at the last step."""
-    cell, gates, names = CELLS[kind]
+    cell = CELLS[kind]
     rng = np.random.default_rng(seed)
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
     reset = rng.random((length, N)) < 0.3
     reset[0, 0] = reset[-1, 1] = True
     reset[:, 2] = False
-    carry = {name: normal(N, H) for name in names}
-    return cell, normal(H, gates * H), normal(length, N, gates * H), carry, jnp.asarray(reset)
+    carry = {name: normal(N, H) for name in cell.state}
+    return cell, normal(H, cell.gates * H), normal(length, N, cell.gates * H), carry, jnp.asarray(reset)
 
 
 def plain_scan(cell, weight, inputs, carry, reset):
@@ -31,7 +32,7 @@ def plain_scan(cell, weight, inputs, carry, reset):
     def step(carry, xs):
         x, r = xs
         carry = jax.tree.map(lambda y: jnp.where(r[:, None], 0.0, y), carry)
-        carry = cell(x, carry["h"] @ weight, carry)
+        carry, _ = cell.forward(x, carry["h"] @ weight, carry)
         return carry, carry["h"]
 
     carry, h = jax.lax.scan(step, carry, (inputs, reset))
@@ -86,7 +87,7 @@ def inputs_and_carry():
 def test_lstm_equals_that_of_flax(inputs_and_carry):
     x, carry = inputs_and_carry
     reset = jnp.zeros((L, N), bool)
-    core = Recurrent(H, "lstm")
+    core = Recurrent(H, LSTM)
     params = core.init(jax.random.key(0), x, carry, reset)["params"]
     input_blocks = jnp.split(params["input"], 4, axis=1)
     recurrent_blocks = jnp.split(params["recurrent"], 4, axis=1)
@@ -108,7 +109,7 @@ def test_lstm_equals_that_of_flax(inputs_and_carry):
 def test_gru_equals_its_equations_in_numpy(inputs_and_carry):
     x, carry = inputs_and_carry
     reset = jnp.zeros((L, N), bool)
-    core = Recurrent(H, "gru")
+    core = Recurrent(H, GRU)
     params = core.init(jax.random.key(0), x, {"h": carry["h"]}, reset)["params"]
     params["bias"] = jnp.asarray(np.random.default_rng(4).normal(size=3 * H), jnp.float32)
     wr, wz, wn = np.split(np.asarray(params["input"], np.float64), 3, axis=1)
@@ -130,7 +131,7 @@ def test_gru_equals_its_equations_in_numpy(inputs_and_carry):
 
 def test_lstm_starts_with_open_forget_gates_and_orthogonal_blocks(inputs_and_carry):
     x, carry = inputs_and_carry
-    params = Recurrent(H, "lstm").init(jax.random.key(0), x, carry, jnp.zeros((L, N), bool))["params"]
+    params = Recurrent(H, LSTM).init(jax.random.key(0), x, carry, jnp.zeros((L, N), bool))["params"]
     np.testing.assert_array_equal(params["bias"].reshape(4, H), [[0] * H, [1] * H, [0] * H, [0] * H])
     for block in jnp.split(params["recurrent"], 4, axis=1):
         np.testing.assert_allclose(block.T @ block, np.eye(H), atol=1e-5)
@@ -141,7 +142,7 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     # correctness 22: the cell state sums over hundreds of steps; in bfloat16, 8 bits of mantissa, increments
     # are lost. Only the operands of the matrix products are rounded.
     rng = np.random.default_rng(5)
-    core = Recurrent(H, kind, jnp.bfloat16)
+    core = Recurrent(H, CELLS[kind], jnp.bfloat16)
     carry = core.initial_carry(N)
     x = jnp.asarray(rng.normal(size=(L, N, F)), jnp.bfloat16)
     reset = jnp.zeros((L, N), bool)
@@ -152,5 +153,5 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
         assert leaf.dtype == jnp.float32
     kept = last["c" if kind == "lstm" else "h"]
     assert (kept != kept.astype(jnp.bfloat16).astype(jnp.float32)).any()
-    exact, _ = Recurrent(H, kind).apply({"params": params}, x.astype(jnp.float32), carry, reset)
+    exact, _ = Recurrent(H, CELLS[kind]).apply({"params": params}, x.astype(jnp.float32), carry, reset)
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.03)

@@ -1,0 +1,78 @@
+"""This trainer: `Trainer.fit()` as a user runs it, timed between two of the rows that it logs."""
+
+from __future__ import annotations
+
+import outcome  # isort: skip
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import jax
+
+from jaxrl.config import default_config, resolve, versions
+from jaxrl.learner import Trainer
+from jaxrl.metrics import Writer
+from jaxrl.run import choose_devices
+
+IMPORTED = outcome.since_start()
+# Rows of the measured part; one before them is the warm-up.
+_ROWS = 4
+
+
+class _Rows(Writer):
+    """When each row of training came, in environment steps and seconds."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, float]] = []
+        self.compile_seconds = 0.0
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if "time/steps_per_second" in scalars:
+            self.seen.append((step, time.perf_counter()))
+            self.compile_seconds = scalars["time/compile_seconds"]
+
+
+def main(task: dict[str, Any]) -> None:
+    work, num_envs = task["work"], task["num_envs"]
+    c = default_config()
+    c.env.name = f"gymnax:{work['env']}"
+    c.env.num_envs = num_envs
+    c.network.encoder = "minatar" if work["network"] == "cnn" else "mlp"
+    c.network.core = "lstm" if work["network"] == "lstm" else "none"
+    c.network.hidden_sizes = tuple(work["hidden_sizes"])
+    c.network.core_size = work["hidden_sizes"][-1]
+    c.network.activation = work["activation"]
+    c.network.separate_value = work["network"] == "mlp"
+    c.ppo.rollout_length = task["rollout_length"]
+    c.ppo.num_epochs = task["epochs"]
+    c.ppo.num_minibatches = work["num_minibatches"]
+    per_row = num_envs * task["rollout_length"]
+    per_row *= outcome.iterations(task["steps"], _ROWS * per_row)
+    c.log.every_steps = per_row
+    c.stop.steps = (1 + _ROWS) * per_row
+    c.evaluate.every_steps = c.checkpoint.every_steps = 0
+    c.evaluate.episodes = 8
+
+    rows = _Rows()
+    trainer = Trainer(resolve(c, choose_devices(c)), writer=rows)
+    parameters = sum(x.size for x in jax.tree.leaves(trainer.state.params))
+    trainer.fit()
+    (warm, start), (last, end) = rows.seen[0], rows.seen[-1]
+    outcome.report(
+        import_seconds=IMPORTED,
+        compile_seconds=rows.compile_seconds,
+        steps=last - warm,
+        seconds=end - start,
+        parameters=parameters,
+        devices=trainer.topology.description,
+        versions=versions(),
+    )
+
+
+if __name__ == "__main__":
+    main(outcome.task())

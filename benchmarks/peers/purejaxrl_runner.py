@@ -1,0 +1,154 @@
+"""PureJaxRL: `ppo.py` or `ppo_rnn.py` of a checkout, unmodified.
+
+Two things around the files: `ppo_rnn.py` calls the `GRUCell` of a flax from 2023, which is given back to it,
+so that it runs on the same jax as everything else; for the CNN `ActorCritic` is replaced by the one below.
+"""
+
+from __future__ import annotations
+
+import outcome  # isort: skip
+
+import importlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+TASK = outcome.task()
+
+
+def _restore_gru_cell() -> None:
+    """The constructor without a size, and `initialize_carry` on the class: as before flax 0.7."""
+    import flax.linen as nn
+    import jax.numpy as jnp
+
+    class GRUCell(nn.GRUCell):
+        features: int = 128
+
+        @staticmethod
+        def initialize_carry(key: Any, batch_dims: tuple[int, ...], size: int) -> Any:
+            return jnp.zeros((*batch_dims, size))
+
+    nn.GRUCell = GRUCell
+
+
+sys.path.insert(0, str(Path(TASK["path"]) / "purejaxrl"))
+RECURRENT = TASK["work"]["network"] == "lstm"
+if RECURRENT:
+    _restore_gru_cell()
+module = importlib.import_module("ppo_rnn" if RECURRENT else "ppo")
+
+IMPORTED = outcome.since_start()
+# The numbers at the end of its ppo.py, with the printing of every episode left out.
+SETTINGS = {
+    "LR": 2.5e-4,
+    "NUM_ENVS": 4,
+    "NUM_STEPS": 128,
+    "TOTAL_TIMESTEPS": 500_000,
+    "UPDATE_EPOCHS": 4,
+    "NUM_MINIBATCHES": 4,
+    "GAMMA": 0.99,
+    "GAE_LAMBDA": 0.95,
+    "CLIP_EPS": 0.2,
+    "ENT_COEF": 0.01,
+    "VF_COEF": 0.5,
+    "MAX_GRAD_NORM": 0.5,
+    "ACTIVATION": "tanh",
+    "ENV_NAME": "CartPole-v1",
+    "ANNEAL_LR": True,
+    "DEBUG": False,
+}
+
+
+def _versions() -> dict[str, str]:
+    commit = subprocess.run(
+        ["git", "-C", TASK["path"], "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    found = outcome.versions("gymnax", "jax", "jaxlib", "flax", "optax", "distrax", "numpy")
+    return {"purejaxrl": commit.stdout.strip() or "unknown commit", **found}
+
+
+def _use_cnn(obs_shape: list[int], hidden_sizes: list[int]) -> None:
+    import distrax
+    import flax.linen as nn
+
+    class ActorCritic(nn.Module):
+        """One 3x3 convolution of 16 channels, dense layers, two heads; observations come flattened."""
+
+        action_dim: int
+        activation: str
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = x.reshape(*x.shape[:-1], *obs_shape).astype("float32")
+            x = nn.relu(nn.Conv(16, (3, 3), padding="VALID")(x))
+            x = x.reshape(*x.shape[:-3], -1)
+            for size in hidden_sizes:
+                x = nn.relu(nn.Dense(size)(x))
+            logits = nn.Dense(self.action_dim)(x)
+            return distrax.Categorical(logits=logits), nn.Dense(1)(x).squeeze(-1)
+
+    module.ActorCritic = ActorCritic
+
+
+def measure(task: dict[str, Any]) -> None:
+    work, num_envs = task["work"], task["num_envs"]
+    if work["network"] == "cnn":
+        _use_cnn(work["obs_shape"], work["hidden_sizes"])
+    per_iteration = num_envs * task["rollout_length"]
+    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
+    settings = SETTINGS | {
+        "NUM_ENVS": num_envs,
+        "NUM_STEPS": task["rollout_length"],
+        "TOTAL_TIMESTEPS": steps,
+        "UPDATE_EPOCHS": task["epochs"],
+        "NUM_MINIBATCHES": work["num_minibatches"],
+        "ACTIVATION": work["activation"],
+        "ENV_NAME": work["env"],
+    }
+    key = jax.random.PRNGKey(0)
+    start = time.perf_counter()
+    train = jax.jit(module.make_train(settings)).lower(key).compile()
+    compiled = time.perf_counter() - start
+    out = jax.block_until_ready(train(key))
+    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params))
+    del out
+    start = time.perf_counter()
+    jax.block_until_ready(train(jax.random.PRNGKey(1)))
+    seconds = time.perf_counter() - start
+    outcome.report(
+        import_seconds=IMPORTED,
+        compile_seconds=compiled,
+        steps=steps,
+        seconds=seconds,
+        parameters=parameters,
+        versions=_versions(),
+    )
+
+
+def solve(task: dict[str, Any]) -> None:
+    """Its `train` is one program over the whole budget: solved or not is known at the end."""
+    import gymnax
+    import jax.numpy as jnp
+    from gymnax_greedy import greedy_return
+
+    train = module.make_train(dict(SETTINGS))
+    env, env_params = gymnax.make("CartPole-v1")
+    network = module.ActorCritic(2, activation="tanh")
+
+    def greedy(params: Any, obs: Any) -> Any:
+        return jnp.argmax(network.apply(params, obs)[0].logits, axis=-1)
+
+    def run(key: Any) -> Any:
+        params = train(key)["runner_state"][0].params
+        return greedy_return(env, env_params, greedy, params, jax.random.fold_in(key, 1))
+
+    mean = jax.jit(run)(jax.random.PRNGKey(task["seed"]))
+    outcome.report(steps=SETTINGS["TOTAL_TIMESTEPS"], eval_return=float(mean), versions=_versions())
+
+
+if __name__ == "__main__":
+    {"measure": measure, "solve": solve}[TASK["job"]](TASK)

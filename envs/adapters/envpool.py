@@ -1,0 +1,304 @@
+"""envpool environments, batches of C++ environments stepped by threads, as `HostEnv`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.adapters.gymnasium import select_leaves
+from envs.base import Box, Dict, EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, Space, group_rows
+from envs.host import qt
+from envs.host.spaces import observation_space, observation_tree, space_of
+from envs.host.worker import Leaf, Problem, describe
+from envs.names import check_positive, format_call, unknown
+
+# Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
+# its files, and envpool ends the process where a file is missing.
+_RESERVED = set(
+    "num_envs batch_size num_threads max_num_players thread_affinity_offset base_path seed env_seed "
+    "gym_reset_return_info env_name task xml_file".split()
+)
+# envpool takes any number for these and then hangs or reads past its arrays.
+_POSITIVE = set("frame_skip frame_stack img_height img_width max_episode_steps noop_max stack_num".split())
+_NO_LIMIT = 2**30  # envpool writes a number of this size where there is no time limit
+
+
+def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> EnvpoolFactory:
+    """Checks an environment's name and options and returns its factory.
+
+    Args:
+      name: an id of envpool, e.g. `Pong-v5`.
+      keys: where observations are dicts, the parts to keep; all if empty.
+      kwargs: options of envpool, e.g. `episodic_life=True, reward_clip=True`.
+
+    Raises:
+      ValueError: the name or an option is unknown or wrong.
+      ImportError: envpool or the libraries of an environment are missing.
+    """
+    return EnvpoolFactory(name, tuple(keys), kwargs)
+
+
+class EnvpoolFactory:
+    """An environment of envpool with checked options."""
+
+    def __init__(self, name: str, keys: tuple[str, ...], kwargs: dict[str, Any]):
+        label = f"envpool:{format_call(name, kwargs)}"
+        spec, self.options = _checked_spec(name, label, kwargs)
+        self.name = name
+        try:
+            with _without_precision_warnings():
+                leaves = describe(spec.observation_space)
+                (action,) = describe(spec.action_space)
+        except (Problem, ValueError) as error:
+            raise ValueError(f"{label} has spaces that are not supported: {error}") from error
+        self.leaves = select_leaves(label, leaves, keys)
+        images: list[Any] = [_is_channels_first(space_of(leaf)) for leaf in self.leaves]
+        self._is_image = observation_tree(self.leaves, images)
+        self.action_dtype = np.dtype(action["dtype"])
+        limit = int(getattr(spec.config, "max_episode_steps", 0))
+        self.spec = EnvSpec(
+            name=label,
+            observation_space=_channels_last(observation_space(self.leaves)),
+            action_space=space_of(action),
+            max_episode_steps=limit if 0 < limit < _NO_LIMIT else None,
+        )
+
+    def decode(self, obs: Any) -> Any:
+        def move(leaf_is_image: bool, x: Any) -> Any:
+            return jnp.moveaxis(x, -3, -1) if leaf_is_image else x
+
+        return jax.tree.map(move, self._is_image, obs)
+
+    def start(self, options: HostOptions) -> HostEnv:
+        return EnvpoolEnv(self, options)
+
+
+class EnvpoolEnv(HostEnv):
+    """B environments, one pool of threads per group; see `HostEnv`.
+
+    Atari's score is the unclipped reward, and its game is over with the last life, not with each.
+    """
+
+    def __init__(self, factory: EnvpoolFactory, start: HostOptions):
+        self.spec, self._factory = factory.spec, factory
+        self.num_envs, self.num_groups, self.timeout = len(start.seeds), start.num_groups, start.timeout
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        # Every pool may use all cores: while one group waits for the policy, the other has them.
+        threads = min(start.num_workers // start.num_groups or cores, self.num_envs // self.num_groups)
+        self._pools: list[_Pool] = []
+        for group in range(start.num_groups):
+            rows = group_rows(self, group)
+            cuts = start.first_episode_steps
+            self._pools.append(
+                _Pool(factory.name, factory.options, start.seeds[rows], threads, cuts and cuts[rows])
+            )
+
+    def send(self, group: int, action: np.ndarray) -> None:
+        with self._failures(group):
+            self._pools[group].send(np.asarray(action, self._factory.action_dtype))
+
+    def recv(self, group: int) -> HostStep:
+        with self._failures(group):
+            obs, outcome = self._pools[group].recv()
+        arrays = [_part(obs, leaf) for leaf in self._factory.leaves]
+        for array in (*arrays, outcome["reward"]):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                self._refuse(group, array)
+        return HostStep(observation_tree(self._factory.leaves, arrays), **outcome)
+
+    def decode(self, obs: Any) -> Any:
+        return self._factory.decode(obs)
+
+    def interrupt(self) -> None:
+        """Nothing can end a call into C++."""
+
+    def close(self) -> None:
+        self._pools.clear()  # their threads end with the last reference
+
+    @contextlib.contextmanager
+    def _failures(self, group: int) -> Iterator[None]:
+        if not self._pools:
+            raise HostEnvError(f"{self.spec.name}: is closed")
+        step = self._pools[group].steps
+        try:
+            yield
+        except Exception as error:  # whatever C++ throws
+            self.close()
+            text = " ".join(str(error).split()) or type(error).__name__
+            rows = group_rows(self, group)
+            where = f"environments {rows.start} to {rows.stop - 1}, step {step}"
+            raise HostEnvError(f"{self.spec.name}, {where}: {text}") from error
+
+    def _refuse(self, group: int, array: np.ndarray) -> None:
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        index, step = group_rows(self, group).start + int(np.argmax(bad)), self._pools[group].steps
+        self.close()
+        what = "a reward" if array.ndim == 1 else "an observation"
+        raise HostEnvError(
+            f"{self.spec.name}, environment {index}, step {step}: returned {what} that is not finite"
+        )
+
+
+class _Pool:
+    """One group: an envpool whose rows come in the order of the environments.
+
+    envpool restarts single environments only in its asynchronous mode, where rows come as they finish. A
+    pool that must cut first episodes off therefore has one environment more than rows, which never steps.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: dict[str, Any],
+        seeds: tuple[int, ...],
+        threads: int,
+        cuts: tuple[int, ...] | None,
+    ):
+        n = len(seeds)
+        self.steps = 0
+        self._ids = np.arange(n, dtype=np.int32)
+        self._cut_at = np.array(cuts) if cuts else None
+        self._restart = np.zeros(n, bool)
+        self._done = np.ones(n, bool)
+        idle = [0] if cuts else []
+        size = {"num_envs": n + len(idle), "batch_size": n, "num_threads": threads}
+        self._env = _made(name, env_seed=[*seeds, *idle], **size, **options)
+        with _without_precision_warnings():
+            _ = self._env.observation_space  # kept by envpool; `recv` asks for it
+        self._env._reset(self._ids)  # the public `reset` would also wait for the result
+
+    def send(self, action: np.ndarray) -> None:
+        self.steps += 1
+        if self._cut_at is None:
+            self._env.send(action)
+            return
+        if self._restart.any():
+            self._env._reset(self._ids[self._restart])
+        going_on = ~self._restart
+        if going_on.any():
+            self._env.send(action[going_on], self._ids[going_on])
+
+    def recv(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Observations as envpool gives them, and the other fields of `HostStep`."""
+        first = self._done
+        if self.steps == 0:
+            obs, info = self._env.recv(reset=True)
+            reward, terminated, truncated = np.zeros(len(first), np.float32), ~first, ~first
+        else:
+            obs, reward, terminated, truncated, info = self._env.recv()
+        outcome = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        outcome |= {"score": reward, "game_over": terminated | truncated}
+        if "lives" in info and "reward" in info:  # Atari tells clipped from raw, and lives from games
+            outcome |= {"score": info["reward"], "game_over": info["terminated"].astype(bool) | truncated}
+        if self._cut_at is not None:
+            order = np.argsort(info["env_id"])
+            obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
+        # Not where info has elapsed_step == 0: the row after a lost life goes on counting.
+        for array in outcome.values():
+            array[first] = 0
+        outcome["first"] = first
+        if self._cut_at is not None:
+            self._cut_first_episodes(outcome)
+        self._done = outcome["terminated"] | outcome["truncated"]
+        return obs, outcome
+
+    def _cut_first_episodes(self, outcome: dict[str, np.ndarray]) -> None:
+        assert self._cut_at is not None
+        done = outcome["terminated"] | outcome["truncated"]
+        self._restart = ~done & (self.steps == self._cut_at)
+        outcome["truncated"] |= self._restart
+        outcome["game_over"] |= self._restart
+        self._cut_at[done] = 0
+
+
+def _made(name: str, **options: Any) -> Any:
+    import envpool
+
+    return envpool.make_gymnasium(name, **options)
+
+
+@contextlib.contextmanager
+def _without_precision_warnings() -> Iterator[None]:
+    """envpool gives gymnasium bounds in float64 for boxes of float32, and that is warned about."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*precision lowered by casting", UserWarning)
+        yield
+
+
+def _part(obs: Any, leaf: Leaf) -> np.ndarray:
+    for key in leaf["path"]:
+        obs = obs[key]
+    return (
+        np.asarray(obs, leaf["stored"])
+        if leaf["kind"] == "box"
+        else np.asarray(obs - leaf["start"], np.int32)
+    )
+
+
+def _channels_last(space: Space) -> Space:
+    if isinstance(space, Dict):
+        return Dict(tuple((key, _channels_last(part)) for key, part in space.spaces))
+    if not _is_channels_first(space):
+        return space
+    assert isinstance(space, Box)
+    low, high = (np.moveaxis(np.reshape(x, space.shape), 0, -1) for x in (space.low, space.high))
+    return Box.of(low, high, low.shape, space.dtype)
+
+
+def _is_channels_first(space: Space) -> bool:
+    """Whether it is an image [channels, height, width]: most suites of envpool have those."""
+    return (
+        isinstance(space, Box)
+        and len(space.shape) == 3
+        and space.dtype is np.uint8
+        and space.shape[0] < min(space.shape[1:])
+    )
+
+
+def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """envpool's spec of one environment, and the options to make it with."""
+    try:
+        import envpool
+    except ImportError as error:
+        raise ImportError(f"{label} needs the package envpool: pip install envpool") from error
+    if name not in envpool.list_all_envs():
+        raise unknown("environment", f"envpool:{name}", [f"envpool:{x}" for x in envpool.list_all_envs()])
+    if envpool.registration.registry.specs[name][0] == "envpool.procgen" and qt.load(label):
+        # `import envpool` tried this module without Qt, and it keeps its failure.
+        importlib.reload(importlib.import_module("envpool.procgen"))
+    spec = envpool.make_spec(name)
+    defaults = {key: value for key, value in spec.config._asdict().items() if key not in _RESERVED}
+    options = {}
+    for key, value in kwargs.items():
+        if key not in defaults:
+            raise unknown(f"argument of envpool:{name}", key, defaults)
+        options[key] = _like(f"envpool:{name}: {key}", value, defaults[key])
+        if key in _POSITIVE:
+            check_positive(f"envpool:{name}: {key}", value)
+    if defaults.get("channel_first"):
+        options.setdefault("channel_first", False)  # Procgen draws with the channels last
+    if options:
+        try:
+            spec = envpool.make_spec(name, **options)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{label} is refused by envpool: {' '.join(str(error).split())}") from error
+    return spec, options
+
+
+def _like(label: str, value: Any, default: Any) -> Any:
+    """Converts `value` to the type of `default`; ValueError where that would lose something."""
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, tuple | list) and isinstance(value, tuple | list):
+        return type(default)(value)
+    if type(value) is not type(default):
+        raise ValueError(f"{label} (={value!r}) must be of type {type(default).__name__}, like {default!r}")
+    return value

@@ -1,0 +1,151 @@
+"""Gymnasium environments as `HostEnv`, stepped in worker processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, group_rows
+from envs.host import workers
+from envs.host.memory import SharedArrays
+from envs.host.spaces import leaf_name, observation_space, observation_tree, space_of
+from envs.host.worker import Leaf
+from envs.names import format_call, parse_call, unknown
+
+
+def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFactory:
+    """Checks that `name` can be made, in a process of its own, and returns its factory.
+
+    Args:
+      name: what `gymnasium.make` takes (`CartPole-v1`, `module:Name-v0`), or `module:Class`, a subclass of
+        `gymnasium.Env`.
+      keys: where observations are dicts, the parts to keep; all if empty. Parts of dicts within dicts are
+        called `outer.inner`, those of tuples by their position.
+      kwargs: passed on to the environment.
+
+    Raises:
+      ValueError: the name is unknown, the environment cannot be made, or a space is not supported.
+    """
+    # Asked for once, though every job asks: it takes a process.
+    return _make(format_call(name, kwargs), tuple(keys))
+
+
+@functools.cache
+def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
+    name, kwargs = parse_call(call)
+    label = f"gymnasium:{call}"
+    try:
+        found = workers.describe(name, kwargs)
+    except HostEnvError as error:
+        raise ValueError(f"gymnasium:{error}") from error
+    if "valid" in found:
+        raise unknown("environment", f"gymnasium:{name}", [f"gymnasium:{x}" for x in found["valid"]])
+    if "problem" in found:
+        cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
+        raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+    return GymnasiumFactory(label, name, kwargs, select_leaves(label, found["obs"], keys), found)
+
+
+def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
+    """The leaves with those names, or all; ValueError where there is no such leaf."""
+    names = [leaf_name(leaf) for leaf in leaves]
+    for key in keys:
+        if key not in names:
+            raise unknown(f"observation of {label}", key, names)
+    return [leaf for leaf, name in zip(leaves, names, strict=True) if not keys or name in keys]
+
+
+class GymnasiumFactory:
+    """A Gymnasium environment that has been made once, to learn its spaces."""
+
+    def __init__(
+        self, label: str, name: str, kwargs: dict[str, Any], obs_leaves: list[Leaf], found: dict[str, Any]
+    ):
+        self._name, self._kwargs = name, kwargs
+        self._obs_leaves, self._action_leaf = obs_leaves, found["action"]
+        self.spec = EnvSpec(
+            name=label,
+            observation_space=observation_space(obs_leaves),
+            action_space=space_of(found["action"]),
+            max_episode_steps=found["limit"],
+        )
+
+    def decode(self, obs: Any) -> Any:
+        return obs
+
+    def start(self, options: HostOptions) -> HostEnv:
+        return GymnasiumEnv(self.spec, self._name, self._kwargs, self._obs_leaves, self._action_leaf, options)
+
+
+class GymnasiumEnv(HostEnv):
+    """B environments in worker processes; see `HostEnv`.
+
+    The score of a step is its reward: what a wrapper of the environment clips or scales is reported so.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        name: str,
+        kwargs: dict[str, Any],
+        obs_leaves: list[Leaf],
+        action_leaf: Leaf,
+        options: HostOptions,
+    ):
+        self.spec = spec
+        self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        num_workers = options.num_workers or max(cores // self.num_groups, 1) * self.num_groups
+        rows = workers.rows_of_workers(self.num_envs, self.num_groups, num_workers)
+        n = self.num_envs
+        self._arrays = SharedArrays(
+            {
+                **{f"obs{i}": ((n, *leaf["shape"]), leaf["stored"]) for i, leaf in enumerate(obs_leaves)},
+                "reward": ((n,), np.float32),
+                "outcome": ((n, 3), bool),  # terminated, truncated, first
+                "action": ((n, *action_leaf["shape"]), action_leaf["stored"]),
+                "progress": ((sum(map(len, rows)), 2), np.int64),
+            }
+        )
+        self._obs = observation_tree(obs_leaves, [self._arrays[f"obs{i}"] for i in range(len(obs_leaves))])
+        setup = workers.setup_of(
+            name,
+            kwargs,
+            obs_leaves=obs_leaves,
+            action_leaf=action_leaf,
+            seeds=options.seeds,
+            first_episode_steps=options.first_episode_steps,
+        )
+        self._workers = workers.Workers(spec.name, setup, self._arrays, rows, options.timeout)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the worker processes that have not been stopped."""
+        return self._workers.process_ids
+
+    def send(self, group: int, action: np.ndarray) -> None:
+        self._arrays["action"][group_rows(self, group)] = action
+        self._workers.send(group)
+
+    def recv(self, group: int) -> HostStep:
+        self._workers.recv(group)
+        rows = group_rows(self, group)
+        obs = (
+            {key: x[rows] for key, x in self._obs.items()} if isinstance(self._obs, dict) else self._obs[rows]
+        )
+        reward = self._arrays["reward"][rows]
+        terminated, truncated, first = self._arrays["outcome"][rows].T
+        return HostStep(obs, reward, terminated, truncated, first, reward, terminated | truncated)
+
+    def decode(self, obs: Any) -> Any:
+        return obs
+
+    def interrupt(self) -> None:
+        self._workers.interrupt()
+
+    def close(self) -> None:
+        self._workers.close()

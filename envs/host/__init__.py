@@ -1,0 +1,1 @@
+"""Worker processes for Python environments, with observations in shared memory."""

@@ -1,0 +1,50 @@
+"""From the leaves that `envs.host.worker.describe` lists to the spaces of `envs.base`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
+from envs.host.worker import Leaf
+
+
+def leaf_name(leaf: Leaf) -> str:
+    """The key of a leaf in a flattened dict: `camera.left`, or the position in a tuple."""
+    return ".".join(str(key) for key in leaf["path"])
+
+
+def observation_space(leaves: list[Leaf]) -> Space:
+    """One space, or where there are several leaves a flat dict of them, sorted by name."""
+    if len(leaves) == 1 and not leaves[0]["path"]:
+        return space_of(leaves[0])
+    return Dict(tuple(sorted((leaf_name(leaf), space_of(leaf)) for leaf in leaves)))
+
+
+def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
+    """One value per leaf, e.g. its array, in the structure of `observation_space(leaves)`."""
+    if len(leaves) == 1 and not leaves[0]["path"]:
+        return arrays[0]
+    return dict(sorted(zip(map(leaf_name, leaves), arrays, strict=True)))
+
+
+def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:
+    """The space of one leaf, in the dtype that is handed on."""
+    if leaf["kind"] == "discrete":
+        return Discrete(leaf["high"] - leaf["low"] + 1)
+    if leaf["kind"] == "multi_discrete":
+        return MultiDiscrete(tuple(int(n) for n in leaf["high"] - leaf["low"] + 1))
+    low, high = _bounds(leaf)
+    return Box.of(low, high, leaf["shape"], np.dtype(leaf["stored"]).type)
+
+
+def _bounds(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds with infinity where a suite writes the largest, or for want of care the smallest, number."""
+    low, high = np.array(leaf["low"], np.float64), np.array(leaf["high"], np.float64)
+    if np.dtype(leaf["dtype"]).kind != "f":
+        return low, high
+    limits = np.finfo(np.float32)
+    open_above = high >= limits.max
+    open_below = (low <= -limits.max) | (open_above & (low == limits.tiny))
+    return np.where(open_below, -np.inf, low), np.where(open_above, np.inf, high)

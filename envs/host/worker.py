@@ -1,0 +1,302 @@
+"""The worker process: steps a few Gymnasium environments on command.
+
+This file runs as a script and imports nothing of this package: a worker must start quickly and must not
+load JAX, which the package does. The parent's side is `envs.host.workers`.
+
+Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
+pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,
+even where an environment hangs inside C code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import importlib
+import math
+import mmap
+import os
+import pickle
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+READY, FAILED, STEP = b"k", b"e", b"s"
+
+# One part of an observation or an action, as plain data, because it crosses processes: path, kind
+# ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the dtype handed on), low, high, start.
+Leaf = dict[str, Any]
+
+
+class Problem(Exception):
+    """What an environment did wrong, to be completed by its name, index and step."""
+
+
+def send_message(fd: int, kind: bytes, content: Any) -> None:
+    """Writes `kind`, the length and the pickled content."""
+    payload = pickle.dumps(content)
+    data = kind + struct.pack("<Q", len(payload)) + payload
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def receive_content(fd: int) -> Any:
+    """Reads what `send_message` wrote after its kind."""
+    (length,) = struct.unpack("<Q", _read(fd, 8))
+    return pickle.loads(_read(fd, length))
+
+
+def _read(fd: int, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = os.read(fd, min(length - len(data), 1 << 20))
+        if not part:
+            raise EOFError("the pipe was closed")
+        data += part
+    return data
+
+
+def map_arrays(
+    memory: mmap.mmap, layout: list[tuple[str, int, tuple[int, ...], str]]
+) -> dict[str, np.ndarray]:
+    """Arrays over shared memory; the layout is a list of (name, offset, shape, dtype)."""
+    return {
+        name: np.ndarray(shape, dtype, buffer=memory, offset=offset) for name, offset, shape, dtype in layout
+    }
+
+
+def describe(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
+    """The leaves of a gymnasium space, dicts and tuples flattened; Problem where it has no use here."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, part in space.spaces.items() for leaf in describe(part, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for i, part in enumerate(space.spaces) for leaf in describe(part, (*path, i))]
+    leaf: Leaf = {"path": path, "shape": tuple(space.shape or ()), "start": 0}
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return [leaf | _integers("discrete", first, first + int(space.n) - 1, space.dtype)]
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        start: Any = np.asarray(getattr(space, "start", 0 * space.nvec), np.int64)
+        return [leaf | _integers("multi_discrete", start, start + space.nvec - 1, space.dtype)]
+    if isinstance(space, spaces.MultiBinary) and len(leaf["shape"]) == 1:
+        zeros = np.zeros(leaf["shape"], np.int64)
+        return [leaf | _integers("multi_discrete", zeros, zeros + 1, space.dtype)]
+    if isinstance(space, spaces.Box):
+        stored = {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(str(space.dtype))
+        dtypes = {"dtype": str(space.dtype), "stored": stored or str(space.dtype)}
+        return [leaf | {"kind": "box", "low": space.low, "high": space.high} | dtypes]
+    where = f" at {'.'.join(map(str, path))}" if path else ""
+    raise Problem(f"has a space that is not supported{where}: {space}")
+
+
+def _integers(kind: str, low: Any, high: Any, dtype: Any) -> Leaf:
+    return {"kind": kind, "low": low, "high": high, "start": low, "dtype": str(dtype), "stored": "int32"}
+
+
+class Reader:
+    """Checks one part of every observation against its space and writes it to `out`."""
+
+    def __init__(self, leaf: Leaf, out: np.ndarray):
+        self._path, self._shape, self._is_box = leaf["path"], leaf["shape"], leaf["kind"] == "box"
+        self._dtype = np.dtype(leaf["dtype"])
+        self._low, self._high, self._start = leaf["low"], leaf["high"], leaf["start"]
+        self._out = out
+
+    def read(self, obs: Any) -> None:
+        try:
+            for key in self._path:
+                obs = obs[key]
+            array = np.asarray(obs)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise Problem(f"returned {self._what} that is not as its space declares it") from error
+        if array.shape != self._shape:
+            raise Problem(f"returned {self._what} of shape {array.shape}, its space says {self._shape}")
+        if not self._is_box:
+            self._read_integers(array)
+            return
+        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype):
+            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Problem(f"returned {self._what} with NaN or infinity in it")
+        self._out[...] = array
+
+    def _read_integers(self, array: np.ndarray) -> None:
+        if array.dtype.kind not in "iu":
+            raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
+        if np.any(array < self._low) or np.any(array > self._high):
+            raise Problem(f"returned {self._what} outside its space: {array}")
+        self._out[...] = array - self._start
+
+    @property
+    def _what(self) -> str:
+        return f"an observation {'.'.join(map(str, self._path))!r}" if self._path else "an observation"
+
+
+def action_of(leaf: Leaf, action: np.ndarray) -> Any:
+    """The action as the environment wants it; a copy, for the shared array will change."""
+    if leaf["kind"] == "discrete":
+        return int(action) + leaf["start"]
+    if leaf["kind"] == "multi_discrete":
+        return (action + leaf["start"]).astype(leaf["dtype"])
+    return action.astype(leaf["dtype"])
+
+
+def make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """An environment that gymnasium has registered, or a class `module:Class`."""
+    import gymnasium
+
+    module, _, attribute = name.partition(":")
+    if attribute and attribute not in gymnasium.registry:
+        found = getattr(importlib.import_module(module), attribute, None)
+        if isinstance(found, type) and issubclass(found, gymnasium.Env):
+            return found(**kwargs)
+    # This file does what gymnasium's checker does, at a fraction of its cost.
+    return gymnasium.make(name, disable_env_checker=True, **kwargs)
+
+
+class Slot:
+    """One environment and its rows of the shared arrays; resets on the step after an end."""
+
+    def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
+        self.env = env
+        self.index = index
+        self.steps = 0
+        self._action_leaf = setup["action_leaf"]
+        self._seed: int | None = setup["seeds"][index]
+        cuts = setup["first_episode_steps"]
+        self._first_episode_left = cuts[index] if cuts else 0
+        self._ended = True
+        leaves = enumerate(setup["obs_leaves"])
+        self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
+        self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
+        self._action = arrays["action"][index : index + 1].squeeze(0)
+
+    def step(self) -> None:
+        if self._ended:
+            obs, *_ = _tuple("reset", self.env.reset(seed=self._seed), 2)
+            self._seed, self._ended = None, False
+            reward, terminated, truncated, first = 0.0, False, False, True
+        else:
+            self.steps += 1
+            result = self.env.step(action_of(self._action_leaf, self._action))
+            obs, reward, terminated, truncated, *_ = _tuple("step", result, 5)
+            reward, first = _checked_reward(reward), False
+            terminated, truncated = bool(terminated), bool(truncated)
+            if self._first_episode_left:
+                truncated |= self._first_episode_left == 1 and not terminated
+                self._first_episode_left = 0 if terminated or truncated else self._first_episode_left - 1
+            self._ended = terminated or truncated
+        for reader in self._readers:
+            reader.read(obs)
+        self._reward[0] = reward
+        self._outcome[:] = terminated, truncated, first
+
+
+def _tuple(method: str, result: Any, length: int) -> tuple[Any, ...]:
+    if not isinstance(result, tuple) or len(result) != length:
+        found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise Problem(f"{method}() returned {found} where gymnasium's has {length}")
+    return result
+
+
+def _checked_reward(reward: Any) -> float:
+    if not isinstance(reward, float) and np.ndim(reward) != 0:
+        raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
+    number = float(reward)
+    if not math.isfinite(number):
+        raise Problem(f"returned the reward {number}")
+    return number
+
+
+def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> None:
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    _die_with_parent(lifeline_fd)
+    setup = receive_content(command_fd)
+    sys.path[:] = setup["path"]
+    if setup["describe"]:
+        _describe(reply_fd, setup)
+        return
+    memory = mmap.mmap(memory_fd, setup["size"])
+    os.close(memory_fd)
+    arrays = map_arrays(memory, setup["layout"])
+    progress = arrays["progress"][setup["worker"]]
+    slots: list[Slot] = []
+    with _reported(reply_fd, progress):
+        for index in setup["indices"]:
+            progress[:] = index, 0
+            slots.append(Slot(make_env(setup["name"], setup["kwargs"]), index, setup, arrays))
+        while True:
+            for slot in slots:
+                progress[:] = slot.index, slot.steps + 1
+                slot.step()
+            progress[0] = -1
+            os.write(reply_fd, READY)
+            if not os.read(command_fd, 1):
+                break
+    # The reply pipe is of no use any more; what goes wrong now is printed.
+    for slot in slots:
+        slot.env.close()
+
+
+def _die_with_parent(lifeline_fd: int) -> None:
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+@contextlib.contextmanager
+def _reported(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
+    """Sends what an environment raises to the parent and ends the process."""
+    try:
+        yield
+    except BaseException as error:  # SystemExit too: an environment must not end its worker silently
+        content = {
+            "index": int(progress[0]),
+            "step": int(progress[1]),
+            "problem": _one_line(error),
+            "traceback": traceback.format_exc(),
+        }
+        with contextlib.suppress(OSError):
+            send_message(reply_fd, FAILED, content)
+        os._exit(1)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, Problem):
+        return text
+    return f"raised {type(error).__name__}{': ' if text else ''}{text}"
+
+
+def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
+    """Replies with the spaces of one environment, or with what is wrong with the name."""
+    content: dict[str, Any]
+    try:
+        env = make_env(setup["name"], setup["kwargs"])
+        action = describe(env.action_space)
+        if len(action) != 1:
+            raise Problem(f"has an action space that is not supported: {env.action_space}")
+        limit = env.spec.max_episode_steps if env.spec is not None else None
+        content = {"obs": describe(env.observation_space), "action": action[0], "limit": limit}
+        env.close()
+    except BaseException as error:
+        content = {"problem": _one_line(error), "traceback": traceback.format_exc()}
+        if type(error).__name__ in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
+            import gymnasium
+
+            content["valid"] = sorted(gymnasium.registry)
+    send_message(reply_fd, READY, content)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

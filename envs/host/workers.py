@@ -1,0 +1,281 @@
+"""The parent's side of worker processes: starts them, exchanges commands, and names what failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envs.base import HostEnvError
+from envs.host import worker
+from envs.host.memory import SharedArrays
+
+# Importing an environment's package can take long on a busy machine.
+START_TIMEOUT = 180.0
+_CLOSE_TIMEOUT = 2.0
+
+# Workers are the parallelism; threads inside them would fight for the same cores.
+_DEFAULTS = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+}
+# An environment that uses JAX must not take memory on the devices that learn.
+_FORCED = {"JAX_PLATFORMS": "cpu"}
+
+
+class RemoteError(Exception):
+    """The traceback of a worker process, as the cause of a HostEnvError."""
+
+
+@dataclass
+class _Worker:
+    """A process and the parent's ends of its pipes; `environments` says which it steps, for errors."""
+
+    environments: str
+    process: subprocess.Popen[bytes]
+    command_fd: int
+    reply_fd: int
+    lifeline_fd: int
+
+    @classmethod
+    def start(cls, memory_fd: int | None, environments: str) -> _Worker:
+        with contextlib.ExitStack() as stack:
+
+            def pipe() -> tuple[int, int]:
+                ends = os.pipe()
+                for end in ends:
+                    stack.callback(os.close, end)
+                return ends
+
+            (command, command_fd), (reply_fd, reply), (lifeline, lifeline_fd) = pipe(), pipe(), pipe()
+            ours = [command_fd, reply_fd, lifeline_fd]
+            inherited = [command, reply, lifeline] + ([] if memory_fd is None else [memory_fd])
+            # Its own session: Ctrl-C reaches the parent alone; what the environment starts ends with it.
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    worker.__file__,
+                    *map(str, (command, reply, lifeline, memory_fd or -1)),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=inherited,
+                start_new_session=True,
+                env={**_DEFAULTS, **os.environ, **_FORCED},
+            )
+            kept = [os.dup(fd) for fd in ours]
+        return cls(environments, process, *kept)
+
+    def stop(self, kill: bool, deadline: float) -> None:
+        """Ends the process and what it has started; waits until it is gone."""
+        if not kill:
+            # Its end closes the pipe. Reaping it here would free its number before the group is killed.
+            select.select([self.reply_fd], [], [], max(0.0, deadline - time.monotonic()))
+        self.kill()
+        self.process.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Workers:
+    """Worker processes over shared arrays, each belonging to one group of environments.
+
+    Args:
+      name: of the environment, for errors.
+      setup: what all workers are told: `name`, `kwargs`, `obs_leaves`, `action_leaf`, `seeds`, ...
+      arrays: shared; holds `progress`, int64[workers, 2]: the environment being stepped and its step.
+      groups: for every group, for every worker of it, the environments that it steps.
+      timeout: seconds after which a worker that does not answer counts as hung.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: Mapping[str, Any],
+        arrays: SharedArrays,
+        groups: Sequence[Sequence[Sequence[int]]],
+        timeout: float,
+    ):
+        self._name = name
+        self._timeout = timeout
+        self._progress = arrays["progress"]
+        self._groups: list[list[_Worker]] = []
+        self._polls: list[select.poll] = []
+        self._fresh = set(range(len(groups)))
+        self._workers: list[_Worker] = []
+        # Also at the end of the interpreter, and when nobody refers to the workers any more.
+        weakref.finalize(self, _stop, self._workers)
+        with arrays.descriptor() as memory_fd:
+            for environments_of_workers in groups:
+                poll, group = select.poll(), []
+                for environments in environments_of_workers:
+                    found = _Worker.start(memory_fd, _span(environments))
+                    number = len(self._workers)
+                    self._workers.append(found)
+                    group.append(found)
+                    poll.register(found.reply_fd, select.POLLIN)
+                    told = {"worker": number, "indices": list(environments), **arrays.description}
+                    _tell(found, dict(setup) | told)
+                self._groups.append(group)
+                self._polls.append(poll)
+
+    def send(self, group: int) -> None:
+        """Tells the workers of a group to step; the actions must lie in the shared arrays."""
+        self._require_open()
+        for w in self._groups[group]:
+            try:
+                os.write(w.command_fd, worker.STEP)
+            except OSError as error:  # a worker died since its last reply
+                raise self._died(w) from error
+
+    def recv(self, group: int) -> None:
+        """Waits until all workers of the group are ready.
+
+        Raises:
+          HostEnvError: an environment failed, a worker died or did not answer; all workers are stopped.
+        """
+        self._require_open()
+        timeout = START_TIMEOUT + self._timeout if group in self._fresh else self._timeout
+        deadline = time.monotonic() + timeout
+        waiting = {w.reply_fd: w for w in self._groups[group]}
+        while waiting:
+            ready = self._polls[group].poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ready:
+                raise self._hung(next(iter(waiting.values())), timeout)
+            for fd, _ in ready:
+                w = waiting.pop(fd, None)
+                if w is None:  # it answered before, and has died since
+                    w = next(x for x in self._groups[group] if x.reply_fd == fd)
+                self._read_reply(w)
+        self._fresh.discard(group)
+
+    def close(self) -> None:
+        """Stops all workers and waits for them."""
+        _stop(self._workers)
+
+    def interrupt(self) -> None:
+        """Kills all workers, so that a `recv` in another thread fails; `close` is still to be called."""
+        for w in list(self._workers):
+            w.kill()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the workers that have not been stopped."""
+        return [w.process.pid for w in self._workers]
+
+    def _require_open(self) -> None:
+        if not self._workers:
+            raise HostEnvError(f"{self._name}: its worker processes have been stopped")
+
+    def _read_reply(self, w: _Worker) -> None:
+        reply = os.read(w.reply_fd, 1)
+        if reply == worker.READY:
+            return
+        if not reply:
+            raise self._died(w)
+        try:
+            found = worker.receive_content(w.reply_fd)
+        except EOFError as error:
+            raise self._died(w) from error
+        _stop(self._workers, kill=True)
+        message = f"{self._name}, environment {found['index']}, step {found['step']}: {found['problem']}"
+        raise HostEnvError(message) from RemoteError(f"in the worker process:\n{found['traceback']}")
+
+    def _died(self, w: _Worker) -> HostEnvError:
+        where = self._position(w)
+        # Killing what is dead already does not change its exit code.
+        _stop(self._workers, kill=True)
+        return HostEnvError(f"{self._name}, {where}: its worker process {_ending(w.process.returncode)}")
+
+    def _hung(self, w: _Worker, timeout: float) -> HostEnvError:
+        where = self._position(w)
+        _stop(self._workers, kill=True)
+        return HostEnvError(f"{self._name}, {where}: did not answer within {timeout:g} s")
+
+    def _position(self, w: _Worker) -> str:
+        """Which environment a worker was stepping; all of its own where it was between two steps."""
+        index, step = (int(n) for n in self._progress[self._workers.index(w)])
+        return f"environment {index}, step {step}" if index >= 0 else f"{w.environments}, after step {step}"
+
+
+def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes one environment in a process of its own and returns what `worker` says of its spaces.
+
+    Raises:
+      HostEnvError: it hangs or its process dies.
+    """
+    w = _Worker.start(None, "one environment")
+    try:
+        _tell(w, {"describe": True, "path": _python_path(), "name": name, "kwargs": dict(kwargs)})
+        if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:
+            raise HostEnvError(f"{name}: was not made within {START_TIMEOUT:g} s")
+        if not os.read(w.reply_fd, 1):
+            _stop([w], kill=True)
+            raise HostEnvError(f"{name}: the process that makes it {_ending(w.process.returncode)}")
+        content: dict[str, Any] = worker.receive_content(w.reply_fd)
+        return content
+    finally:
+        if w.process.returncode is None:
+            _stop([w])
+
+
+def setup_of(name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
+    """What all workers of a batch are told."""
+    return {"describe": False, "path": _python_path(), "name": name, "kwargs": dict(kwargs), **rest}
+
+
+def _python_path() -> list[str]:
+    """The parent's, with the current folder for modules of the user's own."""
+    return [p or os.getcwd() for p in sys.path] + ([os.getcwd()] if os.getcwd() not in sys.path else [])
+
+
+def _tell(w: _Worker, content: Mapping[str, Any]) -> None:
+    # A worker that dies at once is noticed with its first reply, which says more.
+    with contextlib.suppress(BrokenPipeError):
+        worker.send_message(w.command_fd, b"", dict(content))
+
+
+def _stop(workers: list[_Worker], kill: bool = False) -> None:
+    for w in workers:
+        os.close(w.command_fd)  # a worker between two steps closes its environments and ends
+    deadline = time.monotonic() + _CLOSE_TIMEOUT
+    for w in workers:
+        w.stop(kill, deadline)
+        os.close(w.reply_fd)
+        os.close(w.lifeline_fd)
+    workers.clear()
+
+
+def _span(environments: Sequence[int]) -> str:
+    first, last = environments[0], environments[-1]
+    return f"environment {first}" if first == last else f"environments {first} to {last}"
+
+
+def _ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def rows_of_workers(num_envs: int, num_groups: int, num_workers: int) -> list[list[list[int]]]:
+    """Splits the environments into groups and these among their workers, as evenly as can be."""
+    per_group = max(1, min(num_workers // num_groups, num_envs // num_groups))
+    groups = np.split(np.arange(num_envs), num_groups)
+    return [[part.tolist() for part in np.array_split(rows, per_group)] for rows in groups]

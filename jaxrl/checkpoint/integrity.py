@@ -1,0 +1,67 @@
+"""Digests that prove a checkpoint holds what was saved: one per array, and one over the record of them all.
+
+A digest is taken over the contents of a whole array, whatever devices held its parts, and over its name,
+dtype and shape, so that two arrays cannot change places unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+_DIGEST = "digest"
+_BYTES = 16  # 128 bits: no two of any number of checkpoints will ever collide by accident
+
+
+def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """The dtype, shape and digest of each array, as JSON values.
+
+    Args:
+      arrays: whole arrays in host memory, of any dtype and layout; contents count in C order.
+    """
+    # hashlib releases the GIL: large arrays are hashed side by side.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(arrays, pool.map(_description, arrays, arrays.values()), strict=True))
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON-compatible `content`, as reading it back would give it, with a digest of its own.
+
+    Raises:
+      TypeError, ValueError: the content is no JSON.
+    """
+    plain = json.loads(json.dumps(dict(content)))
+    return plain | {_DIGEST: _content_digest(plain)}
+
+
+def unseal(text: str) -> dict[str, Any]:
+    """The content that was sealed.
+
+    Raises:
+      ValueError: the text is no JSON object, has no digest, or not the one of its content.
+    """
+    sealed = json.loads(text)
+    if not isinstance(sealed, dict) or _DIGEST not in sealed:
+        raise ValueError("it holds no digest")
+    content = {name: value for name, value in sealed.items() if name != _DIGEST}
+    if sealed[_DIGEST] != _content_digest(content):
+        raise ValueError("its digest is not that of its content")
+    return content
+
+
+def _description(name: str, array: np.ndarray) -> dict[str, Any]:
+    header = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    hashed = hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
+    hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return header | {_DIGEST: hashed.hexdigest()}
+
+
+def _content_digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=_BYTES).hexdigest()

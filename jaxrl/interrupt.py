@@ -1,0 +1,121 @@
+"""SIGTERM and SIGINT: a training run finishes its iteration and saves, anything else ends at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import NoReturn
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SHOW_CURSOR = "\x1b[?25h"  # A live display hides it.
+
+
+class Interrupted(BaseException):
+    """A signal asks the process to end, and there is nothing to save; not caught by `except Exception`."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.exit_code = 128 + signum  # as shells report it
+
+
+class Interruption:
+    """What signals have asked for.
+
+    The first signal raises `Interrupted` wherever the program is, except inside `deferred()`, where it is
+    only noted in `signum` for the program to look at. A second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._deferred = False
+
+    @property
+    def name(self) -> str | None:
+        """`SIGTERM`, `SIGINT`, or None while nothing was asked."""
+        return None if self.signum is None else signal.Signals(self.signum).name
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, as shells report it; 0 while nothing was asked."""
+        return 128 + self.signum if self.signum is not None else 0
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals wait inside the block, for `signum` to be looked at."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        if self.signum is None:
+            self.signum = signum
+            if not self._deferred:
+                raise Interrupted(signum)
+
+
+@contextlib.contextmanager
+def caught_signals() -> Iterator[Interruption]:
+    """Handles SIGTERM and SIGINT inside the block; in the main thread only.
+
+    Python runs its handlers between bytecodes, so none runs while XLA computes. The second signal must not
+    wait for that: a thread of its own reads the numbers that the interpreter's C handler writes to a pipe.
+    A signal that the parent has made this process ignore (`nohup`) stays ignored.
+    """
+    interruption = Interruption()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    previous = {s: signal.getsignal(s) for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN}
+    watcher = threading.Thread(target=_end_at_second_signal, args=(reading,), name="signals", daemon=True)
+    watcher.start()
+    try:
+        for signum in previous:
+            signal.signal(signum, interruption._handle)
+        yield interruption
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+        signal.set_wakeup_fd(previous_fd)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)
+
+
+def _end_at_second_signal(reading: int) -> None:
+    received = 0
+    while numbers := os.read(reading, 1):
+        if numbers[0] in SIGNALS:
+            received += 1
+        if received == 2:
+            leave(128 + numbers[0])
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool that is waited for, unless the block is left by an exception such as a signal's."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def leave(exit_code: int) -> NoReturn:
+    """Ends the process without waiting for its threads, which may be compiling for minutes."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            if stream.isatty():
+                stream.write(_SHOW_CURSOR)
+            stream.flush()
+    os._exit(exit_code)

@@ -1,0 +1,94 @@
+"""Gated recurrent cells: the elementwise equations of one step, and their derivatives.
+
+The derivatives are written out because of what is kept for them. On a CPU an array that is written in the
+forward pass and read again in the backward pass costs as much as the arithmetic on it, and what JAX keeps
+of an LSTM step is a dozen arrays; two suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array, PyTree
+
+Carry = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step on arrays [N, gates * H] and carries of [N, H]; float32.
+
+    Attributes:
+      gates: how many there are.
+      state: names of the carry's arrays; "h" among them is the output.
+      forward: (projected input, recurrent projection, carry before) -> (carry after, activations kept).
+      backward: (activations kept, carry before, gradient of the carry after) -> gradients of the projected
+        input, of the recurrent projection, and of the carry before, as far as it is used outside of the
+        projection.
+    """
+
+    gates: int
+    state: tuple[str, ...]
+    forward: Callable[[Array, Array, Carry], tuple[Carry, PyTree]]
+    backward: Callable[[PyTree, Carry, Carry], tuple[Array, Array, Carry]]
+
+
+def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, Array]]:
+    # sigmoid(x) = tanh(x / 2) / 2 + 1/2, so that ONE tanh serves all gates; it alone is kept of them.
+    size = inputs.shape[-1] // 4
+    scale = jnp.repeat(jnp.array([0.5, 0.5, 1.0, 0.5], jnp.float32), size)
+    tanh = jnp.tanh(scale * (inputs + recurrent))
+    i, f, g, o = _lstm_gates(tanh)
+    c = f * before["c"] + i * g
+    tanh_c = jnp.tanh(c)
+    return {"c": c, "h": o * tanh_c}, (tanh, tanh_c)
+
+
+def _lstm_gates(tanh: Array) -> tuple[Array, Array, Array, Array]:
+    i, f, g, o = jnp.split(tanh, 4, axis=-1)
+    return 0.5 * i + 0.5, 0.5 * f + 0.5, g, 0.5 * o + 0.5
+
+
+def _lstm_backward(kept: tuple[Array, Array], before: Carry, gradient: Carry) -> tuple[Array, Array, Carry]:
+    tanh, tanh_c = kept
+    i, f, g, o = _lstm_gates(tanh)
+    dh = gradient["h"]
+    # The barrier: computed once, and not again for each of the gates.
+    dc = jax.lax.optimization_barrier(gradient["c"] + dh * o * (1 - tanh_c * tanh_c))
+    gates = (
+        dc * g * i * (1 - i),
+        dc * before["c"] * f * (1 - f),
+        dc * i * (1 - g * g),
+        dh * tanh_c * o * (1 - o),
+    )
+    joined = jnp.concatenate(gates, axis=-1)
+    return joined, joined, {"c": dc * f, "h": jnp.zeros_like(dh)}
+
+
+def _gru_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, ...]]:
+    xr, xz, xn = jnp.split(inputs, 3, axis=-1)
+    hr, hz, hn = jnp.split(recurrent, 3, axis=-1)
+    r = jax.nn.sigmoid(xr + hr)
+    z = jax.nn.sigmoid(xz + hz)
+    n = jnp.tanh(xn + r * hn)
+    return {"h": (1 - z) * n + z * before["h"]}, (r, z, n, hn)
+
+
+def _gru_backward(kept: tuple[Array, ...], before: Carry, gradient: Carry) -> tuple[Array, Array, Carry]:
+    r, z, n, hn = kept
+    dh = gradient["h"]
+    dn = dh * (1 - z) * (1 - n * n)
+    dr = dn * hn * r * (1 - r)
+    dz = dh * (before["h"] - n) * z * (1 - z)
+    dinputs = jnp.concatenate([dr, dz, dn], axis=-1)
+    return dinputs, jnp.concatenate([dr, dz, dn * r], axis=-1), {"h": dh * z}
+
+
+# Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o in this order.
+LSTM = Cell(4, ("c", "h"), _lstm_forward, _lstm_backward)
+# Cho et al. 2014, with the reset gate applied after the recurrent product, as cuDNN does; gates r, z, n.
+GRU = Cell(3, ("h",), _gru_forward, _gru_backward)

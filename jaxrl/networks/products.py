@@ -1,0 +1,90 @@
+"""Matrix products whose weight gradient is written out, because what autodiff makes of it is slow on CPU.
+
+JAX transposes `x @ w` into a product that XLA:CPU computes from a transposed copy of the output's gradient,
+two to thirty times slower than the same product written as a contraction over the rows of both
+(docs/performance.md has the measurement). Gradients are those of autodiff.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrl.types import Array
+
+# Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
+_FEW_COLUMNS = 8
+
+Dtype = Any
+
+
+@jax.custom_vjp
+def matmul(x: Array, weight: Array) -> Array:
+    """`x @ weight`, accumulated and returned in float32.
+
+    Args:
+      x: [..., K].
+      weight: [K, N], of the dtype of `x`.
+
+    Returns:
+      float32[..., N].
+    """
+    return jnp.dot(x, weight, preferred_element_type=jnp.float32)
+
+
+def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return matmul(x, weight), (x, weight)
+
+
+def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, weight = saved
+    gradient = gradient.astype(x.dtype)
+    dx = jnp.dot(gradient, weight.T, preferred_element_type=jnp.float32).astype(x.dtype)
+    return dx, weight_gradient(x, gradient).astype(weight.dtype)
+
+
+matmul.defvjp(_forward, _backward)
+
+
+def weight_gradient(x: Array, gradient: Array) -> Array:
+    """Sum over rows of the outer products of `x` and `gradient`, in float32.
+
+    Args:
+      x: [..., K], the inputs of a product.
+      gradient: [..., N], with respect to its outputs; of the dtype of `x`.
+
+    Returns:
+      float32[K, N].
+    """
+    x = x.reshape(-1, x.shape[-1])
+    gradient = gradient.reshape(-1, gradient.shape[-1])
+    if gradient.shape[-1] > _FEW_COLUMNS:
+        return _product(x, gradient)
+    return lax.platform_dependent(x, gradient, cpu=_by_column, default=_product)
+
+
+def _product(x: Array, gradient: Array) -> Array:
+    rows = (((0,), (0,)), ((), ()))
+    return lax.dot_general(x, gradient, rows, preferred_element_type=jnp.float32)
+
+
+def _by_column(x: Array, gradient: Array) -> Array:
+    columns = [jnp.dot(column, x, preferred_element_type=jnp.float32) for column in gradient.T]
+    return jnp.stack(columns, axis=-1)
+
+
+def dense_product(
+    lhs: Array,
+    rhs: Array,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Dtype | None = None,
+) -> Array:
+    """`matmul` in the form of `lax.dot_general` that `flax.linen.Dense` asks for."""
+    del precision
+    rows = (((lhs.ndim - 1,), (0,)), ((), ()))
+    assert dimension_numbers == rows, "a product of rows with a matrix"
+    return matmul(lhs, rhs).astype(preferred_element_type or lhs.dtype)

@@ -1,0 +1,79 @@
+"""Keeps the devices busy: dispatches of iterations, a few in flight, their results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from jaxrl.clock import Clock, Pace
+from jaxrl.types import Array, TrainState
+
+# Programs queued on the devices at once: one runs while the metrics of the one before are read.
+MAX_IN_FLIGHT = 2
+# A dispatch, which is what a signal or a time budget waits for; one iteration may take longer.
+DISPATCH_SECONDS = 0.5
+
+Sums = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """`count` iterations that end at `iteration`, and arrays that are ready when these are.
+
+    `failed`: the loop ended before an iteration that was not finite. `closes_row`: `sums` make a log row.
+    """
+
+    iteration: int
+    count: int
+    sums: Sums
+    failed: Array
+    closes_row: bool
+
+
+class Pipeline:
+    """Dispatches a compiled `Program.repeat`.
+
+    Attributes:
+      train: the compiled program, (state, sums, iterations) -> (state, sums, failed); set before dispatching.
+      sums: metrics of the log interval that is open.
+    """
+
+    train: Callable[[TrainState, Sums, Array], tuple[TrainState, Sums, Array]]
+
+    def __init__(self, empty: Sums, clock: Clock) -> None:
+        """`empty` are the sums over no iterations; `clock` learns what training takes."""
+        self._empty = empty
+        self._clock = clock
+        self._pace = Pace(DISPATCH_SECONDS)
+        self._in_flight: deque[Dispatch] = deque()
+        self.sums = empty
+
+    def fits(self, iteration: int, target: int) -> int:
+        """The iteration up to which to dispatch from `iteration` on, at most `target`."""
+        return min(target, iteration + self._pace.iterations)
+
+    def dispatch(self, state: TrainState, iteration: int, target: int, closes_row: bool) -> TrainState:
+        """Hands over the iterations from `iteration` to `target`; `state` is donated."""
+        with self._clock.measure("train"):
+            count = target - iteration
+            state, sums, failed = self.train(state, self.sums, jnp.int32(count))
+        self._in_flight.append(Dispatch(target, count, sums, failed, closes_row))
+        self.sums = self._empty if closes_row else sums
+        return state
+
+    def finished(self, at_most: int) -> Iterator[Dispatch]:
+        """Waits until `at_most` dispatches are in flight; a failed one is the last, and none is left."""
+        while len(self._in_flight) > at_most:
+            dispatch = self._in_flight.popleft()
+            with self._clock.measure("train"):
+                failed = bool(dispatch.failed)
+            if failed:
+                # Whatever was dispatched after it began with the same state and ended there as well.
+                self._in_flight.clear()
+                self.sums = dispatch.sums
+            else:
+                self._pace.took(dispatch.count, self._clock.lap("train"))
+            yield dispatch

@@ -1,0 +1,369 @@
+"""The host runtime: environments on the host, the policy on a device (Sebulba in Hessel et al. 2021).
+
+`HostRollout` steps the environments and returns the same `Trajectory` as the device runtime;
+`jaxrl.rollout.actor` lets it work in a thread of its own while the learner learns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import HostEnv, HostStep, group_rows
+from jaxrl import normalize
+from jaxrl.distributions import draw_noise
+from jaxrl.networks import Policy
+from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.types import Array, PyTree, Trajectory
+
+# The largest alignment any backend asks for before it reads a host array in place instead of copying it.
+_ALIGNMENT = 64
+
+
+@flax.struct.dataclass
+class _Loop:
+    """What the device keeps of one group of N environments during a rollout.
+
+    Attributes:
+      t: int32[], the row that comes next.
+      carry: tree of [N, ...], before that row.
+      noise: [T, N, ...] of the actions.
+      action, log_prob, value: [T, N, ...], filled up to row t.
+      carries: tree of [T / L, N, ...], the carry before each chunk.
+    """
+
+    t: Array
+    carry: PyTree
+    noise: Array
+    action: Array
+    log_prob: Array
+    value: Array
+    carries: PyTree
+
+
+class HostRollout:
+    """Collects rollouts of all environments of a `HostEnv`.
+
+    Rows of a trajectory are what the policy saw. The row after an end shows the true final observation:
+    the policy consumes it with its live carry, its value is the bootstrap of the row before where that was
+    a truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
+
+    With one group of environments everything happens strictly in turn. With two or more, the groups that
+    wait for no action step while the policy works for another. Both give the same rows for the same
+    parameters and keys, up to rounding where the policy sees other batch sizes.
+
+    Args:
+      policy: the policy.
+      env: the environments, none of whose groups has been received from yet. Not closed here.
+      length: T.
+      chunk: L; the carry before every L-th step is kept.
+      clip_obs: bound of normalised observations.
+      staggered: whether the first episode of each environment is cut off and should not be reported.
+      device: where the policy works and the trajectory lies; None is JAX's default.
+
+    Attributes:
+      steps: actions that each environment has been sent.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        env: HostEnv,
+        length: int,
+        chunk: int,
+        clip_obs: float,
+        staggered: bool = False,
+        device: jax.Device | None = None,
+    ):
+        self.env = env
+        self.device = device or jax.devices()[0]
+        self._length, self._chunk = length, chunk
+        self._rows = [group_rows(env, group) for group in range(env.num_groups)]
+        programs = _Programs(policy, env.decode, length, chunk, clip_obs)
+        self._begin = jax.jit(programs.begin)
+        self._step = jax.jit(programs.step, donate_argnums=0)
+        self._last_value = jax.jit(programs.last_value)
+        self._finish = jax.jit(programs.finish)
+        self._decode = jax.jit(env.decode)
+        n = env.num_envs // env.num_groups
+        carry = jax.device_put(policy.initial_carry(n), self.device)
+        self._carries: list[PyTree] = [carry] * env.num_groups
+        self._episodes = _Episodes(env.num_envs, staggered)
+        self._buffer: _Buffer | None = None
+        self._waiting: tuple[int, float] | None = None
+        self.steps = 0
+
+    def collect(
+        self,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_B: Array,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> tuple[Trajectory, EpisodeTotals]:
+        """Steps every environment T times.
+
+        Args:
+          params: the policy's parameters.
+          obs_stats: running moments of the observations, or None.
+          keys_B: one key per environment for the actions of this rollout; nothing else is random.
+          cancelled: asked once a step; if it says yes, Cancelled is raised.
+
+        Returns:
+          (trajectory [T, B, ...] on the device, totals over the episodes that ended).
+
+        Raises:
+          HostEnvError: an environment failed.
+        """
+        params, obs_stats, keys_B = jax.device_put((params, obs_stats, keys_B), self.device)
+        buffer = self._next_buffer()
+        loops = []
+        for g, rows in enumerate(self._rows):
+            row = buffer.seen(0, rows)
+            loops.append(self._begin(keys_B[rows], self._carries[g], params, obs_stats, *row))
+        totals = np.zeros(3, np.float64)
+        for t in range(self._length):
+            if cancelled():
+                raise Cancelled
+            for g, rows in enumerate(self._rows):
+                if t > 0:
+                    self._receive(g, buffer, t, totals)
+                obs, first = buffer.seen(t, rows)
+                loops[g], action = self._step(loops[g], params, obs_stats, obs, first)
+                self.env.send(g, np.asarray(action))
+            self.steps += 1
+        last_values = []
+        for g, rows in enumerate(self._rows):
+            self._receive(g, buffer, self._length, totals)
+            obs, first = buffer.seen(self._length, rows)
+            last_values.append(self._last_value(loops[g], params, obs_stats, obs, first))
+        self._carries = [loop.carry for loop in loops]
+        return self._trajectory(buffer, loops, last_values), EpisodeTotals(*map(jnp.float32, totals))
+
+    def overdue(self) -> str | None:
+        """Which environments have not answered in time, for another thread to ask; None if all is well."""
+        waiting, limit = self._waiting, self.env.timeout
+        if waiting is None or limit is None or time.monotonic() - waiting[1] < limit:
+            return None
+        rows = self._rows[waiting[0]]
+        where = f"environments {rows.start} to {rows.stop - 1}, step {self.steps}"
+        return f"{self.env.spec.name}, {where}: did not answer within {limit:g} s"
+
+    def _next_buffer(self) -> _Buffer:
+        """A new buffer, whose row 0 is the row that followed the rollout before.
+
+        Always a new one: on CPU a trajectory reads the arrays in place, and the learner may still need it.
+        """
+        if self._buffer is None:
+            steps = [self._recv(g) for g in range(len(self._rows))]
+            buffer = _Buffer.like(steps[0].obs, self._length, self.env.num_envs)
+            for rows, step in zip(self._rows, steps, strict=True):
+                buffer.write(0, rows, step)
+        else:
+            buffer = self._buffer.successor()
+        self._buffer = buffer
+        return buffer
+
+    def _recv(self, group: int) -> HostStep:
+        self._waiting = group, time.monotonic()
+        step = self.env.recv(group)
+        self._waiting = None
+        return step
+
+    def _receive(self, group: int, buffer: _Buffer, t: int, totals: np.ndarray) -> None:
+        step = self._recv(group)
+        buffer.write(t, self._rows[group], step)
+        self._episodes.count(self._rows[group], step, totals)
+
+    def _trajectory(self, buffer: _Buffer, loops: list[_Loop], last_values: list[Array]) -> Trajectory:
+        length = self._length
+        host = {
+            "reset": buffer.first[:length],
+            "reward": buffer.reward,
+            "terminated": buffer.terminated,
+            "truncated": buffer.truncated,
+            "valid": ~buffer.first[1:],
+        }
+        host, obs = jax.device_put((host, jax.tree.map(lambda x: x[:length], buffer.obs)), self.device)
+        fields = self._finish(loops, last_values, host)
+        return Trajectory(obs=self._decode(obs), action_mask=None, **fields)
+
+
+class Cancelled(Exception):
+    """A rollout was given up half-way because nobody wants it any more."""
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """The compiled parts of a rollout; N environments of one group each."""
+
+    policy: Policy
+    decode: Callable[[PyTree], PyTree]
+    length: int
+    chunk: int
+    clip_obs: float
+
+    def begin(
+        self, keys_N: Array, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array
+    ) -> _Loop:
+        """The state before row 0. The noise is that of the device runtime with the same keys."""
+        head, length = self.policy.head, self.length
+        _, noise_keys_N = jax.vmap(jax.random.split, out_axes=1)(keys_N)
+        draw = lambda key: draw_noise(head.noise_kind, key, (length, *head.noise_shape))  # noqa: E731
+        noise = jax.vmap(draw, out_axes=1)(noise_keys_N)
+
+        def rows(x: Array, count: int) -> Array:
+            return jnp.zeros((count, *x.shape), x.dtype)
+
+        # Only shapes and dtypes of these are used.
+        out = self._policy(carry, params, obs_stats, obs, first)
+        action = out.distribution.sample(noise[0])
+        return _Loop(
+            t=jnp.zeros((), jnp.int32),
+            carry=jax.tree.map(jnp.copy, carry),
+            noise=noise,
+            action=rows(action, length),
+            log_prob=rows(out.value, length),
+            value=rows(out.value, length),
+            carries=jax.tree.map(lambda x: rows(x, length // self.chunk), carry),
+        )
+
+    def step(
+        self, loop: _Loop, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array
+    ) -> tuple[_Loop, Array]:
+        """Consumes one row; returns the actions for the environments."""
+        t = loop.t
+        out = self._policy(loop.carry, params, obs_stats, obs, first)
+        action = out.distribution.sample(loop.noise[t])
+
+        def keep(kept: Array, x: Array) -> Array:
+            return kept.at[t // self.chunk].set(jnp.where(t % self.chunk == 0, x, kept[t // self.chunk]))
+
+        after = dataclasses.replace(
+            loop,
+            t=t + 1,
+            carry=out.carry,
+            action=loop.action.at[t].set(action),
+            log_prob=loop.log_prob.at[t].set(out.distribution.log_prob(action)),
+            value=loop.value.at[t].set(out.value),
+            carries=jax.tree.map(keep, loop.carries, loop.carry),
+        )
+        return after, self.policy.head.to_env(action)
+
+    def last_value(self, loop: _Loop, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Array:
+        """float32[N]: V of the observation after the rollout; the carry stays before it."""
+        value: Array = self._policy(loop.carry, params, obs_stats, obs, first).value
+        return value
+
+    def finish(self, loops: list[_Loop], last_values: list[Array], host: dict[str, Array]) -> dict[str, Any]:
+        """The fields of a `Trajectory` but for the observations, groups joined."""
+
+        def join(*parts: Array) -> Array:
+            return jnp.concatenate(parts, axis=1)
+
+        value = join(*(loop.value for loop in loops))
+        last_value = jnp.concatenate(last_values)
+        following = jnp.concatenate([value[1:], last_value[None]])
+        cut = host["truncated"] & ~host["terminated"]
+        return host | {
+            "action": join(*(loop.action for loop in loops)),
+            "log_prob": join(*(loop.log_prob for loop in loops)),
+            "value": value,
+            # The row after a truncation is the final observation, consumed with the live carry.
+            "bootstrap_value": jnp.where(cut, following, 0.0),
+            "carry": jax.tree.map(join, *(loop.carries for loop in loops)),
+            "last_value": last_value,
+        }
+
+    def _policy(self, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Any:
+        seen = normalize.normalize(obs_stats, self.decode(obs), self.clip_obs)
+        return self.policy.step(params, seen, carry, first, None)
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """Rows of B environments as they come from the host, in the dtypes of the environment.
+
+    Attributes:
+      obs: tree of [T + 1, B, ...].
+      first: bool[T + 1, B], whether that observation is the first of its episode.
+      reward, terminated, truncated: [T, B], what followed from the action at that row.
+    """
+
+    obs: PyTree
+    first: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    @classmethod
+    def like(cls, obs: PyTree, length: int, num_envs: int) -> _Buffer:
+        """An empty buffer for observations such as those of one group [N, ...]."""
+        flags = [np.zeros((length, num_envs), bool) for _ in range(2)]
+        return cls(
+            jax.tree.map(lambda x: _aligned((length + 1, num_envs, *x.shape[1:]), x.dtype), obs),
+            np.zeros((length + 1, num_envs), bool),
+            np.zeros((length, num_envs), np.float32),
+            *flags,
+        )
+
+    def successor(self) -> _Buffer:
+        """A new buffer that begins with the last row of this one."""
+        length, num_envs = self.reward.shape
+        after = self.like(jax.tree.map(lambda x: x[0], self.obs), length, num_envs)
+        for new, old in zip(
+            jax.tree.leaves((after.obs, after.first)), jax.tree.leaves((self.obs, self.first)), strict=True
+        ):
+            new[0] = old[-1]
+        return after
+
+    def write(self, t: int, rows: slice, step: HostStep) -> None:
+        """Stores what the action at row t - 1 led to; at row 0 there was none."""
+        for kept, new in zip(jax.tree.leaves(self.obs), jax.tree.leaves(step.obs), strict=True):
+            kept[t, rows] = new
+        self.first[t, rows] = step.first
+        if t > 0:
+            self.reward[t - 1, rows] = step.reward
+            self.terminated[t - 1, rows] = step.terminated
+            self.truncated[t - 1, rows] = step.truncated
+
+    def seen(self, t: int, rows: slice) -> tuple[PyTree, np.ndarray]:
+        """(observations, whether they are first) of a group at row t."""
+        return jax.tree.map(lambda x: x[t, rows], self.obs), self.first[t, rows]
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An uninitialised array that JAX on CPU can use without a copy."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class _Episodes:
+    """Scores and lengths of the games in progress; a game may be several of the learner's episodes."""
+
+    def __init__(self, num_envs: int, staggered: bool):
+        self._score = np.zeros(num_envs, np.float64)
+        self._length = np.zeros(num_envs, np.int64)
+        self._skip = np.full(num_envs, staggered)
+
+    def count(self, rows: slice, step: HostStep, totals: np.ndarray) -> None:
+        """Adds one step; what ended is added to `totals`: number, scores, lengths."""
+        score, length, skip = self._score[rows], self._length[rows], self._skip[rows]
+        score += np.where(step.first, 0.0, step.score)
+        length += ~step.first
+        over = step.game_over & ~step.first
+        if over.any():
+            counted = over & ~skip
+            totals += counted.sum(), score[counted].sum(), length[counted].sum()
+            score[over] = 0.0
+            length[over] = 0
+            skip &= ~over

@@ -1,0 +1,71 @@
+"""The training program over all devices: sharded, compiled when first used, on global arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.iteration import Program, hyperparams_of, no_metrics
+from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Topology
+from jaxrl.types import Array, TrainState, Trajectory
+
+
+class ShardedProgram:
+    """`Program` on a topology. Arguments called `state` are donated, unless said otherwise."""
+
+    def __init__(self, program: Program, topology: Topology) -> None:
+        """`program` must have been built for the topology's axis."""
+        self.program = program
+        self.topology = topology
+        self._jitted: dict[str, Any] = {}
+
+    def initial_state(self) -> TrainState:
+        """The state before the first iteration, from the configuration's seed."""
+        config = self.program.config
+        return self._init(jax.random.key(config.seed), hyperparams_of(config))
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, dtypes and shardings of the state."""
+        hyperparams = hyperparams_of(self.program.config)
+        shapes = jax.eval_shape(self._init, jax.random.key(0), hyperparams)
+        return self.topology.abstract(shapes, STATE_SPECS)
+
+    def no_metrics(self) -> dict[str, Array]:
+        """The sums of no iterations, on the devices."""
+        return self.topology.replicate(no_metrics())
+
+    def lower_repeat(self) -> Any:
+        """`Program.repeat`, lowered for compilation."""
+        outputs = (STATE_SPECS, REPLICATED, REPLICATED)
+        inputs = (STATE_SPECS, REPLICATED, REPLICATED)
+        repeat = self.topology.shard(self.program.repeat, inputs, outputs, donate=True)
+        sums = self.topology.abstract(jax.eval_shape(no_metrics), REPLICATED)
+        return repeat.lower(self.abstract_state(), sums, jax.ShapeDtypeStruct((), jnp.int32))
+
+    def rollout(self, state: TrainState, donate: bool = True) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        """`Program.rollout`; the trajectory is of [T, num_envs, ...]."""
+        outputs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
+        return self._shard("rollout", self.program.rollout, (STATE_SPECS,), outputs, donate)(state)
+
+    def update(
+        self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """`Program.update`."""
+        inputs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
+        return self._shard("update", self.program.update, inputs, (STATE_SPECS, REPLICATED), True)(
+            state, trajectory, totals
+        )
+
+    @property
+    def _init(self) -> Any:
+        return self._shard("init", self.program.init, (REPLICATED, REPLICATED), STATE_SPECS, False)
+
+    def _shard(self, name: str, fn: Callable[..., Any], inputs: Any, outputs: Any, donate: bool) -> Any:
+        key = f"{name}, donated" if donate else name
+        if key not in self._jitted:
+            self._jitted[key] = self.topology.shard(fn, inputs, outputs, donate)
+        return self._jitted[key]

@@ -1,0 +1,205 @@
+"""How fast a configuration trains here, where the time goes, and what the machine's limit is."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from envs import registry
+from jaxrl import networks
+from jaxrl.checkpoint import Checkpointer
+from jaxrl.config import Config, resolve, to_json, versions
+from jaxrl.iteration import Program
+from jaxrl.networks import Policy
+from jaxrl.sharded import ShardedProgram
+from jaxrl.sharding import REPLICATED, STATE_SPECS, Topology
+from jaxrl.types import Array, TrainState
+
+WINDOWS = 10
+_MATMUL_SIZE = 2048
+_ROWS = 64  # over which a forward pass is counted
+
+
+def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
+    """Times training.
+
+    Args:
+      config: what to train.
+      device_count: on how many devices.
+      seconds: how long the windows last in all.
+
+    Returns:
+      JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
+      `windows` (all), `seconds_per_iteration` (total, rollout, update), `compile_seconds`,
+      `peak_memory_bytes` (host process, compiled program), `matmul` (FLOPs per step, measured rate, the
+      bound in steps per second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
+      share at the configured interval), `device`, `versions` and the configuration.
+
+    Raises:
+      ConfigError: the configuration is wrong.
+    """
+    if isinstance(config, ConfigDict):
+        config = resolve(config, device_count)
+    env = registry.make(config.env.name, config.env.wrappers)
+    policy = networks.build(config.network, env.spec)
+    topology = Topology.of(config.device_count)
+    program = ShardedProgram(Program.build(config, env, policy, topology.axis), topology)
+    started = time.perf_counter()
+    compiled = program.lower_repeat().compile()
+    compile_seconds = time.perf_counter() - started
+
+    def train(state: TrainState, iterations: int) -> TrainState:
+        return compiled(state, program.no_metrics(), jnp.int32(iterations))[0]
+
+    state, windows = _windows(train, program.initial_state(), seconds, config.steps_per_iteration)
+    rate = statistics.median(windows)
+    stall = _save_seconds(state)
+    per_iteration = config.steps_per_iteration / rate
+    rollout = _rollout_seconds(program, state, max(1, round(0.5 / per_iteration)))
+    matmul_rate, flops = matmul_flops_per_second(), flops_per_step(policy, config)
+    interval = config.checkpoint_iterations * per_iteration
+    return {
+        "steps_per_second": rate,
+        "steps_per_second_range": [min(windows), max(windows)],
+        "windows": windows,
+        "seconds_per_iteration": {
+            "total": per_iteration,
+            "rollout": rollout,
+            "update": per_iteration - rollout,
+        },
+        "compile_seconds": compile_seconds,
+        "peak_memory_bytes": {"host": _host_bytes(), "program": _program_bytes(compiled)},
+        "matmul": {
+            "flops_per_step": flops,
+            "flops_per_second": matmul_rate,
+            "bound": matmul_rate / flops,
+            "fraction": rate * flops / matmul_rate,
+        },
+        "save": {"stall_seconds": stall, "share": stall / (interval + stall) if interval else 0.0},
+        "environment": config.env.name,
+        "num_envs": config.env.num_envs,
+        "device": topology.description,
+        "versions": versions(),
+        "config": to_json(config),
+    }
+
+
+def flops_per_step(policy: Policy, config: Config) -> float:
+    """Floating-point operations per environment step: a forward pass, and per epoch three of them.
+
+    A backward pass costs twice a forward pass: gradients with respect to inputs and to weights. The forward
+    pass is counted by XLA.
+    """
+    env = registry.make(config.env.name, config.env.wrappers)
+    state, obs = jax.eval_shape(env.reset, jax.random.key(0))
+    params = jax.eval_shape(policy.init, jax.random.key(0))
+    rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_ROWS, *x.shape), x.dtype), obs)
+    mask = None
+    if env.spec.has_action_mask:
+        one = jax.eval_shape(env.action_mask, state)
+        mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
+    carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
+    reset = jax.ShapeDtypeStruct((_ROWS,), bool)
+    cost: Any = jax.jit(policy.step).lower(params, rows, carry, reset, mask).cost_analysis()
+    return float(cost["flops"]) / _ROWS * (1 + 3 * config.ppo.num_epochs)
+
+
+def matmul_flops_per_second() -> float:
+    """Rate of one large float32 product on each device at once, summed; the best of several tries."""
+    topology = Topology.of(jax.device_count())
+
+    def product(x: Array) -> Array:
+        return jax.lax.fori_loop(0, 4, lambda _, y: y @ x * (1 / _MATMUL_SIZE), x)
+
+    run = topology.shard(product, REPLICATED, REPLICATED)
+    x = topology.replicate(jnp.ones((_MATMUL_SIZE, _MATMUL_SIZE)))
+    run(x).block_until_ready()
+    best = min(_timed(lambda: run(x)) for _ in range(8))
+    return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
+
+
+def _windows(
+    train: Callable[[TrainState, int], TrainState], state: TrainState, seconds: float, steps: int
+) -> tuple[TrainState, list[float]]:
+    """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
+    iterations, took = 1, 0.0
+    while took < seconds / WINDOWS / 4:
+        started = time.perf_counter()
+        state = jax.block_until_ready(train(state, iterations))
+        took = time.perf_counter() - started
+        rate, iterations = iterations / took, 2 * iterations
+    iterations = max(1, round(seconds / WINDOWS * rate))
+    windows = []
+    for _ in range(WINDOWS):
+        started = time.perf_counter()
+        state = jax.block_until_ready(train(state, iterations))
+        windows.append(iterations * steps / (time.perf_counter() - started))
+    return state, windows
+
+
+def _rollout_seconds(program: ShardedProgram, state: TrainState, iterations: int) -> float:
+    """Seconds of one rollout, from a program that makes nothing but rollouts."""
+
+    def rollouts(state: TrainState) -> tuple[TrainState, Array]:
+        def one(index: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            del index
+            before, total = loop
+            state, trajectory, _ = program.program.rollout(before)
+            # Whatever a trajectory holds must be computed, or XLA drops what nobody reads.
+            used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
+            return dataclasses.replace(state, iteration=state.iteration + 1), total + used
+
+        after, total = jax.lax.fori_loop(0, iterations, one, (state, jnp.zeros(())))
+        return after, program.topology.axis.psum(total)
+
+    run = program.topology.shard(rollouts, (STATE_SPECS,), (STATE_SPECS, REPLICATED))
+    jax.block_until_ready(run(state))
+    return min(_timed(lambda: run(state)) for _ in range(3)) / iterations
+
+
+def _save_seconds(state: TrainState) -> float:
+    """Seconds for which saving a checkpoint holds training up; writing goes on in the background."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpointer(folder)
+        stalls = []
+        for step in range(4):
+            started = time.perf_counter()
+            checkpoints.save(step, state, {})
+            stalls.append(time.perf_counter() - started)
+            checkpoints.wait()
+        checkpoints.close()
+    return statistics.median(stalls[1:])  # the first one also starts threads
+
+
+def _timed(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - started
+
+
+def _host_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # Linux counts kilobytes
+
+
+def _program_bytes(compiled: Any) -> int | None:
+    """Arguments, results and temporaries of the training program on one device."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return None
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )

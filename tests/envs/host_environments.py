@@ -1,0 +1,138 @@
+"""Gymnasium environments for tests of the worker processes, imported there as a user's own module."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Count(gymnasium.Env):
+    """Observation (seed, episode, time); episodes of 3 steps terminate, every other one is cut off instead.
+
+    The reward is the action plus a tenth of the time.
+    """
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Discrete(4, start=10)
+
+    def __init__(self, length: int = 3):
+        self.length = length
+        self.seed, self.episode, self.time = -1, -1, 0
+
+    def reset(self, *, seed=None, options=None):
+        assert "jax" not in sys.modules, "workers must not load JAX"
+        self.seed = self.seed if seed is None else seed
+        self.episode, self.time = self.episode + 1, 0
+        return self._observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.time += 1
+        over = self.time == self.length
+        cut = self.episode % 2 == 1
+        return self._observe(), action + self.time / 10, over and not cut, over and cut, {}
+
+    def _observe(self):
+        return np.array([self.seed, self.episode, self.time], np.float32)
+
+
+class Faulty(Count):
+    """Does something wrong in the environment of seed 3, at its fifth step."""
+
+    def __init__(self, fault: str):
+        super().__init__(length=100)
+        self.fault = fault
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.seed != 3 or self.time != 5:
+            return obs, reward, terminated, truncated, info
+        match self.fault:
+            case "raise":
+                raise RuntimeError("the motor\nis on fire")
+            case "exit":
+                sys.exit("bye")
+            case "die":
+                os._exit(7)
+            case "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(1000)
+            case "nan":
+                obs[1] = np.nan
+            case "shape":
+                obs = obs[:2]
+            case "dtype":
+                obs = obs.astype(np.float64)
+            case "none":
+                obs = None
+            case "reward":
+                reward = float("nan")
+            case "reward_shape":
+                reward = np.ones(1)
+            case "old":
+                return obs, reward, terminated, info
+        return obs, reward, terminated, truncated, info
+
+
+class HangInC(Count):
+    """Hangs inside C code that holds the interpreter: no Python thread of the worker runs again."""
+
+    def step(self, action):
+        ctypes.PyDLL(None).sleep(1000)
+
+
+class Rich(gymnasium.Env):
+    """Every kind of observation, dicts within dicts, and a vector of integers as action, which it shows."""
+
+    observation_space = spaces.Dict(
+        {
+            "camera": spaces.Dict({"left": spaces.Box(0, 255, (6, 5, 3), np.uint8)}),
+            "pair": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiDiscrete([4, 5]))),
+            "bits": spaces.MultiBinary(2),
+            "double": spaces.Box(-1, 1, (2,), np.float64),
+        }
+    )
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def reset(self, *, seed=None, options=None):
+        return self._observe(np.zeros(2, np.int64)), {}
+
+    def step(self, action):
+        return self._observe(action), 0, False, False, {}
+
+    def _observe(self, action):
+        return {
+            "camera": {"left": np.full((6, 5, 3), 7, np.uint8)},
+            "pair": (int(action[0]) - 1, np.array([3, action[1]])),
+            "bits": np.array([1, 0], np.int8),
+            "double": np.array([0.5, -0.5]),
+        }
+
+
+class Pusher(gymnasium.Env):
+    """A vector of bounded numbers as action, which it shows."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float64)
+    action_space = spaces.Box(-1, 1, (2,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2), {}
+
+    def step(self, action):
+        assert action.dtype == np.float64
+        return action, 0.0, False, False, {}
+
+
+class Texts(Count):
+    observation_space = spaces.Text(5)
+
+
+gymnasium.register("CountRegistered-v0", Count, max_episode_steps=2)

@@ -1,0 +1,326 @@
+"""Gymnasium environments in worker processes: the contract of `HostEnv`, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import envs
+from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, MultiDiscrete
+from envs.host.workers import rows_of_workers
+
+MODULE = "gymnasium:tests.envs.host_environments"
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def start():
+    """Starts environments that end with the test."""
+    started = []
+
+    def start(name, num_envs=4, **options):
+        options = {"timeout": TIMEOUT} | options
+        env = envs.make_host(name).start(HostOptions(seeds=tuple(range(num_envs)), **options))
+        started.append(env)
+        return env
+
+    yield start
+    for env in started:
+        env.close()
+
+
+def play(env, actions_TB):
+    """Every `HostStep` of all groups, joined; [T + 1, B] of each field, the first observations included."""
+    groups = range(env.num_groups)
+    size = env.num_envs // env.num_groups
+    rows = []
+    for t in range(len(actions_TB) + 1):
+        if t > 0:
+            for g in groups:
+                env.send(g, actions_TB[t - 1][g * size : (g + 1) * size])
+        steps = [env.recv(g) for g in groups]
+        rows.append([np.concatenate([getattr(s, f) for s in steps]) for f in FIELDS])
+    return dict(zip(FIELDS, map(np.stack, zip(*rows, strict=True)), strict=True))
+
+
+FIELDS = ("obs", "reward", "terminated", "truncated", "first", "score", "game_over")
+
+
+def play_on(env):
+    while True:
+        env.send(0, np.zeros(4, int))
+        env.recv(0)
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize(("num_groups", "num_workers"), [(1, 1), (2, 2), (1, 3)])
+def test_environments_reset_on_the_step_after_an_end(start, num_groups, num_workers):
+    # correctness 10, and the number of processes changes nothing.
+    env = start(f"{MODULE}:Count", num_groups=num_groups, num_workers=num_workers)
+    actions = np.arange(8 * 4).reshape(8, 4) % 4
+    got = play(env, actions)
+    # One row per observation: reset, three steps; the action at the row after the third is ignored.
+    time_T = np.array([0, 1, 2, 3, 0, 1, 2, 3, 0])
+    episode_T = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
+    first_T = np.array([1, 0, 0, 0, 1, 0, 0, 0, 1], bool)
+    assert got["obs"].dtype == np.float32
+    np.testing.assert_array_equal(got["obs"][..., 0], np.broadcast_to(np.arange(4), (9, 4)))
+    np.testing.assert_array_equal(got["obs"][:, 2, 1], episode_T)
+    np.testing.assert_array_equal(got["obs"][:, 2, 2], time_T)
+    np.testing.assert_array_equal(got["first"], np.repeat(first_T[:, None], 4, axis=1))
+    ends = (time_T == 3)[:, None]
+    np.testing.assert_array_equal(got["terminated"], ends & (episode_T == 0)[:, None] & np.ones(4, bool))
+    np.testing.assert_array_equal(got["truncated"], ends & (episode_T == 1)[:, None] & np.ones(4, bool))
+    np.testing.assert_array_equal(got["game_over"], got["terminated"] | got["truncated"])
+    reward = np.concatenate([np.zeros((1, 4)), actions + 10 + time_T[1:, None] / 10])
+    np.testing.assert_allclose(got["reward"], np.where(got["first"], 0, reward), rtol=1e-6)
+    np.testing.assert_array_equal(got["score"], got["reward"])
+
+
+def test_first_episodes_can_be_cut_off(start):
+    # correctness 24.
+    env = start(f"{MODULE}:Count(length=5)", first_episode_steps=(1, 3, 5, 9))
+    got = play(env, np.zeros((8, 4), int))
+    assert [np.flatnonzero(x).tolist() for x in got["truncated"].T] == [[1, 7], [3], [], []]
+    assert [np.flatnonzero(x).tolist() for x in got["terminated"].T] == [[], [], [5], [5]]
+    assert [np.flatnonzero(x).tolist() for x in got["first"].T] == [[0, 2, 8], [0, 4], [0, 6], [0, 6]]
+
+
+def test_spaces_and_values_of_every_kind(start):
+    name = f"{MODULE}:Rich"
+    spec = envs.make_host(name).spec
+    assert spec.name == name
+    assert spec.action_space == MultiDiscrete((3, 2))
+    assert spec.observation_space == Dict(
+        (
+            ("bits", MultiDiscrete((2, 2))),
+            ("camera.left", Box.of(0, 255, (6, 5, 3), np.uint8)),
+            ("double", Box.of(-1, 1, (2,))),
+            ("pair.0", Discrete(3)),
+            ("pair.1", MultiDiscrete((4, 5))),
+        )
+    )
+    env = start(name)
+    env.recv(0)
+    env.send(0, np.array([[2, 0], [1, 1], [0, 1], [0, 0]]))
+    obs = env.recv(0).obs
+    assert {key: (x.shape, str(x.dtype)) for key, x in obs.items()} == {
+        "bits": ((4, 2), "int32"),
+        "camera.left": ((4, 6, 5, 3), "uint8"),
+        "double": ((4, 2), "float32"),
+        "pair.0": ((4,), "int32"),
+        "pair.1": ((4, 2), "int32"),
+    }
+    np.testing.assert_array_equal(obs["pair.0"], [2, 1, 0, 0])  # counted from 0, whatever its space starts at
+    np.testing.assert_array_equal(obs["pair.1"], [[3, 0], [3, 1], [3, 1], [3, 0]])
+    np.testing.assert_array_equal(obs["double"][1], [0.5, -0.5])
+    assert (obs["camera.left"] == 7).all()
+
+
+def test_parts_of_an_observation_can_be_chosen(start):
+    env = start(f"{MODULE}:Rich(keys=('pair.0', 'bits'))", num_envs=1)
+    assert [key for key, _ in env.spec.observation_space.spaces] == ["bits", "pair.0"]
+    assert sorted(env.recv(0).obs) == ["bits", "pair.0"]
+
+
+def test_actions_keep_their_values(start):
+    env = start(f"{MODULE}:Pusher")
+    env.recv(0)
+    action = np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2)
+    env.send(0, action)
+    np.testing.assert_array_equal(env.recv(0).obs, action)
+
+
+def test_registered_names(start):
+    spec = envs.make_host("gymnasium:CartPole-v1").spec
+    assert (spec.max_episode_steps, spec.action_space) == (500, Discrete(2))
+    assert spec.observation_space.shape == (4,)
+    assert envs.make_host("gymnasium:CartPole-v1(max_episode_steps=7)").spec.max_episode_steps == 7
+    env = start(f"{MODULE}:CountRegistered-v0")
+    assert env.spec.max_episode_steps == 2
+    got = play(env, np.zeros((3, 4), int))
+    np.testing.assert_array_equal(got["truncated"].all(axis=1), [False, False, True, False])
+
+
+def test_module_in_the_current_folder(tmp_path, monkeypatch, start):
+    text = Path(__file__).with_name("host_environments.py").read_text()
+    (tmp_path / "my_count.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert play(start("gymnasium:my_count:Count"), np.zeros((1, 4), int))["obs"].shape == (2, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("gymnasium:CartPol-v1", ["unknown environment", "did you mean gymnasium:CartPole-v1"]),
+        ("gymnasium:CartPole-v1(gravity=1)", ["gravity"]),
+        ("gymnasium:no_such_module:Thing-v0", ["no_such_module"]),
+        (f"{MODULE}:Faulty", ["making it raised TypeError", "fault"]),
+        (f"{MODULE}:Texts", ["space that is not supported", "Text(1, 5"]),
+        (f"{MODULE}:Rich(keys=('pari.0',))", ["unknown observation", "did you mean pair.0"]),
+        ("gymnasm:CartPole-v1", ["unknown suite of host environments", "did you mean gymnasium"]),
+    ],
+)
+def test_wrong_name(name, parts):
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        envs.make_host(name)
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_wrappers_and_uneven_groups_are_refused():
+    with pytest.raises(ValueError, match="need a device environment"):
+        envs.make_host(f"{MODULE}:Count", ["time_limit(steps=3)"])
+    with pytest.raises(ValueError, match=r"num_groups \(=2\) must divide num_envs \(=3\)"):
+        HostOptions(seeds=(1, 2, 3), num_groups=2)
+    with pytest.raises(ValueError, match=r"num_workers \(=3\) must be a multiple of num_groups \(=2\)"):
+        HostOptions(seeds=(1, 2, 3, 4), num_groups=2, num_workers=3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("raise", "raised RuntimeError: the motor is on fire"),
+        ("exit", "raised SystemExit: bye"),
+        ("die", "its worker process exited with code 7"),
+        ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
+        ("nan", "an observation with NaN or infinity"),
+        ("shape", "an observation of shape (2,), its space says (3,)"),
+        ("dtype", "an observation of dtype float64, its space says float32"),
+        ("none", "an observation of shape (), its space says (3,)"),
+        ("reward", "returned the reward nan"),
+        ("reward_shape", "a reward of shape (1,), not a number"),
+        ("old", "step() returned 4 values where gymnasium's has 5"),
+    ],
+)
+def test_faults_name_environment_and_step(start, fault, problem):
+    name = f"{MODULE}:Faulty(fault={fault!r})"
+    env = start(name, num_groups=2, num_workers=2)
+    pids = env.process_ids
+    with pytest.raises(HostEnvError) as caught:
+        play(env, np.zeros((6, 4), int))
+    assert str(caught.value).startswith(f"{name}, environment 3, step 5: ")
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if fault == "raise":
+        assert "in step\n    raise RuntimeError" in str(caught.value.__cause__)
+    # Nothing is left although nobody has closed anything yet, and no call blocks.
+    assert not any(map(alive, pids))
+    with pytest.raises(HostEnvError, match="have been stopped"):
+        env.recv(0)
+
+
+def test_hanging_environment_is_named_and_ended(start):
+    env = start(f"{MODULE}:Faulty(fault='hang')", num_groups=2, num_workers=4, timeout=0.5)
+    pids = env.process_ids
+    begin = time.monotonic()
+    with pytest.raises(HostEnvError, match="environment 3, step 5: did not answer within 0.5 s"):
+        play(env, np.zeros((6, 4), int))
+    assert time.monotonic() - begin < 30
+    assert not any(map(alive, pids))
+
+
+def test_killed_worker_is_noticed_at_once(start):
+    env = start(f"{MODULE}:Count", num_workers=2, timeout=1000.0)
+    play(env, np.zeros((2, 4), int))
+    os.kill(env.process_ids[1], signal.SIGKILL)
+    begin = time.monotonic()
+    message = "environments 2 to 3, after step 2: its worker process was killed by signal 9"
+    with pytest.raises(HostEnvError, match=message):
+        play_on(env)
+    assert time.monotonic() - begin < 10
+
+
+def test_interrupt_ends_a_wait_in_another_thread(start):
+    env = start(f"{MODULE}:HangInC", timeout=1000.0)
+    env.recv(0)
+    env.send(0, np.zeros(4, int))
+    timer = threading.Timer(0.2, env.interrupt)
+    timer.start()
+    with pytest.raises(HostEnvError, match="killed by signal 9"):
+        env.recv(0)
+    timer.join()
+
+
+@pytest.mark.parametrize("name", ["Count", "HangInC"])
+def test_workers_end_with_a_parent_that_is_killed(name):
+    # Also where an environment hangs in C code and no Python of the worker runs any more.
+    script = f"""
+import time, numpy as np, envs
+from envs.base import HostOptions
+env = envs.make_host("{MODULE}:{name}").start(HostOptions(seeds=(1, 2), num_workers=2))
+env.recv(0)
+env.send(0, np.zeros(2, int))
+print(*env.process_ids, flush=True)
+time.sleep(1000)
+"""
+    before = set(os.listdir("/dev/shm"))
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        time.sleep(0.2)
+        assert all(map(alive, pids))
+        parent.kill()
+    assert wait_until(lambda: not any(map(alive, pids)))
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_closing_leaves_nothing():
+    def open_files():
+        return len(os.listdir("/proc/self/fd"))
+
+    factory = envs.make_host(f"{MODULE}:Count")
+    gc.collect()  # what other tests have left to it
+    before, shared = open_files(), set(os.listdir("/dev/shm"))
+    env = factory.start(HostOptions(seeds=(1, 2, 3, 4), num_groups=2, num_workers=2))
+    play(env, np.zeros((2, 4), int))
+    pids = env.process_ids
+    assert set(os.listdir("/dev/shm")) <= shared  # the memory has no name at any time
+    env.close()
+    env.close()
+    assert not any(map(alive, pids))
+    with pytest.raises(ChildProcessError):  # none is left to be waited for: no zombies
+        os.waitpid(pids[0], os.WNOHANG)
+    del env  # its arrays are the last to hold the memory
+    gc.collect()
+    assert open_files() == before
+
+
+def test_forgotten_environments_end_with_the_last_reference():
+    env = envs.make_host(f"{MODULE}:Count").start(HostOptions(seeds=(1, 2)))
+    pids = env.process_ids
+    del env
+    gc.collect()
+    assert not any(map(alive, pids))
+
+
+def test_environments_are_divided_evenly():
+    assert rows_of_workers(8, 2, 4) == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+    assert rows_of_workers(5, 1, 2) == [[[0, 1, 2], [3, 4]]]
+    assert rows_of_workers(2, 1, 8) == [[[0], [1]]]

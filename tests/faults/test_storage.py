@@ -1,0 +1,148 @@
+"""What goes wrong with files: damage, a full disk, a lost folder; training goes on or says why it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.checkpoints import flip_largest
+from tests.faults.harness import Run, Training, differences, different_states
+from tests.faults.tiny import STEPS
+
+# With a network of this size a checkpoint has files larger than any other of a run.
+LARGE, LIMIT = "--config.network.core_size=64", 2**16
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_used(straight: Run, run: Run) -> None:
+    shutil.copytree(straight.folder, run.folder)
+    newest, before = sorted(run.checkpoints)[-1], sorted(run.checkpoints)[-2]
+    flip_largest(Path(run.checkpoints[newest]))
+    outcome = run.train()
+    assert outcome.code == 0, outcome.stderr
+    said = " ".join((outcome.stdout + outcome.stderr).split())
+    assert f"the checkpoint {run.folder}/checkpoints/{newest} is damaged: the array " in said
+    assert f"it is now {run.folder}/corrupt/{newest}" in said
+    assert f"going on from step {before}, the latest intact checkpoint" in said
+    assert "Traceback" not in said
+    assert differences(run, straight) == []
+
+
+def test_no_intact_checkpoint_is_never_a_fresh_start(straight: Run, run: Run) -> None:
+    shutil.copytree(straight.folder, run.folder)
+    for path in run.checkpoints.values():
+        flip_largest(Path(path))
+    for _ in range(2):  # nor is it at the next try, when all have been set aside
+        outcome = run.train()
+        assert outcome.code == 2
+        assert outcome.stderr.splitlines()[-1].startswith(
+            f"error: {run.folder}/checkpoints has held checkpoints"
+        )
+        assert "--config.init_from" in outcome.stderr
+        assert "Traceback" not in outcome.stderr
+        assert run.rows() == straight.rows()
+        assert run.checkpoints == {}
+
+
+@contextlib.contextmanager
+def full_disk(disk: Path, training: Training) -> Iterator[None]:
+    """Fills the disk until the block ends."""
+    ballast = disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
+        while stream.write(bytes(1024)):
+            pass
+    yield
+    ballast.unlink()
+
+
+@contextlib.contextmanager
+def limited_files(disk: Path, training: Training) -> Iterator[None]:
+    """Lets the process write no large file until the block ends, for those who cannot mount a disk."""
+    pid, unlimited = training.process.pid, resource.RLIM_INFINITY
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT, unlimited))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("only root can mount a disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_run(
+    straight: Run, small_disk: Path, compilation_cache: Path
+) -> None:
+    run = Run(small_disk / "run", compilation_cache)
+    _train_without_space(run, lambda training: full_disk(small_disk, training))
+    assert different_states(run, straight) == []
+
+
+@pytest.mark.faults
+def test_a_limit_on_files_costs_checkpoints_and_not_the_run(run: Run, tmp_path: Path) -> None:
+    _train_without_space(run, lambda training: limited_files(tmp_path, training), LARGE)
+
+
+def _train_without_space(
+    run: Run, no_space: Callable[[Training], contextlib.AbstractContextManager[None]], *options: str
+) -> None:
+    training = run.start(*options)
+    training.wait_until(lambda: len(run.checkpoints) >= 2)
+    with no_space(training):
+        # Twice: it has tried again.
+        training.wait_until(lambda: training.said().count("could not be written") >= 2)
+        training.pause()
+        assert len(run.checkpoints) >= 2
+        assert run.damages() == []
+        known = run.newest()
+    training.resume()
+    training.wait_until(lambda: run.newest() > known)
+    outcome = training.ended()
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert "warning: the checkpoint" in outcome.stdout
+    assert run.damages() == []
+    assert run.newest() == 40 * STEPS
+    for row in run.rows():  # some may be lost, none is torn
+        assert row["step"] <= run.newest()
+
+
+def test_a_folder_that_vanishes_is_told_and_made_anew(straight: Run, run: Run) -> None:
+    training = run.start()
+    training.wait_until(lambda: len(run.checkpoints) >= 2)
+    training.pause()
+    run.folder.rename(run.folder.with_name("moved"))
+    training.resume()
+    outcome = training.ended()
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout.count(f"{run.folder / 'checkpoints'} has vanished") == 1
+    assert different_states(run, straight) == []
+    assert run.damages() == []
+    moved = Run(run.folder.with_name("moved"), run.folder)
+    assert moved.damages() == []
+    assert len(moved.checkpoints) >= 2
+
+
+def test_a_folder_that_stays_lost_ends_with_one_line(run: Run) -> None:
+    training = run.start("--config.checkpoint.every_steps=0")
+    training.wait_until_training()
+    training.pause()
+    shutil.rmtree(run.folder)
+    run.folder.write_text("another's")
+    training.resume()
+    outcome = training.ended()
+    assert outcome.code == 1
+    assert outcome.stdout.count("no checkpoint, trying again") == 2
+    assert len(outcome.stderr.splitlines()) == 1
+    path = run.folder / "checkpoints" / str(40 * STEPS)
+    assert outcome.stderr.startswith(f"error: the checkpoint {path} could not be written: Not a directory")
+    assert run.folder.read_text() == "another's"
