@@ -83,34 +83,43 @@ class Training:
         self.send(signal.SIGKILL)
         return self.ended()
 
-    def wait_until(self, condition: Callable[[], Any]) -> None:
-        """Waits until `condition()` holds, which it must before the process ends."""
+    def comes_to(self, condition: Callable[[], Any]) -> bool:
+        """Waits until `condition()` holds; returns False where the process ends before."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
                 self.kill()
-                pytest.fail(f"what was waited for never came:\n{self.said()}")
+                pytest.fail(f"what was waited for did not come in {PATIENCE} s:\n{self.said()}")
             time.sleep(0.001)
+        return True
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        """Waits until `condition()` holds, which it must before the process ends."""
+        if not self.comes_to(condition):
+            pytest.fail(f"it ended before:\n{self.said()}")
 
     def wait_until_it_says(self, text: str) -> None:
         self.wait_until(lambda: text in self.said())
 
-    def wait_until_training(self) -> None:
-        self.wait_until_it_says("\ntraining\n")
+    def is_training(self) -> bool:
+        """Whether it has begun."""
+        return "\ntraining\n" in self.said()
 
-    def pause_in_mid_save(self) -> None:
-        """Stops it where a checkpoint is half written; `resume` or `kill` it."""
+    def is_saving(self) -> bool:
+        """Whether it is writing a checkpoint at this moment."""
+        # Not what an earlier kill has left; a little room, as file systems read a coarser clock.
+        return any(t > self._started + 0.05 for t in self._run.unfinished().values())
 
-        def is_saving() -> bool:
-            # Not what an earlier kill has left; a little room, as file systems read a coarser clock.
-            return any(t > self._started + 0.05 for t in self._run.unfinished().values())
-
-        while True:
-            self.wait_until(is_saving)
-            self.process.send_signal(signal.SIGSTOP)
-            if is_saving():
-                return
+    def pause_in_mid_save(self) -> bool:
+        """Stops it where a checkpoint is half written; `resume` or `kill` it. False where it ends before."""
+        while self.comes_to(self.is_saving):
+            self.pause()
+            if self.is_saving():
+                return True
             self.resume()
+        return False
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -202,8 +211,11 @@ class Run:
         return file.read_text().splitlines(keepends=True) if file.exists() else []
 
     def rows(self) -> list[dict[str, Any]]:
-        """The logged metrics, but for those of the clock and of checkpoints, which kills may change."""
-        rows = [json.loads(line) for line in self.lines()]
+        """The logged metrics, but for those of the clock and of checkpoints, which kills may change.
+
+        A last row that a kill has torn is left out.
+        """
+        rows = [json.loads(line) for line in self.lines() if line.endswith("\n")]
         return [
             {name: x for name, x in row.items() if not name.startswith("time")}
             for row in rows
@@ -215,6 +227,14 @@ class Run:
         path = self.checkpoints[self.newest()]
         record = checkpoint_folder.read_record(path)
         return record, checkpoint_folder.read_arrays(path, record)
+
+
+def spoil(checkpoint: epath.Path) -> None:
+    """Changes one bit in the middle of the largest file of its arrays."""
+    file = max((checkpoint / "state" / "d").iterdir(), key=lambda file: file.stat().length)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
 def differences(run: Run, straight: Run) -> list[str]:

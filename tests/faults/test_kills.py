@@ -19,14 +19,15 @@ SEED = int(os.environ.get("JAXRL_FAULTS_SEED", "0"))
 
 def test_whatever_ends_it_it_goes_on_bitwise(straight: Run, run: Run) -> None:
     training = run.start()
-    training.wait_until_training()
-    delay = random.Random(SEED).uniform(0.0, 1.0)
+    training.wait_until(training.is_training)
+    times = [json.loads(line)["time"] for line in straight.lines()]
+    delay = random.Random(SEED).uniform(0.0, 0.4) * (times[-1] - times[0])
     print(f"kill -9 after {delay:.3f} s of training, by JAXRL_FAULTS_SEED={SEED}")
     time.sleep(delay)
     assert training.kill().code == 137
 
     training = run.start()
-    training.pause_in_mid_save()
+    assert training.pause_in_mid_save()
     training.kill()
     assert run.unfinished()
     assert run.damages() == []  # what is not finished is no checkpoint
