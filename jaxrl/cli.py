@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, field_annotations
 from jaxrl.fields import RunError, check, did_you_mean
-from jaxrl.interrupt import Interrupted, leave
+from jaxrl.interrupt import leave
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
 _FLAGS = ("config", "workdir", "debug", "help")
@@ -49,8 +49,6 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
         else:
             print("error:", " ".join(str(error).split()), file=sys.stderr)
         return BAD_INPUT if isinstance(error, ConfigError) else FAILED
-    except Interrupted as interrupted:
-        leave(interrupted.exit_code)
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
 

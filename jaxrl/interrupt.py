@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import NoReturn
 
@@ -16,24 +15,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SHOW_CURSOR = "\x1b[?25h"  # A live display hides it.
 
 
-class Interrupted(BaseException):
-    """A signal asks the process to end, and there is nothing to save; not caught by `except Exception`."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.exit_code = 128 + signum  # as shells report it
-
-
 class Interruption:
     """What signals have asked for.
 
-    The first signal raises `Interrupted` wherever the program is, except inside `deferred()`, where it is
-    only noted in `signum` for the program to look at. A second one ends the process at once.
+    The first signal ends the process, except inside `deferred()`, where it is only noted in `signum` for the
+    program to look at. A second one ends the process in any case.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self._deferred = False
+        self.is_deferred = False
 
     @property
     def name(self) -> str | None:
@@ -47,39 +38,37 @@ class Interruption:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals wait inside the block, for `signum` to be looked at."""
-        self._deferred = True
+        """The first signal waits inside the block, for `signum` to be looked at."""
+        self.is_deferred = True
         try:
             yield
         finally:
-            self._deferred = False
+            self.is_deferred = False
 
-    def _handle(self, signum: int, frame: FrameType | None) -> None:
+    def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        if self.signum is None:
+        if self.is_deferred and self.signum is None:
             self.signum = signum
-            if not self._deferred:
-                raise Interrupted(signum)
 
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Interruption]:
     """Handles SIGTERM and SIGINT inside the block; in the main thread only.
 
-    Python runs its handlers between bytecodes, so none runs while XLA computes. The second signal must not
-    wait for that: a thread of its own reads the numbers that the interpreter's C handler writes to a pipe.
-    A signal that the parent has made this process ignore (`nohup`) stays ignored.
+    Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. Ending the
+    process must not wait for that: a thread of its own reads the numbers that the interpreter's C handler
+    writes to a pipe. A signal that the parent has made this process ignore (`nohup`) stays ignored.
     """
     interruption = Interruption()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     previous = {s: signal.getsignal(s) for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN}
-    watcher = threading.Thread(target=_end_at_second_signal, args=(reading,), name="signals", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(reading, interruption), name="signals", daemon=True)
     watcher.start()
     try:
         for signum in previous:
-            signal.signal(signum, interruption._handle)
+            signal.signal(signum, interruption._note)
         yield interruption
     finally:
         for signum, handler in previous.items():
@@ -90,25 +79,13 @@ def caught_signals() -> Iterator[Interruption]:
         os.close(reading)
 
 
-def _end_at_second_signal(reading: int) -> None:
+def _watch(reading: int, interruption: Interruption) -> None:
     received = 0
-    while numbers := os.read(reading, 1):
-        if numbers[0] in SIGNALS:
-            received += 1
-        if received == 2:
-            leave(128 + numbers[0])
-
-
-@contextlib.contextmanager
-def threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool that is waited for, unless the block is left by an exception such as a signal's."""
-    pool = ThreadPoolExecutor(count)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+    while number := os.read(reading, 1):
+        received += number[0] in SIGNALS
+        waits = interruption.is_deferred or interruption.signum is not None
+        if received > 1 or (received and not waits):
+            leave(128 + number[0])
 
 
 def leave(exit_code: int) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import jax
@@ -16,7 +17,7 @@ from jaxrl import networks, nonfinite, rows, warm_start
 from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
-from jaxrl.interrupt import Interruption, threads
+from jaxrl.interrupt import Interruption
 from jaxrl.iteration import Program, hyperparams_of, no_metrics
 from jaxrl.keeper import Keeper, Progress
 from jaxrl.metrics import Writer, console
@@ -269,7 +270,7 @@ class Trainer:
     def _compile(self) -> None:
         """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""
         self.writer.status("compiling the training program")
-        with self.clock.measure("compile"), threads(3) as pool:
+        with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
             training = pool.submit(self.program.lower_repeat().compile)
             abstract = self.program.abstract_state()
             params, stats = abstract.params, abstract.obs_stats

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jaxrl.interrupt import Interruption, caught_signals, threads
+from jaxrl.interrupt import Interruption, caught_signals
 
 ROOT = Path(__file__).parents[1]
 
@@ -98,11 +97,12 @@ def _started(program: str) -> Iterator[subprocess.Popen[str]]:
 
 _WAITING = """
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from jaxrl import cli
-from jaxrl.interrupt import caught_signals, threads
+from jaxrl.interrupt import caught_signals
 
 def job():
-    with threads(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         pool.submit(time.sleep, 60)  # such as a compilation, which nothing can stop
         print("ready", flush=True)
         time.sleep(60)
@@ -127,15 +127,20 @@ with caught_signals():
 """
 
 
-@pytest.mark.parametrize("program", [_WAITING, _DEAF, _BUSY.replace(", interruption.deferred()", "")])
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_what_has_nothing_to_save_ends_at_once_and_without_a_traceback(
-    program: str, signum: int, code: int
-) -> None:
-    with _started(program) as process:
+def test_what_has_nothing_to_save_ends_at_once_and_without_a_traceback(signum: int, code: int) -> None:
+    with _started(_WAITING) as process:
         process.send_signal(signum)
         output, errors = process.communicate(timeout=10)
     assert (process.returncode, output, errors) == (code, "", "")
+
+
+@pytest.mark.parametrize("program", [_DEAF, _BUSY.replace(", interruption.deferred()", "")])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int, code: int) -> None:
+    with _started(program) as process:
+        process.send_signal(signum)
+        assert process.wait(10) == code
 
 
 def test_leaving_gives_the_terminal_its_cursor_back() -> None:
@@ -146,27 +151,6 @@ def test_leaving_gives_the_terminal_its_cursor_back() -> None:
     assert process.returncode == 143
     assert b"\x1b[?25h" in os.read(terminal, 100)
     os.close(terminal)
-
-
-def test_threads_are_waited_for() -> None:
-    with threads(2) as pool:
-        done = pool.submit(lambda: time.sleep(0.2) or "done")
-    assert done.done()
-    assert done.result() == "done"
-
-
-def test_threads_are_left_behind_by_an_error() -> None:
-    release = threading.Event()
-    started = time.monotonic()
-    with contextlib.suppress(ZeroDivisionError), threads(1) as pool:
-        running = pool.submit(release.wait, 30)
-        queued = pool.submit(pytest.fail)
-        raise ZeroDivisionError
-    assert time.monotonic() - started < 10
-    assert not running.done()
-    assert queued.cancelled()
-    release.set()
-    assert running.result(10) is True
 
 
 def test_nothing_is_asked_for_at_first() -> None:

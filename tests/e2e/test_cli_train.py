@@ -99,7 +99,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     logged = set().union(*rows) - {"step", "time"}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    assert logged == documented
+    # Only where updates may be dropped is it said how many were (tests/test_nonfinite.py).
+    assert logged | {"ppo/skipped"} == documented
     assert logged >= set(
         "steps episode/return episode/length episode/count time/steps_per_second time/compile_seconds "
         "loss/policy loss/value loss/entropy ppo/approx_kl ppo/clip_fraction ppo/explained_variance "

@@ -55,7 +55,7 @@ def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
         logits = 2.0 * jax.nn.one_hot(action, actions)[None]
         return PolicyOutput(Categorical(logits), jnp.zeros(reset.shape), count + 1)
 
-    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, head)
+    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, lambda *_: [], head)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 11])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import Run
+from tests.faults.harness import FINDINGS, Run
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +22,14 @@ def straight(tmp_path_factory: pytest.TempPathFactory, compilation_cache: Path) 
 def run(tmp_path: Path, compilation_cache: Path) -> Run:
     """One that something will happen to."""
     return Run(tmp_path / "run", compilation_cache)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    found = config.stash.get(FINDINGS, {})
+    if found:
+        terminalreporter.write_sep("=", "faults")
+        terminalreporter.write_line(f"{'':10} {'tried':>6} {'survived':>9} {'lost':>5}")
+    for name, row in found.items():
+        counts = f"{row['tried']:>6} {row['survived']:>9} {row['lost']:>5}"
+        rest = {k: v for k, v in row.items() if k not in ("tried", "survived", "lost", "each")}
+        terminalreporter.write_line(f"{name:10} {counts}  {rest}")

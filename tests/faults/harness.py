@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = "tests/faults/tiny.py"
 PATIENCE = 120.0  # seconds until something that must happen counts as hanging
 GRACE = 10.0  # seconds that a signal may take; a spot machine is given 15 or 30
+FINDINGS = pytest.StashKey[dict[str, dict[str, Any]]]()  # of test_campaign.py, by kind of fault
 UNFINISHED = ".orbax-checkpoint-tmp"
 
 

@@ -25,7 +25,7 @@ import pytest
 from jaxrl.checkpoint import Checkpointer, CheckpointError, state_arrays
 from jaxrl.config import resolve, versions
 from jaxrl.learner import Trainer
-from tests.faults.harness import GRACE, ROOT, Run, Training, differences
+from tests.faults.harness import FINDINGS, GRACE, ROOT, Run, Training, differences
 from tests.faults.tiny import STEPS, get_config
 
 KILLS = int(os.environ.get("JAXRL_FAULTS_KILLS", "100"))
@@ -44,14 +44,9 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture(scope="module")
 def report(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, Any]]]:
-    """By kind of fault: how many were tried, survived and lost, and more."""
-    found: dict[str, dict[str, Any]] = {}
+    """By kind of fault: how many were tried, survived and lost, and more; shown by conftest.py."""
+    found = request.config.stash.setdefault(FINDINGS, {})
     yield found
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line(f"\n{'':10} {'tried':>6} {'survived':>9} {'lost':>5}")
-    for name, row in found.items():
-        rest = {k: v for k, v in row.items() if k not in ("tried", "survived", "lost", "each")}
-        terminal.write_line(f"{name:10} {row['tried']:>6} {row['survived']:>9} {row['lost']:>5}  {rest}")
     if REPORT:
         machine = {
             "seed": SEED,
@@ -185,7 +180,7 @@ def zero(file: Path, rng: random.Random) -> None:
 
 
 def test_damages(report: Any, tmp_path: Path, compilation_cache: Path) -> None:
-    """Files of the newest of three checkpoints, at times of the older ones too; only restoring, no training."""
+    """Of files of the newest of three checkpoints, at times of the older ones too."""
     rng = random.Random(f"damages {SEED}")
     run = Run(tmp_path / "run", compilation_cache, "--config.evaluate.every_steps=0")
     assert run.train().code == 0
