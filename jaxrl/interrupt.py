@@ -25,6 +25,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signum: int | None = None
         self.is_deferred = False
+        self.was_deferred = False  # when the signal came
 
     @property
     def name(self) -> str | None:
@@ -47,8 +48,8 @@ class Interruption:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        if self.is_deferred and self.signum is None:
-            self.signum = signum
+        if self.signum is None:
+            self.signum, self.was_deferred = signum, self.is_deferred
 
 
 @contextlib.contextmanager
@@ -83,7 +84,7 @@ def _watch(reading: int, interruption: Interruption) -> None:
     received = 0
     while number := os.read(reading, 1):
         received += number[0] in SIGNALS
-        waits = interruption.is_deferred or interruption.signum is not None
+        waits = interruption.is_deferred or interruption.was_deferred
         if received > 1 or (received and not waits):
             leave(128 + number[0])
 

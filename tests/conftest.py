@@ -1,6 +1,7 @@
 """What every test runs under, and what the slower ones share."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile far more than they compute: without LLVM's optimisations they take half the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
