@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ def straight(tmp_path_factory: pytest.TempPathFactory, compilation_cache: Path) 
 
 
 @pytest.fixture
-def run(tmp_path: Path, compilation_cache: Path) -> Run:
+def run(tmp_path: Path, compilation_cache: Path) -> Iterator[Run]:
     """One that something will happen to."""
-    return Run(tmp_path / "run", compilation_cache)
+    run = Run(tmp_path / "run", compilation_cache)
+    yield run
+    run.end()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -151,15 +150,10 @@ class Run:
         self.notes = folder.with_name(f"{folder.name}.notes")
         self.notes.mkdir(parents=True)
         self.starts = 0
+        self._trainings: list[Training] = []
         self._options = options
         self._cache = cache
         self._config = config
-
-    def copy(self, name: str) -> Run:
-        """Another run that has the same past."""
-        folder = self.folder.with_name(name)
-        shutil.copytree(self.folder, folder, symlinks=True)
-        return Run(folder, self._cache, *self._options, config=self._config)
 
     def start(self, *options: str, cached: bool = True, optimized: bool = False) -> Training:
         """Starts training.
@@ -175,7 +169,14 @@ class Run:
         if optimized:
             env.pop("XLA_FLAGS", None)
         self.starts += 1
-        return Training(self, self._config, (*self._options, *options), env)
+        self._trainings.append(Training(self, self._config, (*self._options, *options), env))
+        return self._trainings[-1]
+
+    def end(self) -> None:
+        """Kills what still trains there, as after a test that has failed."""
+        for training in self._trainings:
+            training.process.kill()
+            training.process.wait()
 
     def train(self, *options: str) -> Outcome:
         """Trains until it ends."""

@@ -53,21 +53,21 @@ def limited_files(disk: Path, training: Training) -> Iterator[None]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def run_on_small_disk(tmp_path: Path, compilation_cache: Path) -> Iterator[Run]:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("only root can mount a disk")
-    yield disk
+    run = Run(disk / "run", compilation_cache)
+    yield run
+    run.end()
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_full_disk_costs_checkpoints_and_not_the_run(
-    straight: Run, small_disk: Path, compilation_cache: Path
-) -> None:
-    run = Run(small_disk / "run", compilation_cache)
-    _train_without_space(run, lambda training: full_disk(small_disk, training))
+def test_a_full_disk_costs_checkpoints_and_not_the_run(straight: Run, run_on_small_disk: Run) -> None:
+    run = run_on_small_disk
+    _train_without_space(run, lambda training: full_disk(run.folder.parent, training))
     assert different_states(run, straight) == []
 
 
