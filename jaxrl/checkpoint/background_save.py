@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -126,6 +127,7 @@ def _import_orbax() -> Any:
     logger = logging.getLogger("absl")
     if not any(isinstance(f, _NoOrbax) for f in logger.filters):
         logger.addFilter(_NoOrbax())
+        logging.getLogger("asyncio").addFilter(_NoLateFailures())
         sys.unraisablehook = functools.partial(_without_late_failures, sys.unraisablehook)
     return orbax.checkpoint
 
@@ -133,6 +135,16 @@ def _import_orbax() -> Any:
 class _NoOrbax(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         return "orbax" not in record.pathname
+
+
+class _NoLateFailures(logging.Filter):
+    """At the first write that fails Orbax stops looking; asyncio reports each that fails later."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "never retrieved" not in str(record.msg):
+            return True
+        origin = traceback.format_exception(*record.exc_info) if record.exc_info else []
+        return "orbax" not in record.getMessage() + "".join(origin)
 
 
 def _without_late_failures(report: Callable[[Any], None], unraisable: Any) -> None:

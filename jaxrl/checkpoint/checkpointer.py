@@ -301,7 +301,9 @@ class Checkpointer:
 
         def remove() -> None:
             for path in self._find().unfinished:
-                checkpoint_files.remove(path)
+                # The other writers of a save that has failed may still be at it: the next save clears again.
+                with contextlib.suppress(OSError):
+                    checkpoint_files.remove(path)
 
         self._tidy(remove)
 

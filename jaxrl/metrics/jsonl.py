@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -32,6 +33,11 @@ class JsonlWriter(Writer):
         self._file, self._start_step = None, step
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if self._file is not None and not self._path.exists():
+            # It was moved or deleted, and what it is given is lost; the next row makes another.
+            self.close()
+            self._file = None
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._path))
         if self._file is None:
             truncate_after(self._path, self._start_step)
             self._file = self._path.open("a", encoding="utf-8", buffering=1)

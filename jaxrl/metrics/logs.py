@@ -40,10 +40,22 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
     try:
-        return logging.FileHandler(path, encoding="utf-8")
+        return _LogFile(path, encoding="utf-8")
     except OSError as error:
         _log.warning("there will be no log file: %s", error)
         return logging.NullHandler()
+
+
+class _LogFile(logging.FileHandler):
+    """A record that cannot be written, as on a full disk, is lost without a word."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 def _writes_to_terminal(handler: logging.Handler) -> bool:
@@ -65,6 +77,8 @@ class WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+        except OSError:
+            pass  # There is nobody to tell: standard output goes to a full disk, or its reader has left.
         except Exception:
             self.handleError(record)
 

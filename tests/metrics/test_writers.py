@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxrl.config import default_config, resolve
 from jaxrl.metrics import JsonlWriter, MultiWriter, TensorBoardWriter, Writer, log_to, open_writers
+from tests.checkpoint.checkpoints import file_size_limit
 
 
 def rows_of(path: Path) -> list[dict[str, float]]:
@@ -111,10 +114,28 @@ class TestJsonl:
         writer.close()
         assert [row["x"] for row in rows_of(path)] == [2]
 
+    def test_a_file_that_is_lost_is_told_once_and_made_anew(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        writer = MultiWriter([JsonlWriter(folder / "metrics.jsonl")])
+        writer.write(10, {})
+        folder.rename(tmp_path / "moved")
+        writer.write(20, {})
+        writer.write(30, {})
+        folder.mkdir()
+        writer.write(40, {})
+        writer.close()
+        (message,) = [record.getMessage() for record in caplog.records]
+        assert message.startswith("JsonlWriter lost metrics, training goes on: [Errno 2]")
+        assert [row["step"] for row in rows_of(tmp_path / "moved" / "metrics.jsonl")] == [10]
+        assert [row["step"] for row in rows_of(folder / "metrics.jsonl")] == [40]
+
 
 class TestTensorBoard:
     def test_events_hold_the_scalars_and_purge_what_a_resume_makes_again(self, tmp_path: Path) -> None:
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto.event_pb2 import SessionLog
 
         writer = TensorBoardWriter(tmp_path)
         writer.resume_from(100)
@@ -122,18 +143,59 @@ class TestTensorBoard:
         writer.flush()
         writer.close()
         (path,) = tmp_path.glob("events.out.tfevents.*")
-        events = [Event.FromString(record) for record in _records(path.read_bytes())]
-        scalars = {v.tag: (e.step, v.simple_value) for e in events for v in e.summary.value}
-        assert scalars == {"loss/policy": (128, 0.25), "grad/norm": (128, 2.0)}
-        (start,) = [e for e in events if e.session_log.status == SessionLog.START]
+        assert _scalars_of(path) == {("loss/policy", 128, 0.25), ("grad/norm", 128, 2.0)}
+        (start,) = [e for e in _events_of(path) if e.session_log.status == SessionLog.START]
         assert start.step == 101
+
+    def test_a_full_disk_costs_rows_and_neither_blocks_nor_ends_training(self, tmp_path: Path) -> None:
+        writer = TensorBoardWriter(tmp_path)
+        writer.write(1, {"a": 1.0})
+        writer.flush()
+        with file_size_limit(2000):
+            for step in range(2, 400):
+                with contextlib.suppress(OSError):
+                    writer.write(step, {"a": 2.0, "b": 3.0})
+            with pytest.raises(OSError, match="File too large"):
+                writer.write(step, {"x" * 10_000: 1.0})
+        writer.write(500, {"a": 5.0})
+        writer.close()
+        files = sorted(tmp_path.glob("events.out.tfevents.*"), key=lambda path: int(path.suffix[1:]))
+        assert ("a", 1, 1.0) in _scalars_of(files[0])
+        assert _scalars_of(files[-1]) == {("a", 500, 5.0)}
+        # What came after is no new beginning: TensorBoard would hide the first file.
+        assert [
+            len([e for e in _events_of(f) if e.HasField("session_log")]) for f in (files[0], files[-1])
+        ] == [1, 0]
+
+    def test_a_second_file_of_one_second_is_another(self, tmp_path: Path) -> None:
+        writer = TensorBoardWriter(tmp_path)
+        writer.write(1, {"a": 1.0})
+        writer.resume_from(1)  # rolled back
+        writer.write(2, {"a": 2.0})
+        writer.close()
+        assert set().union(*map(_scalars_of, tmp_path.glob("events.*"))) == {("a", 1, 1.0), ("a", 2, 2.0)}
+
+
+def _events_of(path: Path) -> list[Any]:
+    from tensorboardX.proto.event_pb2 import Event
+
+    return [Event.FromString(record) for record in _records(path.read_bytes())]
+
+
+def _scalars_of(path: Path) -> set[tuple[str, int, float]]:
+    return {(v.tag, e.step, v.simple_value) for e in _events_of(path) for v in e.summary.value}
 
 
 def _records(data: bytes) -> list[bytes]:
-    """The payloads of a TFRecord file: uint64 length, uint32 checksum, payload, uint32 checksum."""
+    """The payloads of a TFRecord file: uint64 length, uint32 checksum, payload, uint32 checksum.
+
+    A record that is torn at the end of the file is left out.
+    """
     records, at = [], 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 8], "little")
+        if at + 16 + length > len(data):
+            break
         records.append(data[at + 12 : at + 12 + length])
         at += 16 + length
     return records
@@ -165,6 +227,18 @@ def test_absl_does_not_write_past_the_display(tmp_path: Path) -> None:
         assert handler in root.handlers
     finally:
         root.removeHandler(handler)
+
+
+def test_a_log_on_a_full_disk_loses_records_without_a_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("jaxrl.learner")
+    with log_to(tmp_path / "train.log"), file_size_limit(100):
+        log.info("first")
+        for _ in range(3):
+            log.info("x" * 200)
+    assert "first" in (tmp_path / "train.log").read_text()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_log_that_cannot_be_written_is_only_warned_about(
