@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.vector import VectorEnv
-from jaxrl import networks, nonfinite, rows, warm_start
+from jaxrl import networks, nonfinite, resources, rows, warm_start
 from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
@@ -26,7 +26,7 @@ from jaxrl.profiling import TraceWindow
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
 from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import Topology
+from jaxrl.sharding import Topology, available_cores
 from jaxrl.types import Array, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Trainer:
         self.interruption = Interruption()
         self.debug = False
         self.clock = Clock()
+        self._meter = resources.Meter(available_cores())
         self.env = registry.make(config.env.name, config.env.wrappers)
         self.policy = networks.build(config.network, self.env.spec)
         self.topology = Topology.of(config.device_count)
@@ -316,7 +317,7 @@ class Trainer:
         steps = iteration * self.config.steps_per_iteration
         made = int(sums["iterations"]) * self.config.steps_per_iteration
         row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
-        self.writer.write(steps, row | self._seconds())
+        self.writer.write(steps, row | self._seconds() | self._meter.read())
         if self._skips:
             self._require_progress(iteration, values["ppo/updates"])
 
@@ -393,5 +394,6 @@ class Trainer:
             "seed": self.config.seed,
             "environment": self.config.env.name,
             "device": self.topology.description,
+            "peak_memory_bytes": resources.peak_memory(),
             "versions": versions(),
         }

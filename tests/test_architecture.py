@@ -28,6 +28,7 @@ LAYERS = (
         "optim",
         "pipeline",
         "profiling",
+        "resources",
         "rows",
         "sequences",
     ),
@@ -44,7 +45,7 @@ SHARDING_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix pgx pytest rlax scipy seaborn "
+    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix pgx pynvml pytest rlax scipy seaborn "
     "tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 

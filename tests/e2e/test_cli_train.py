@@ -92,6 +92,8 @@ def test_summary_says_how_it_went(run: Run) -> None:
     assert summary["steps_per_second"] > 0
     assert 0 < summary["compile_seconds"] < summary["seconds"]
     assert summary["device"] == "1 x cpu"
+    assert summary["peak_memory_bytes"]["host"] > 1e8  # jax alone takes more
+    assert summary["peak_memory_bytes"]["device"] is None
     assert {"python", "jax", "flax", "optax"} <= summary["versions"].keys()
 
 
@@ -99,8 +101,9 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     logged = set().union(*rows) - {"step", "time"}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    # Only where updates may be dropped is it said how many were (tests/test_nonfinite.py).
-    assert logged | {"ppo/skipped"} == documented
+    # Only where updates may be dropped is it said how many were (tests/test_nonfinite.py); CPUs tell nothing
+    # of devices.
+    assert logged | {"ppo/skipped", "device/peak_memory_bytes", "device/utilization"} == documented
     assert logged >= set(
         "steps episode/return episode/length episode/count time/steps_per_second time/compile_seconds "
         "loss/policy loss/value loss/entropy ppo/approx_kl ppo/clip_fraction ppo/explained_variance "

@@ -1,0 +1,94 @@
+"""What this process takes of its machine: cores, memory, accelerators."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+
+class Meter:
+    """Shares of the machine since the reading before; costs microseconds."""
+
+    def __init__(
+        self,
+        cores: int,
+        now: Callable[[], float] = time.perf_counter,
+        worked: Callable[[], float] = time.process_time,
+    ) -> None:
+        """`cores` may be used; `now` is a monotonic clock, `worked` counts CPU seconds of all threads."""
+        self._cores = cores
+        self._now, self._worked = now, worked
+        self._last = now(), worked()
+        self._accelerators = _nvidia_devices()
+
+    def read(self) -> dict[str, float]:
+        """`host/*` and, where the backend or its driver tells, `device/*`; docs/metrics.md explains each."""
+        seconds, worked = self._now(), self._worked()
+        passed, cpu = seconds - self._last[0], worked - self._last[1]
+        self._last = seconds, worked
+        row: dict[str, float] = {"host/peak_memory_bytes": peak_host_bytes()}
+        if passed > 0:
+            row["host/cpu_utilization"] = cpu / passed / self._cores
+        if (peak := peak_device_bytes()) is not None:
+            row["device/peak_memory_bytes"] = peak
+        with contextlib.suppress(Exception):  # A driver that stops answering is no reason to stop training.
+            if self._accelerators:
+                shares = [utilization() for utilization in self._accelerators]
+                row["device/utilization"] = sum(shares) / len(shares)
+        return row
+
+
+def peak_host_bytes() -> int:
+    """The most memory this process ever had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # Linux counts kilobytes
+
+
+def peak_device_bytes() -> int | None:
+    """The most memory that was in use on any one device; None where none tells, as on CPU."""
+    peaks = [stats["peak_bytes_in_use"] for d in jax.local_devices() if (stats := _memory_stats(d))]
+    return max(peaks, default=None)
+
+
+def peak_memory() -> dict[str, int | None]:
+    """Bytes on `host` and `device`, as in summary.json."""
+    return {"host": peak_host_bytes(), "device": peak_device_bytes()}
+
+
+def _memory_stats(device: Any) -> dict[str, int] | None:
+    stats: dict[str, int] | None = device.memory_stats()
+    return stats if stats and "peak_bytes_in_use" in stats else None
+
+
+def _nvidia_devices() -> list[Callable[[], float]]:
+    """For each GPU that JAX uses, what says how busy it is; none without GPUs or the `monitor` extra."""
+    with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
+        if jax.default_backend() == "gpu":
+            import pynvml
+
+            pynvml.nvmlInit()
+            return [_busy(pynvml, handle) for handle in _visible(pynvml)]
+    return []
+
+
+def _visible(nvml: Any) -> Iterator[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; it names them by index or by identifier."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    for name in chosen.split(",") if chosen else map(str, range(nvml.nvmlDeviceGetCount())):
+        by_index = name.strip().isdigit()
+        yield (
+            nvml.nvmlDeviceGetHandleByIndex(int(name))
+            if by_index
+            else nvml.nvmlDeviceGetHandleByUUID(name.strip())
+        )
+
+
+def _busy(nvml: Any, handle: Any) -> Callable[[], float]:
+    return lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
