@@ -45,8 +45,8 @@ SHARDING_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix pgx pynvml pytest rlax scipy seaborn "
-    "tensorboard tensorflow torch wandb xminigrid xprof".split()
+    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix pgx pynvml pytest rlax scipy "
+    "seaborn tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 
 
