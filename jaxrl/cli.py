@@ -23,9 +23,11 @@ from ml_collections import ConfigDict
 from jaxrl.config import ConfigError, check_config, field_annotations
 from jaxrl.fields import RunError, check, did_you_mean
 from jaxrl.interrupt import leave
+from jaxrl.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
-_FLAGS = ("config", "workdir", "debug", "help")
+_PROCESS_FLAGS = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
+_FLAGS = ("config", "workdir", "debug", "help", *_PROCESS_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +36,13 @@ class Arguments:
 
     config: ConfigDict
     workdir: str
+    processes: Processes
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:
     """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
 
-    Bad input is 2, a run that cannot go on 1, a signal 128 + its number.
+    Bad input is 2, a run that cannot go on 1 (75 where it lost another process), a signal 128 + its number.
     """
     try:
         return job()
@@ -48,9 +51,30 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
             traceback.print_exc()
         else:
             print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return BAD_INPUT if isinstance(error, ConfigError) else FAILED
+        code = BAD_INPUT if isinstance(error, ConfigError) else error.exit_code
+        _leave_others(code)
+        return code
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
+    except Exception:
+        if not _has_others():
+            raise
+        traceback.print_exc()
+        leave(FAILED)
+
+
+def _leave_others(code: int) -> None:
+    """Ends this process where it is one of several: the usual way out waits for the others."""
+    if _has_others():
+        leave(code)
+
+
+def _has_others() -> bool:
+    if "jax" not in sys.modules:
+        return False  # Bad input was found before.
+    from jaxrl import sharding
+
+    return sharding.has_joined()
 
 
 def parse_flags(values: flags.FlagValues, argv: Sequence[str], known_only: bool = False) -> list[str]:
@@ -78,7 +102,7 @@ def parse_flags(values: flags.FlagValues, argv: Sequence[str], known_only: bool 
 
 
 def parse_training(argv: Sequence[str]) -> Arguments:
-    """Reads `--config=FILE`, `--config.SECTION.FIELD=VALUE` and `--workdir=DIR`.
+    """Reads `--config=FILE`, `--config.SECTION.FIELD=VALUE`, `--workdir=DIR` and which processes there are.
 
     Raises:
       ConfigError: anything on the command line or in the config file is wrong.
@@ -86,6 +110,11 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     values = flags.FlagValues()
     flags.DEFINE_string("config", "", "Python file with get_config() -> ConfigDict.", flag_values=values)
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    flags.DEFINE_string("coordinator", None, "HOST:PORT of the first process.", flag_values=values)
+    for name in _PROCESS_FLAGS[1:]:
+        low = 0 if name in ("process_id", "watchdog") else 1
+        default = {"heartbeat": HEARTBEAT_SECONDS, "join": JOIN_SECONDS}.get(name)
+        flags.DEFINE_integer(name, default, "", lower_bound=low, flag_values=values)
     left = parse_flags(values, argv, known_only=True)
     overrides = _split_overrides(left)
     path = str(values["config"].value)
@@ -94,7 +123,9 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         override(config, name, text)
     check_config(config)
     _require_folder("init_from", config.get("init_from", ""))
-    return Arguments(config, _workdir(values["workdir"].value, path))
+    given: dict[str, Any] = {name: values[name].value for name in _PROCESS_FLAGS}
+    processes = find(os.environ, **given)
+    return Arguments(config, _workdir(values["workdir"].value, path), processes)
 
 
 def load_config(path: str) -> ConfigDict:

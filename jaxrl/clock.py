@@ -67,6 +67,18 @@ class Clock:
         window = self.lap(phase, "rate")
         return steps / window if window > 0 else float("nan")
 
+    def row(self) -> dict[str, float]:
+        """Seconds of each phase of training and in all, as they are logged."""
+        phases = ("compile", "train", "evaluate", "save")
+        return {f"time/{phase}_seconds": self.seconds(phase) for phase in phases} | {
+            "time/seconds": self.total()
+        }
+
+    def still(self) -> tuple[str | None, float]:
+        """The phase, and for how many seconds this clock has not been used; from any thread, and no use."""
+        phases = self._open_phases[-1:]
+        return phases[0] if phases else None, self._now() - self._switched
+
     def _settle(self) -> None:
         now = self._now()
         if self._open_phases:

@@ -171,17 +171,23 @@ def check_config(config: ConfigDict) -> None:
     _build(config.to_dict(), device_count=1)
 
 
-def largest_device_count(config: ConfigDict, available: int) -> int:
+def largest_device_count(config: ConfigDict, available: int, processes: int = 1) -> int:
     """Returns the largest number of devices, at most `available`, that can share the environments evenly.
 
-    Every device needs a multiple of `ppo.num_minibatches * ppo.gradient_accumulation` environments.
+    Every device needs a multiple of `ppo.num_minibatches * ppo.gradient_accumulation` environments, and
+    each of several processes as many devices as the others.
 
     Raises:
-      ConfigError: the configuration is wrong on any number of devices.
+      ConfigError: the configuration is wrong on any number of devices, or on so many processes.
     """
     c = _build(config.to_dict(), device_count=1)
     groups = c.env.num_envs // (c.ppo.num_minibatches * max(1, c.ppo.gradient_accumulation))
-    return max(n for n in range(1, max(1, available) + 1) if groups % n == 0)
+    if groups % processes:
+        raise ConfigError(
+            f"`env.num_envs` (={c.env.num_envs}) cannot be shared by {processes} processes: with "
+            f"`ppo.num_minibatches` (={c.ppo.num_minibatches}) the number of processes must divide {groups}"
+        )
+    return max(n for n in range(processes, max(processes, available) + 1, processes) if groups % n == 0)
 
 
 def to_json(config: Config) -> dict[str, Any]:

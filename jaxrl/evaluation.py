@@ -15,7 +15,7 @@ from envs.vector import VectorEnv
 from jaxrl.config import Config
 from jaxrl.networks import Policy
 from jaxrl.rollout.episodes import Episodes, play
-from jaxrl.sharding import REPLICATED, SHARDED, Topology
+from jaxrl.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.types import Array, PyTree
 
 # Environments played side by side at most; more episodes are played one after the other.
@@ -94,7 +94,7 @@ class Evaluator:
         program = self._compiled[episodes, sample]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         key = jax.random.fold_in(key, _STREAM)
-        return Result.of(jax.device_get(program(params, obs_stats, self._topology.replicate(key))))
+        return Result.of(to_host(program(params, obs_stats, self._topology.replicate(key))))
 
     def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:
         """Compiles ahead of time; `params` and `obs_stats` may be abstract."""

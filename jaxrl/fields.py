@@ -24,6 +24,8 @@ class ConfigError(ValueError):
 class RunError(Exception):
     """A run cannot go on, through no fault of its input. Its message is one line."""
 
+    exit_code = 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:

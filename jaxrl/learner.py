@@ -14,19 +14,20 @@ from ml_collections import ConfigDict
 from envs import registry
 from envs.vector import VectorEnv
 from jaxrl import networks, nonfinite, resources, rows, warm_start
+from jaxrl.agreement import Agreement
 from jaxrl.clock import Clock
 from jaxrl.config import Config, largest_device_count, resolve, versions
 from jaxrl.evaluation import Evaluator, Result
 from jaxrl.interrupt import Interruption
 from jaxrl.iteration import Program, hyperparams_of, no_metrics
 from jaxrl.keeper import Keeper, Progress
-from jaxrl.metrics import Writer, console
+from jaxrl.metrics import MultiWriter, Writer, console
 from jaxrl.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.profiling import TraceWindow
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
 from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import Topology, available_cores
+from jaxrl.sharding import Topology, available_cores, is_first
 from jaxrl.types import Array, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,6 @@ class Trainer:
         self.config = config
         self.folder = folder
         self._writer = writer
-        self.interruption = Interruption()
         self.debug = False
         self.clock = Clock()
         self._meter = resources.Meter(available_cores())
@@ -88,7 +88,8 @@ class Trainer:
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
         self._keeper = Keeper(folder, config)
-        self._pipeline = Pipeline(self.program.no_metrics(), self.clock)
+        self._agreement = Agreement(self.clock, self.topology.gatherer())
+        self._pipeline = Pipeline(self.program.no_metrics(), self.clock, self._agreement)
         self._rollbacks = 0
         self._last_updated: tuple[int, float] = (0, 0.0)
         self.iteration = 0
@@ -104,10 +105,18 @@ class Trainer:
         return self._state
 
     @property
+    def interruption(self) -> Interruption:
+        return self._agreement.interruption
+
+    @interruption.setter
+    def interruption(self, interruption: Interruption) -> None:
+        self._agreement.interruption = interruption
+
+    @property
     def writer(self) -> Writer:
         """Where metrics go; the display appears with the first use, not before."""
         if self._writer is None:
-            self._writer = console(self.config)
+            self._writer = console(self.config) if is_first() else MultiWriter(())
         return self._writer
 
     @writer.setter
@@ -165,6 +174,7 @@ class Trainer:
         """
         if self._state is None:
             self.start()
+        self._agreement.begin()
         if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
             self.writer.status("nothing to do: the run has used up its budget")
             log.info("nothing to do at step %d: %s", self.steps, reason)
@@ -192,7 +202,7 @@ class Trainer:
 
     def _dispatch(self) -> None:
         """Hands the devices the iterations up to the next event, or fewer where these take long."""
-        target = self._pipeline.fits(self.iteration, self._next_event())
+        target = self._pipeline.fits(self.iteration, self.config.next_event(self.iteration))
         closes_row = target % self.config.log_iterations == 0
         self._state = self._pipeline.dispatch(self.state, self.iteration, target, closes_row)
         self.iteration = target
@@ -284,30 +294,23 @@ class Trainer:
 
     def _trace_window(self) -> TraceWindow:
         profile = self.config.profile
-        count = profile.num_iterations if self.folder is not None else 0
+        count = profile.num_iterations if self.folder is not None and is_first() else 0
         folder = str(self.folder.path / "tensorboard") if self.folder is not None else ""
         return TraceWindow(folder, profile.start_iteration, count)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.iteration % every == 0
 
-    def _next_event(self) -> int:
-        """The iteration at which the host must look next."""
-        config = self.config
-        intervals = (config.log_iterations, config.evaluate_iterations, config.checkpoint_iterations)
-        following = [(self.iteration // every + 1) * every for every in intervals if every > 0]
-        return min([*following, config.num_iterations])
-
     def _stop_reason(self) -> str | None:
         stop = self.config.stop
         evaluation = self.last_evaluation
-        if self.interruption.signum is not None and self.iteration < self.config.num_iterations:
+        if self._agreement.signum is not None and self.iteration < self.config.num_iterations:
             return self.interruption.name
         if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
             return "return"
         if self.iteration >= self.config.num_iterations:
             return "steps"
-        if stop.seconds is not None and self.clock.total() >= stop.seconds:
+        if stop.seconds is not None and self._agreement.seconds >= stop.seconds:
             return "seconds"
         return None
 
@@ -317,7 +320,7 @@ class Trainer:
         steps = iteration * self.config.steps_per_iteration
         made = int(sums["iterations"]) * self.config.steps_per_iteration
         row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
-        self.writer.write(steps, row | self._seconds() | self._meter.read())
+        self.writer.write(steps, row | self.clock.row() | self._meter.read())
         if self._skips:
             self._require_progress(iteration, values["ppo/updates"])
 
@@ -336,7 +339,7 @@ class Trainer:
         self.last_evaluation = result
         self._evaluated_at = self.iteration
         row = {"eval/return": result.mean, "eval/return_std": result.std, "eval/length": result.mean_length}
-        self.writer.write(self.steps, row | self._seconds())
+        self.writer.write(self.steps, row | self.clock.row())
         self.writer.status("training")
         log.info("step %d: greedy return %.2f (std %.2f)", self.steps, result.mean, result.std)
 
@@ -350,16 +353,11 @@ class Trainer:
             saved = save(self.state, self._progress())
         if saved and news:
             self._rollbacks = 0
-            self.writer.write(self.steps, {"checkpoint/step": self.steps} | self._seconds())
+            self.writer.write(self.steps, {"checkpoint/step": self.steps} | self.clock.row())
 
     def _progress(self) -> Progress:
         evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
         return Progress(self.iteration, self.steps, self.clock.total(), evaluation, self._pipeline.sums)
-
-    def _seconds(self) -> dict[str, float]:
-        phases = ("compile", "train", "evaluate", "save")
-        seconds = {f"time/{phase}_seconds": self.clock.seconds(phase) for phase in phases}
-        return seconds | {"time/seconds": self.clock.total()}
 
     def _leave(self, reason: str) -> dict[str, Any]:
         """Saves at once: whoever sent the signal does not wait for an evaluation."""

@@ -4,6 +4,11 @@ Flags:
   --config=FILE                 what to train, see configs/
   --config.SECTION.FIELD=VALUE  changes one field, for example --config.ppo.learning_rate=1e-3
   --workdir=DIR                 folder of the run (default: runs/CONFIG/DATE-TIME); an existing run resumes
+  --coordinator=HOST:PORT       of the first of several processes; with --num_processes=N and --process_id=I
+                                (docs/multihost.md; SLURM, Open MPI, Kubernetes and Cloud TPU say all three)
+  --heartbeat=SECONDS           until a process that is not heard of counts as lost (default: 60)
+  --watchdog=SECONDS            without any progress until a process ends itself (default: 1800; 0: never)
+  --join=SECONDS                to wait for the other processes at the start (default: 300)
   --debug                       full tracebacks instead of one line for what goes wrong, and the operation
                                 that made a NaN
 
@@ -33,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.run import run
 
-        return run(arguments.config, arguments.workdir, interruption, debug)
+        return run(arguments.config, arguments.workdir, interruption, debug, arguments.processes)
 
     with caught_signals() as interruption:
         return cli.exit_code(train, debug)

@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from jaxrl.fields import RunError
 from jaxrl.iteration import Program
 from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis
+from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis, Topology, to_host
 from jaxrl.types import PyTree, TrainState, Trajectory
 from jaxrl.update import Updater
 
@@ -67,7 +67,7 @@ def diagnose(program: ShardedProgram, state: TrainState, debug: bool = False) ->
     if found is None or found[0] == "policy output":
         found = next(_in_updates(_watch_updates(program, state, trajectory)), found)
     quantity, value, place, layers = found or ("a sum", "inf", "beyond what float32 holds", ())
-    operation = _operation(program.program, state) if debug else None
+    operation = _operation(program.program, program.topology, state) if debug else None
     return Finding(iteration, quantity, value, f"{place} of iteration {iteration}", layers, operation)
 
 
@@ -136,12 +136,12 @@ def _in_updates(reports: Mapping[str, np.ndarray]) -> Iterator[_Found]:
             yield "gradient", _kind(at["grad/norm"]), place, parameters
 
 
-def _operation(program: Program, state: TrainState) -> str | None:
+def _operation(program: Program, topology: Topology, state: TrainState) -> str | None:
     """The operation, found by checking every one; on one device, whatever the program runs on."""
     config = dataclasses.replace(program.config, device_count=1)
     single = dataclasses.replace(program, config=config, axis=Axis())
     checked = jax.jit(checkify.checkify(single.iterate, errors=checkify.float_checks))
-    error, _ = checked(jax.device_put(state, jax.devices()[0]))
+    error, _ = checked(topology.on_one_device(state))
     message = error.get()
     return " ".join(message.split()) if message else None
 
@@ -150,7 +150,7 @@ def _leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
     """(path, host copy) of the floating-point leaves."""
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         if jnp.issubdtype(x.dtype, jnp.floating):
-            yield jax.tree_util.keystr(path, simple=True, separator="/"), np.asarray(x, np.float32)
+            yield jax.tree_util.keystr(path, simple=True, separator="/"), np.asarray(to_host(x), np.float32)
 
 
 def _kind(x: np.ndarray) -> str:

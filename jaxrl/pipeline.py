@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.clock import Clock, Pace
+from jaxrl.agreement import Agreement
+from jaxrl.clock import Clock
 from jaxrl.types import Array, TrainState
 
 # Programs queued on the devices at once: one runs while the metrics of the one before are read.
 MAX_IN_FLIGHT = 2
-# A dispatch, which is what a signal or a time budget waits for; one iteration may take longer.
-DISPATCH_SECONDS = 0.5
 
 Sums = dict[str, Array]
 
@@ -24,6 +23,7 @@ class Dispatch:
     """`count` iterations that end at `iteration`, and arrays that are ready when these are.
 
     `failed`: the loop ended before an iteration that was not finite. `closes_row`: `sums` make a log row.
+    `told`: of `Agreement.tell`, when it was handed over.
     """
 
     iteration: int
@@ -31,6 +31,7 @@ class Dispatch:
     sums: Sums
     failed: Array
     closes_row: bool
+    told: Array | None
 
 
 class Pipeline:
@@ -41,26 +42,27 @@ class Pipeline:
       sums: metrics of the log interval that is open.
     """
 
-    train: Callable[[TrainState, Sums, Array], tuple[TrainState, Sums, Array]]
+    train: Callable[[TrainState, Sums, np.int32], tuple[TrainState, Sums, Array]]
 
-    def __init__(self, empty: Sums, clock: Clock) -> None:
+    def __init__(self, empty: Sums, clock: Clock, agreement: Agreement) -> None:
         """`empty` are the sums over no iterations; `clock` learns what training takes."""
         self._empty = empty
         self._clock = clock
-        self._pace = Pace(DISPATCH_SECONDS)
+        self._agreement = agreement
         self._in_flight: deque[Dispatch] = deque()
         self.sums = empty
 
     def fits(self, iteration: int, target: int) -> int:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
-        return min(target, iteration + self._pace.iterations)
+        return min(target, iteration + self._agreement.iterations)
 
     def dispatch(self, state: TrainState, iteration: int, target: int, closes_row: bool) -> TrainState:
         """Hands over the iterations from `iteration` to `target`; `state` is donated."""
         with self._clock.measure("train"):
             count = target - iteration
-            state, sums, failed = self.train(state, self.sums, jnp.int32(count))
-        self._in_flight.append(Dispatch(target, count, sums, failed, closes_row))
+            state, sums, failed = self.train(state, self.sums, np.int32(count))
+            told = self._agreement.tell()
+        self._in_flight.append(Dispatch(target, count, sums, failed, closes_row, told))
         self.sums = self._empty if closes_row else sums
         return state
 
@@ -75,5 +77,6 @@ class Pipeline:
                 self._in_flight.clear()
                 self.sums = dispatch.sums
             else:
-                self._pace.took(dispatch.count, self._clock.lap("train"))
+                self._agreement.took(dispatch.count, self._clock.lap("train"))
+                self._agreement.hear(dispatch.told)
             yield dispatch

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import jax
 from ml_collections import ConfigDict
 
 from jaxrl import sharding
-from jaxrl.config import check_config, largest_device_count, resolve, to_json, versions
+from jaxrl.config import (
+    Config,
+    ConfigError,
+    check_config,
+    largest_device_count,
+    resolve,
+    to_json,
+    versions,
+)
 from jaxrl.interrupt import Interruption
 from jaxrl.learner import Trainer
-from jaxrl.metrics import open_writers
+from jaxrl.metrics import MultiWriter, open_writers
+from jaxrl.processes import Processes
 from jaxrl.run_folder import RunFolder
+from jaxrl.watchdog import watched
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
 # cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
@@ -24,14 +36,21 @@ MIN_MINIBATCH_PER_CORE = 256
 log = logging.getLogger(__name__)
 
 
-def run(config: ConfigDict, workdir: str, interruption: Interruption, debug: bool = False) -> int:
+def run(
+    config: ConfigDict,
+    workdir: str,
+    interruption: Interruption,
+    debug: bool = False,
+    processes: Processes = Processes(),  # noqa: B008
+) -> int:
     """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
 
     Args:
       config: as from a config file.
-      workdir: the run's folder.
+      workdir: the run's folder; of several processes, that of the first holds.
       interruption: asks the training to save and stop.
       debug: name the operation too, where a value was not finite.
+      processes: which others take part; all must be given the same configuration.
 
     Returns:
       The exit code: 0, or 128 + the number of the signal that ended training.
@@ -40,16 +59,37 @@ def run(config: ConfigDict, workdir: str, interruption: Interruption, debug: boo
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot go on.
     """
-    resolved = resolve(config, choose_devices(config))
-    use_compilation_cache()
-    folder = RunFolder(workdir, resolved.checkpoint.keep)
-    trainer = Trainer(resolved, folder)
-    trainer.interruption, trainer.debug = interruption, debug
-    folder.create()
-    with folder.lock():
-        folder.require_same(resolved)
-        with open_writers(folder.path, resolved) as trainer.writer:
-            return _train(trainer, folder)
+    with sharding.joined(processes):
+        resolved = resolve(config, choose_devices(config, processes.num_processes))
+        use_compilation_cache()
+        folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep)
+        trainer = Trainer(resolved, folder)
+        trainer.interruption, trainer.debug = interruption, debug
+        folder.create()
+        with folder.lock():
+            folder.require_same(resolved)
+            with _writers(folder, resolved) as trainer.writer, watched(trainer.clock, processes.watchdog):
+                return _train(trainer, folder)
+
+
+def _agreed(config: Config, workdir: str) -> str:
+    """The folder for all processes.
+
+    Raises:
+      ConfigError: they have not been given the same configuration.
+    """
+    digest = hashlib.blake2b(json.dumps(to_json(config)).encode(), digest_size=16).hexdigest()
+    first, *others = sharding.everywhere({"config": digest, "workdir": workdir, "versions": versions()})
+    for index, other in enumerate(others, 1):
+        for name in ("config", "versions"):
+            if other[name] != first[name]:
+                raise ConfigError(f"`--{name}` of process {index} differs from that of process 0")
+    return str(first["workdir"])
+
+
+def _writers(folder: RunFolder, config: Config) -> AbstractContextManager[MultiWriter]:
+    """Only the first of several processes shows and writes metrics."""
+    return open_writers(folder.path, config) if sharding.is_first() else nullcontext(MultiWriter(()))
 
 
 def _train(trainer: Trainer, folder: RunFolder) -> int:
@@ -75,13 +115,22 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def choose_devices(config: ConfigDict) -> int:
-    """How many devices to train on: as many as the config allows; on CPU only as many as pay off."""
+def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
+    """How many devices to train on: as many as the config allows; on CPU only as many as pay off.
+
+    Args:
+      config: as from a config file.
+      processes: how many share the training, where that is known before they have met. Each gets one
+        virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
+
+    Raises:
+      ConfigError: the configuration is wrong, or its environments cannot be shared by all processes.
+    """
     check_config(config)
     if config.num_devices:
-        sharding.offer_cpu_devices(config.num_devices)
+        sharding.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
     minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
     worthwhile = max(1, min(sharding.available_cores(), minibatch // MIN_MINIBATCH_PER_CORE))
-    sharding.offer_cpu_devices(largest_device_count(config, worthwhile))
-    return largest_device_count(config, jax.device_count())
+    sharding.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
+    return largest_device_count(config, jax.device_count(), sharding.num_processes())

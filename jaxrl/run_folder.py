@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -37,18 +38,34 @@ class RunFolder:
         self._keep = keep
 
     def create(self) -> None:
-        """Makes the folder.
+        """Makes the folder, which all processes of a run share.
 
         Raises:
-          ConfigError: it cannot be made or written to.
+          ConfigError: it cannot be made or written to, or a process does not see it.
         """
+        probe = self.path / ".writable"
+        content = sharding.by_first(lambda: self._write_probe(probe))
+        try:
+            seen = probe.read_text() == content
+        except OSError:
+            seen = False
+        views = sharding.everywhere([seen, socket.gethostname()])
+        if sharding.is_first():
+            with contextlib.suppress(OSError):
+                probe.unlink()
+        for index, (sees, host) in enumerate(views):
+            if not sees:
+                text = f"process {index} on {host} does not see what process 0 on {views[0][1]} writes there"
+                raise ConfigError(f"`--workdir` (={self.path}) must be a folder that all share: {text}")
+
+    def _write_probe(self, probe: epath.Path) -> str:
+        content = f"{socket.gethostname()} {os.getpid()} {time.time()}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / ".writable"
-            probe.write_text("")
-            probe.unlink()
+            probe.write_text(content)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
+        return content
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -60,26 +77,30 @@ class RunFolder:
         Raises:
           ConfigError: another trainer has the folder.
         """
-        if not is_local(self.path) or not sharding.is_first():
+        with contextlib.ExitStack() as held:
+            sharding.by_first(lambda: self._take_lock(held))
             yield
+
+    def _take_lock(self, held: contextlib.ExitStack) -> None:
+        """`held` keeps it."""
+        if not is_local(self.path):
             return
         file = self.path / ".lock"
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be locked: {error}") from error
-        with os.fdopen(descriptor, "r+") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = stream.read() or "another process"
-                raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
-            except OSError as error:
-                log.warning("%s cannot be locked, see that nothing else trains there: %s", self.path, error)
-            stream.truncate(0)
-            stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-            stream.flush()
-            yield
+        stream = held.enter_context(os.fdopen(descriptor, "r+"))
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = stream.read() or "another process"
+            raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
+        except OSError as error:
+            log.warning("%s cannot be locked, see that nothing else trains there: %s", self.path, error)
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
 
     @cached_property
     def checkpoints(self) -> Checkpointer:
@@ -115,6 +136,9 @@ class RunFolder:
         Raises:
           ConfigError: with every such field and both values.
         """
+        sharding.by_first(lambda: self._require_same(config))
+
+    def _require_same(self, config: Config) -> None:
         if self.checkpoints.latest_step() is None:
             return
         stored, given = self.read_config(), config
@@ -150,12 +174,14 @@ class RunFolder:
         return None
 
     def _write(self, name: str, content: Mapping[str, Any]) -> epath.Path:
-        """Writes the file whole or not at all, whenever the process ends.
+        """Writes the file whole or not at all, whenever the process ends; the first of several does.
 
         Raises:
           ConfigError: it cannot be written.
         """
         file = self.path / name
+        if not sharding.is_first():
+            return file
         text = json.dumps(content, indent=2) + "\n"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

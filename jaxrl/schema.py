@@ -175,3 +175,9 @@ class Config:
     def checkpoint_iterations(self) -> int:
         """Iterations between checkpoints; 0: only at the end."""
         return math.ceil(self.checkpoint.every_steps / self.steps_per_iteration)
+
+    def next_event(self, iteration: int) -> int:
+        """The first iteration after `iteration` at whose end the host must look."""
+        intervals = (self.log_iterations, self.evaluate_iterations, self.checkpoint_iterations)
+        following = [(iteration // every + 1) * every for every in intervals if every > 0]
+        return min([*following, self.num_iterations])

@@ -7,22 +7,30 @@ the few sums that must cross devices. Parameters and statistics are replicated, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxrl.config import ConfigError
+from jaxrl.fields import RunError
+from jaxrl.processes import LostProcess, Processes
 from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
 
 _AXIS = "data"
+_SHUTDOWN_SECONDS = 30  # for processes that have all finished
+_MESSAGE_BYTES = 1024  # of `everywhere`, sent at once
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,12 @@ def available_cores() -> int:
 
 
 def offer_cpu_devices(count: int) -> None:
-    """Asks for `count` virtual CPU devices; XLA_FLAGS, or a backend that has started, overrules it."""
-    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    """Asks for `count` virtual CPU devices in this process.
+
+    XLA_FLAGS, JAX_NUM_CPU_DEVICES, or a backend that has started, overrules it.
+    """
+    flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not flag and not os.environ.get("JAX_NUM_CPU_DEVICES"):
         # JAX refuses once a backend runs, as in a notebook; the devices are then those it has.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)
@@ -68,16 +80,21 @@ class Topology:
 
     @classmethod
     def of(cls, device_count: int) -> Topology:
-        """The first `device_count` devices.
+        """The first `device_count` devices; of several processes, as many of each.
 
         Raises:
-          ConfigError: there are fewer.
+          ConfigError: there are fewer, or they cannot be shared out evenly.
         """
         if device_count > jax.device_count():
             found = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
             raise ConfigError(f"`num_devices` (={device_count}) is more than this machine has: {found}")
-        devices = np.array(jax.devices()[:device_count])
-        return cls(Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,)))
+        processes = jax.process_count()
+        if device_count % processes:
+            raise ConfigError(
+                f"`num_devices` (={device_count}) must be a multiple of the {processes} processes"
+            )
+        of_each = [jax.local_devices(process)[: device_count // processes] for process in range(processes)]
+        return cls(Mesh(np.concatenate(of_each), (_AXIS,), axis_types=(AxisType.Auto,)))
 
     @property
     def axis(self) -> Axis:
@@ -85,8 +102,9 @@ class Topology:
 
     @property
     def description(self) -> str:
-        """For people: `2 x cpu`, `8 x TPU v4`."""
-        return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
+        """For people: `2 x cpu`, `8 x TPU v4 in 2 processes`."""
+        devices = f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
+        return devices if jax.process_count() == 1 else f"{devices} in {jax.process_count()} processes"
 
     def shard(self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False) -> Any:
         """Jits `fn` as one program over the mesh; `donate` gives up its first argument's buffers."""
@@ -108,8 +126,109 @@ class Topology:
         return jax.tree.map(leaves, specs, tree, is_leaf=lambda x: isinstance(x, P))
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """Puts host values on every device."""
-        return jax.device_put(tree, NamedSharding(self.mesh, P()))
+        """Puts values on every device; they must be the same in all processes, which is not checked."""
+        replicated = NamedSharding(self.mesh, P())
+        if jax.process_count() == 1:
+            return jax.device_put(tree, replicated)
+
+        # device_put would have the processes compare each array.
+        def put(x: Any) -> Array:
+            if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+            host = np.asarray(x)
+            return jax.make_array_from_callback(host.shape, replicated, lambda index: host[index])
+
+        return jax.tree.map(put, tree)
+
+    def on_one_device(self, tree: PyTree) -> PyTree:
+        """Whole arrays on one device of this process; all must call it."""
+        if jax.process_count() == 1:
+            return jax.device_put(tree, jax.devices()[0])
+        whole = jax.jit(lambda x: x, out_shardings=NamedSharding(self.mesh, P()))(tree)
+        return jax.tree.map(lambda x: x.addressable_data(0), whole)
+
+    def gatherer(self) -> Callable[[Sequence[float]], Array] | None:
+        """A function that all processes call alike, each with numbers of its own; None for one process.
+
+        It returns at once; the array, float32[devices, numbers], is ready after the work handed over before.
+        """
+        if jax.process_count() == 1:
+            return None
+        gather = jax.jit(lambda x: x, out_shardings=NamedSharding(self.mesh, P()))
+        sharded = NamedSharding(self.mesh, P(_AXIS))
+
+        def start(numbers: Sequence[float]) -> Array:
+            own = np.tile(np.asarray(numbers, np.float32), (len(self.mesh.local_devices), 1))
+            return gather(jax.make_array_from_process_local_data(sharded, own))
+
+        return start
+
+
+@contextlib.contextmanager
+def joined(processes: Processes) -> Iterator[None]:
+    """Makes this process one of several while the block lasts, before JAX computes anything.
+
+    What the block raises leaves the others alone: then the process must end, by `interrupt.leave`.
+
+    Raises:
+      LostProcess: the others did not come, or were lost inside the block.
+    """
+    if processes.alone or not _initialize(processes):
+        yield
+        return
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
+        if (reason := _loss(error)) is not None:
+            raise LostProcess(f"another process of the run was lost: {reason}") from error
+        raise
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # They have all done their work.
+        jax.distributed.shutdown()
+
+
+def has_joined() -> bool:
+    """Whether this process is one of several, and has not left them in good order."""
+    return jax.distributed.is_initialized()
+
+
+def _initialize(processes: Processes) -> bool:
+    """Returns whether there are others."""
+    # JAX's own handler would swallow SIGTERM; here processes agree on signals themselves.
+    jax.config.update("jax_enable_preemption_service", False)
+    host = (processes.coordinator or "").rpartition(":")[0]
+    local = host in ("localhost", "127.0.0.1")
+    try:
+        jax.distributed.initialize(
+            processes.coordinator,
+            processes.num_processes,
+            processes.process_id,
+            initialization_timeout=processes.join,
+            heartbeat_timeout_seconds=processes.heartbeat,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+            # Whoever reaches the port can join: from outside only where the others are there.
+            coordinator_bind_address=processes.coordinator if local else None,
+        )
+    except ValueError:
+        if processes.coordinator is None and processes.num_processes is None:
+            return False  # It only looked like a cluster, and JAX, having looked closer, names no address.
+        raise
+    except RuntimeError as error:
+        where = processes.coordinator or f"as {processes.launcher} says"
+        reason = " ".join(str(error).split())[:200]
+        raise LostProcess(f"this process could not join the others ({where}): {reason}") from error
+    return True
+
+
+def _loss(error: Exception) -> str | None:
+    """The reason, where an error says that another process does not answer any more."""
+    signs = ("Gloo", "gloo", "coordination", "Connection", "connection", "heartbeat", "UNAVAILABLE", "NCCL")
+    text = " ".join(str(error).split())
+    return text[:200] if any(sign in text for sign in signs) else None
+
+
+def num_processes() -> int:
+    """How many processes share the training."""
+    return jax.process_count()
 
 
 def is_first() -> bool:
@@ -117,15 +236,41 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
+def by_first(work: Callable[[], _T]) -> _T:
+    """The first process does `work` for all, which get its JSON-compatible result.
+
+    Raises:
+      ConfigError, RunError: the work raised it; everywhere.
+    """
+    result: Any = None
+    problem, error = None, None
+    if is_first():
+        try:
+            result = work()
+        except (ConfigError, RunError) as raised:
+            error, problem = raised, [isinstance(raised, ConfigError), str(raised)]
+    result, problem = everywhere([result, problem])[0]
+    if problem is not None:
+        raise error or (ConfigError if problem[0] else RunError)(problem[1])
+    return result
+
+
 def everywhere(value: Any) -> list[Any]:
     """The JSON-compatible `value` of each process, in order. All must call it: they wait for each other."""
     if jax.process_count() == 1:
         return [value]
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    lengths = multihost_utils.process_allgather(np.array(text.size)).reshape(-1)
-    padded = np.pad(text, (0, int(lengths.max()) - text.size))
-    rows = multihost_utils.process_allgather(padded).reshape(len(lengths), -1)
-    return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+    text = json.dumps(value).encode()
+    received = [b""] * jax.process_count()
+    # In messages of one size: another would be another program to compile.
+    room = _MESSAGE_BYTES - 4
+    for start in itertools.count(0, room):
+        part = len(text).to_bytes(4, "little") + text[start : start + room].ljust(room, b"\0")
+        parts = multihost_utils.process_allgather(np.frombuffer(part, np.uint8)).reshape(len(received), -1)
+        received = [before + row[4:].tobytes() for before, row in zip(received, parts, strict=True)]
+        lengths = [int.from_bytes(row[:4].tobytes(), "little") for row in parts]
+        if max(lengths) <= start + room:
+            return [json.loads(whole[:length]) for whole, length in zip(received, lengths, strict=True)]
+    raise AssertionError("counting does not end")
 
 
 def to_host(tree: PyTree) -> PyTree:

@@ -17,9 +17,10 @@ MAX_MAIN_LINES = 60
 # Modules of jaxrl from the lowest layer to the highest. A module may import from its own layer and from
 # those below; `envs` lies below all of them. Packages count as one module.
 LAYERS = (
-    ("fields", "interrupt", "schema", "config", "types"),
+    ("fields", "interrupt", "processes", "schema", "config", "types"),
     (
         "advantage",
+        "agreement",
         "clock",
         "distributions",
         "losses",
@@ -31,6 +32,7 @@ LAYERS = (
         "resources",
         "rows",
         "sequences",
+        "watchdog",
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),

@@ -24,6 +24,7 @@ class SaveError(RunError):
 
     def __init__(self, path: epath.Path, reason: str) -> None:
         super().__init__(f"the checkpoint {path} could not be written: {reason}")
+        self.reason = reason
 
 
 class BackgroundSave:

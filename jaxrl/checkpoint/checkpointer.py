@@ -97,7 +97,12 @@ class Checkpointer:
         record = checkpoint_folder.sealed_record(
             step, score, meta, sharding.to_host(state_arrays.flat(arrays))
         )
-        self._background.start(path, arrays, record, self._saved, self._clear)
+        failure = None
+        try:
+            self._background.start(path, arrays, record, self._saved, self._clear)
+        except SaveError as error:
+            failure = error
+        self._raise_everywhere(path, failure)
         return True
 
     def all_steps(self) -> tuple[int, ...]:
@@ -204,10 +209,9 @@ class Checkpointer:
         """Blocks until everything is written.
 
         Raises:
-          SaveError: the last save failed; said once.
+          SaveError: the last save failed, in any process; said once.
         """
-        if error := self._background.settle():
-            raise error
+        self._raise_everywhere(self._folder, self._background.settle())
 
     def close(self) -> None:
         """Finishes writing and releases the threads.
@@ -217,6 +221,12 @@ class Checkpointer:
         """
         self._background.close()
         self.wait()
+
+    def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
+        """What one process could not write, none has written: all go on alike."""
+        problems = [p for p in sharding.everywhere(error and error.reason) if p]
+        if problems:
+            raise error or SaveError(path, problems[0])
 
     @property
     def _corrupt(self) -> epath.Path:
