@@ -79,8 +79,10 @@ def find(
         process_id = _number(environ, "process_id")
     if num_processes == 1:
         return Processes(watchdog=watchdog or 0)
-    launcher = launched_by(environ)
-    if launcher is None and (coordinator, num_processes, process_id) == (None, None, None):
+    given = (coordinator, num_processes, process_id)
+    # Who has been told everything asks nobody.
+    launcher = None if None not in given else launched_by(environ)
+    if launcher is None and given == (None, None, None):
         return Processes(watchdog=watchdog or 0)
     if launcher == OPEN_MPI and not environ.get(_OPEN_MPI_ADDRESS):
         # From version 5 on it names no address, but still who is who.
@@ -88,8 +90,8 @@ def find(
         process_id = int(environ["OMPI_COMM_WORLD_RANK"]) if process_id is None else process_id
         launcher = None
     if launcher is None:
-        given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
-        missing = [name for name, value in given.items() if value is None]
+        given = (coordinator, num_processes, process_id)
+        missing = [name for name, value in zip(VARIABLES, given, strict=True) if value is None]
         if missing:
             flag, variable = missing[0], VARIABLES[missing[0]]
             raise ConfigError(f"`--{flag}` is missing (or {variable}): a run of several processes needs it")

@@ -202,6 +202,7 @@ def _initialize(processes: Processes) -> bool:
             processes.coordinator,
             processes.num_processes,
             processes.process_id,
+            cluster_detection_method=None if processes.launcher else "deactivate",
             initialization_timeout=processes.join,
             heartbeat_timeout_seconds=processes.heartbeat,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,

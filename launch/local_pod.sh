@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# Trains with N processes on this machine, which meet as those of a cluster do: for tests and demos.
+#
+#   launch/local_pod.sh N [options] ARGUMENTS OF jaxrl.main...
+#
+#   --devices=M   virtual CPU devices of each process (default: 1)
+#   --restart=R   start again from the newest checkpoint, up to R times, where a process was lost, stuck or
+#                 preempted; needs --workdir=DIR among the arguments
+#   --shrink      each start again with one process fewer, as if the lost one did not come back
+#   --logs=DIR    what process I says goes to DIR/I.log, not here behind [I]
+#   --port=P      at which they meet (default: a free one)
+#   --dry-run     print the commands and start nothing
+#
+# Example: launch/local_pod.sh 2 --devices=2 --config=configs/ppo.py --workdir=runs/pod
+#
+# SIGTERM and SIGINT to this script or to any of the processes: all save at the same iteration and end.
+# When one fails, the others are ended. The exit code is that of the process that failed first; one that was
+# ended by signal S counts as 128 + S.
+set -euo pipefail
+
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }
+say() { echo "local_pod: $*"; }
+refuse() { echo "error: $*" >&2; exit 2; }
+
+is_count() { [[ $1 =~ ^[1-9][0-9]{0,3}$ ]]; }
+
+workers='' devices=1 restarts=0 shrink='' logs='' port='' dry_run='' workdir=''
+arguments=()
+for argument; do
+  case $argument in
+    -h | --help) usage; exit 0 ;;
+    --devices=*) devices=${argument#*=} ;;
+    --restart=*) restarts=${argument#*=} ;;
+    --shrink) shrink=yes ;;
+    --logs=*) logs=${argument#*=} ;;
+    --port=*) port=${argument#*=} ;;
+    --dry-run) dry_run=yes ;;
+    --coordinator* | --num_processes* | --process_id*) refuse "\`$argument\` is what this script says itself" ;;
+    --*) arguments+=("$argument") ;;
+    *) if [[ -z $workers && ${#arguments[@]} == 0 ]]; then workers=$argument; else arguments+=("$argument"); fi ;;
+  esac
+  if [[ $argument == --workdir=?* ]]; then workdir=${argument#*=}; fi
+done
+[[ -n $workers ]] || refuse "how many processes? launch/local_pod.sh N [options] ARGUMENTS"
+is_count "$workers" || refuse "the number of processes (=$workers) must be an integer from 1 on"
+is_count "$devices" || refuse "\`--devices\` (=$devices) must be an integer from 1 on"
+[[ $restarts == 0 ]] || is_count "$restarts" || refuse "\`--restart\` (=$restarts) must be an integer from 0 on"
+[[ -z $port ]] || is_count "${port:0:4}" || refuse "\`--port\` (=$port) must be a port"
+[[ $restarts == 0 || -n $workdir ]] || refuse "\`--restart\` needs \`--workdir=DIR\`, to find the checkpoints"
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-}
+if [[ -z $python && -z ${VIRTUAL_ENV:-} && -x $root/.venv/bin/python ]]; then python=$root/.venv/bin/python; fi
+python=$(command -v "${python:-python3}") || refuse "there is no ${python:-python3}; PYTHON=... names another"
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
+if [[ $JAX_PLATFORMS == cpu ]]; then export JAX_NUM_CPU_DEVICES=$devices; fi
+
+pids=() codes=() asked=''
+
+# Should this script be killed, the processes are asked to end.
+guard=()
+if command -v setpriv >/dev/null && setpriv --pdeathsig TERM true 2>/dev/null; then
+  guard=(setpriv --pdeathsig TERM)
+fi
+
+free_port() {
+  "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# Passes on what process $1 says, but for gloo's greetings.
+prefixed() { trap '' INT TERM; exec sed -u "/^\[Gloo\] Rank/d; s/^/[$1] /"; }
+
+start() {
+  local index address=127.0.0.1:${port:-$(free_port)} command
+  pids=() codes=()
+  for ((index = 0; index < workers; index++)); do
+    if [[ -n ${LOCAL_POD_GPUS:-} ]]; then export JAX_LOCAL_DEVICE_IDS=$index; fi
+    command=("$python" -m jaxrl.main "--coordinator=$address" "--num_processes=$workers"
+      "--process_id=$index" ${arguments[@]+"${arguments[@]}"})
+    if [[ -n $dry_run ]]; then
+      printf '%s %s\n' "$(env | grep -E '^JAX_(PLATFORMS|NUM_CPU|LOCAL)' | sort | paste -sd' ' -)" "${command[*]@Q}"
+    elif [[ -n $logs ]]; then
+      mkdir -p "$logs"
+      ${guard[@]+"${guard[@]}"} "${command[@]}" >>"$logs/$index.log" 2>&1 &
+      pids+=($!)
+    else
+      ${guard[@]+"${guard[@]}"} "${command[@]}" > >(prefixed "$index") 2>&1 &
+      pids+=($!)
+    fi
+  done
+}
+
+signal_all() {
+  local index
+  for index in "${!pids[@]}"; do
+    if [[ -z ${codes[index]:-} ]]; then kill "-$1" "${pids[index]}" 2>/dev/null || true; fi
+  done
+}
+
+# Notes the exit codes of processes that have ended; true while any runs.
+any_runs() {
+  local index running=1 code
+  for index in "${!pids[@]}"; do
+    if [[ -n ${codes[index]:-} ]]; then continue; fi
+    if kill -0 "${pids[index]}" 2>/dev/null; then
+      running=0
+    else
+      code=0
+      wait "${pids[index]}" || code=$?
+      codes[index]=$code
+      if ((code)) && [[ -z $failed ]]; then failed=$index; fi
+      # A process that lost another one is not what went wrong first, though it may be seen first.
+      if ((code)) && follows "${codes[failed]}" && ! follows "$code"; then failed=$index; fi
+    fi
+  done
+  return $running
+}
+
+follows() { [[ $1 == 75 || $1 == 134 ]]; }
+
+described() {
+  case $1 in
+    75) echo "lost another process, or was stuck (exit code 75)" ;;
+    130 | 143) echo "was asked to end (exit code $1)" ;;
+    *) if (($1 > 128)); then echo "was ended by SIG$(kill -l $(($1 - 128)))"; else echo "ended with exit code $1"; fi ;;
+  esac
+}
+
+# Waits up to $1 seconds for all to end.
+wait_for_all() {
+  local deadline=$((SECONDS + $1))
+  while any_runs; do
+    ((SECONDS < deadline)) || return 1
+    sleep 0.1
+  done
+}
+
+# Ends all: those that can will have said why by themselves; a second signal does not wait for training.
+end_all() {
+  wait_for_all 3 || { signal_all TERM; wait_for_all 2; } || { signal_all TERM; wait_for_all 5; } ||
+    { signal_all KILL; wait_for_all 10; }
+}
+
+# Runs the processes until all have ended; returns the exit code.
+run() {
+  failed=''
+  start
+  [[ -z $dry_run ]] || return 0
+  while any_runs && [[ -z $failed ]]; do
+    sleep 0.1
+    if [[ -n $asked ]]; then
+      signal_all TERM
+      wait_for_all 60 || end_all
+    fi
+  done
+  [[ -n $failed ]] || return 0
+  end_all || say "processes ${pids[*]} do not end"
+  if [[ -z $asked ]]; then say "process $failed $(described "${codes[failed]}")"; fi
+  return "${codes[failed]}"
+}
+
+# A second signal does not wait for training.
+on_signal() {
+  if [[ -n $asked ]]; then signal_all TERM; fi
+  asked=yes
+}
+trap on_signal TERM INT HUP
+
+attempt=0
+while true; do
+  code=0
+  run || code=$?
+  if ((code == 0)) || [[ -n $asked ]]; then exit "$code"; fi
+  # 1 and 2 would come again: training cannot go on, or its input is wrong.
+  if ((code != 75 && code < 128)); then exit "$code"; fi
+  if ((attempt == restarts)); then
+    if ((restarts)); then say "that was restart $attempt of $restarts: giving up"; fi
+    exit "$code"
+  fi
+  ((++attempt))
+  if [[ -n $shrink ]] && ((workers > 1)); then ((--workers)); fi
+  say "restart $attempt of $restarts, from the newest checkpoint, with $workers processes"
+done
