@@ -89,6 +89,7 @@ start() {
       pids+=($!)
     fi
   done
+  if [[ -z $dry_run ]]; then say "processes ${pids[*]} meet at $address"; fi
 }
 
 signal_all() {
