@@ -36,9 +36,9 @@ LAYERS = (
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
-    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "warm_start"),
-    ("learner", "timing"),
-    ("benchmark", "cli", "evaluate", "main", "run", "verify_checkpoint"),
+    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
+    ("inference", "learner", "timing"),
+    ("benchmark", "cli", "evaluate", "export", "inference_benchmark", "main", "run", "verify_checkpoint"),
 )
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
@@ -47,8 +47,8 @@ SHARDING_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix pgx pynvml pytest rlax scipy "
-    "seaborn tensorboard tensorflow torch wandb xminigrid xprof".split()
+    "PIL brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix onnx onnxruntime pgx pynvml pytest "
+    "rlax safetensors scipy seaborn tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 
 

@@ -21,6 +21,9 @@ from jaxrl.types import Array, PyTree
 
 EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
 ENCODERS: Registry[EncoderFactory] = Registry("network.encoder")
+# (features, kernel, stride) of each convolution.
+CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+IMPALA_CHANNELS = (16, 32, 32)
 
 
 def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
@@ -28,10 +31,22 @@ def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
 
     `network.encoder` is one name for every key, or `key=name,key=name`; "auto" chooses by the space.
     """
+    names = encoder_names(network.encoder, space)
     if not isinstance(space, Dict):
-        return _factory(network.encoder, space)(network, space)
-    chosen = _names_by_key(network.encoder, space)
-    return DictEncoder(tuple((key, _factory(chosen[key], part)(network, part)) for key, part in space.spaces))
+        return ENCODERS.get(names[""])(network, space)
+    return DictEncoder(tuple((key, ENCODERS.get(names[key])(network, part)) for key, part in space.spaces))
+
+
+def encoder_names(names: str, space: Space) -> dict[str, str]:
+    """The encoder of each key of a dict, or of `""` for any other space; "auto" is resolved.
+
+    Raises:
+      ConfigError: `names` says `key=name`, but not for each key.
+    """
+    if not isinstance(space, Dict):
+        return {"": _resolved(names, space)}
+    chosen = _names_by_key(names, space)
+    return {key: _resolved(chosen[key], part) for key, part in space.spaces}
 
 
 def _names_by_key(names: str, space: Dict) -> dict[str, str]:
@@ -44,13 +59,9 @@ def _names_by_key(names: str, space: Dict) -> dict[str, str]:
     return chosen
 
 
-def _factory(name: str, space: Space) -> EncoderFactory:
-    if name == "auto":
-        name = _automatic(space)
-    return ENCODERS.get(name)
-
-
-def _automatic(space: Space) -> str:
+def _resolved(name: str, space: Space) -> str:
+    if name != "auto":
+        return name
     if isinstance(space, Box) and len(space.shape) == 3:
         # The Nature stack of strides 4, 2, 1 needs at least 36 pixels a side.
         return "nature" if min(space.shape[:2]) >= 36 else "minatar"
@@ -113,7 +124,7 @@ class Impala(nn.Module):
 
     hidden_sizes: tuple[int, ...]
     dtype: jnp.dtype
-    channels: tuple[int, ...] = (16, 32, 32)
+    channels: tuple[int, ...] = IMPALA_CHANNELS
 
     @nn.compact
     def __call__(self, obs: Array) -> Array:
@@ -173,15 +184,14 @@ def _mlp(network: NetworkConfig, space: Space) -> nn.Module:
 def _minatar(network: NetworkConfig, space: Space) -> nn.Module:
     """One 3x3 convolution of 16 channels: Young and Tian 2019, "MinAtar"."""
     _need_image("minatar", space)
-    return ConvEncoder(((16, 3, 1),), network.hidden_sizes, DTYPES[network.compute_dtype])
+    return ConvEncoder(CONVOLUTIONS["minatar"], network.hidden_sizes, DTYPES[network.compute_dtype])
 
 
 @ENCODERS.register("nature")
 def _nature(network: NetworkConfig, space: Space) -> nn.Module:
     """The three convolutions of Mnih et al. 2015, "Human-level control"."""
     _need_image("nature", space)
-    layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-    return ConvEncoder(layers, network.hidden_sizes, DTYPES[network.compute_dtype])
+    return ConvEncoder(CONVOLUTIONS["nature"], network.hidden_sizes, DTYPES[network.compute_dtype])
 
 
 @ENCODERS.register("impala")

@@ -45,13 +45,18 @@ def build_head(network: NetworkConfig, spec: EnvSpec) -> Head:
     Raises:
       ConfigError: the name is unknown, or the head cannot serve the space.
     """
-    name = _automatic(spec) if network.head == "auto" else network.head
+    name = head_name(network, spec)
     try:
         return HEADS.get(name)(network, spec.action_space)
     except _Unsuitable as error:
         raise ConfigError(
             f"`network.head` (={name!r}) needs {error}; the actions of {spec.name!r} are {spec.action_space}"
         ) from error
+
+
+def head_name(network: NetworkConfig, spec: EnvSpec) -> str:
+    """The head that `network.head` names, "auto" resolved by the action space."""
+    return _automatic(spec) if network.head == "auto" else network.head
 
 
 class _Unsuitable(ValueError):

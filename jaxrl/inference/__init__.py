@@ -1,0 +1,5 @@
+"""Trained policies as functions of arrays, the files they are exported to, and what checks those."""
+
+from jaxrl.inference.function import PolicyFunction
+
+__all__ = ["PolicyFunction"]

@@ -1,0 +1,90 @@
+"""A policy as named arrays, in numpy's or in safetensors' file format."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import normalize
+from jaxrl.inference import numpy_policy
+from jaxrl.inference.agreement import Runner
+from jaxrl.inference.function import PolicyFunction, flat
+from jaxrl.trained import zeros
+from jaxrl.types import PyTree
+
+
+def named(function: PolicyFunction) -> dict[str, np.ndarray]:
+    """Parameters as `params.*`, and mean and standard deviation of each float part of the observation."""
+    arrays = dict(flat(jax.device_get(function.params), "params"))
+    if function.obs_stats is not None:
+        moments = zip(function.obs_stats.mean, normalize.std(function.obs_stats), strict=True)
+        for name, (mean, std) in zip(_normalized(function), jax.device_get(list(moments)), strict=True):
+            arrays |= {f"normalizer.{name}.mean": mean, f"normalizer.{name}.std": std}
+    return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+
+
+def _normalized(function: PolicyFunction) -> list[str]:
+    leaves = flat(zeros(function.spec.observation_space), "obs")
+    return [name for name, x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
+    """Writes the arrays, and the module that runs them with numpy.
+
+    Args:
+      function: the policy.
+      folder: where to.
+      kind: "numpy" or "safetensors".
+
+    Returns:
+      The names of the files.
+    """
+    arrays = named(function)
+    if kind == "numpy":
+        file = "policy.npz"
+        with open(folder / file, "wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+    else:
+        from safetensors.numpy import save_file
+
+        file = "policy.safetensors"
+        save_file(arrays, folder / file)
+    runtime = Path(numpy_policy.__file__).name
+    shutil.copyfile(numpy_policy.__file__, folder / runtime)
+    return [file, runtime]
+
+
+def read(folder: Path, function: PolicyFunction) -> tuple[Runner, str]:
+    """What runs the arrays of a folder, and its name for people.
+
+    That is numpy alone for built-in networks. Others run in jax, with the arrays read back.
+    """
+    description = numpy_policy.read_description(folder)
+    if description["architecture"] is not None:
+        return numpy_policy.NumpyPolicy(folder), "numpy"
+    rebuilt = jax.jit(_rebuilt(numpy_policy.read_arrays(folder), function))
+    return lambda *arguments: jax.device_get(rebuilt(*arguments)), "jax"
+
+
+def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyFunction:
+    params: dict[str, Any] = {}
+    for name, x in arrays.items():
+        kind, *path, leaf = name.split(".")
+        if kind == "params":
+            node = params
+            for key in path:
+                node = node.setdefault(key, {})
+            node[leaf] = jnp.asarray(x)
+    stats: PyTree = None
+    if function.obs_stats is not None:
+        names = _normalized(function)
+        mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
+        std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
+        stats = normalize.frozen(mean, tuple(std))
+    return dataclasses.replace(function, params=params, obs_stats=stats)

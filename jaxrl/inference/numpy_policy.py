@@ -1,0 +1,246 @@
+"""Runs an exported policy with numpy alone; `python -m jaxrl.export --format=numpy` copies this file.
+
+    from numpy_policy import NumpyPolicy
+
+    policy = NumpyPolicy(".")  # the folder with policy.json
+    carry = policy.initial_carry(batch=1)
+    reset = np.ones(1, bool)  # the first observation of an episode
+    while ...:
+        out = policy(obs, carry, reset)
+        carry = out["carry"]
+        ... = env.step(out["action"][0])
+
+The layers are listed in policy.json, under "architecture"; weights are arrays of policy.npz or
+policy.safetensors. Everything is float32.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# A logit that no action survives, as in training.
+_FORBIDDEN = np.float32(-1e9)
+
+Array = Any
+
+
+def read_description(folder: str | Path) -> dict[str, Any]:
+    """What policy.json says."""
+    found: dict[str, Any] = json.loads((Path(folder) / "policy.json").read_text())
+    return found
+
+
+def read_arrays(folder: str | Path) -> dict[str, Array]:
+    """The arrays by name, from whichever file there is."""
+    folder = Path(folder)
+    if (folder / "policy.npz").exists():
+        with np.load(folder / "policy.npz", allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    from safetensors.numpy import load_file
+
+    found: dict[str, Array] = load_file(folder / "policy.safetensors")
+    return found
+
+
+class NumpyPolicy:
+    """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}`, B rows at a time.
+
+    Arguments:
+      obs: [B, ...], raw; a dict where the environment's observations are dicts.
+      carry: `initial_carry(B)`, then the carry of the last result.
+      reset: bool[B]; the carry counts as zeros where an episode begins.
+      action_mask: bool[B, A], where the environment has masks.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.description = read_description(folder)
+        self._network = self.description["architecture"]
+        if self._network is None:
+            raise ValueError("policy.json describes no architecture: its network is not one of jaxrl's own")
+        self._arrays = read_arrays(folder)
+        self._head = _HEADS[self._network["head"]["type"]]
+
+    def initial_carry(self, batch: int) -> dict[str, Any]:
+        return {
+            trunk: {
+                name: np.zeros((batch, part["core"]["size"]), np.float32)
+                for name in _STATE[part["core"]["type"]]
+            }
+            for trunk, part in self._network["trunks"].items()
+        }
+
+    def __call__(
+        self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
+    ) -> dict[str, Any]:
+        features, after = {}, {}
+        for trunk, part in self._network["trunks"].items():
+            encoded = [self._encode(encoder, obs) for encoder in part["encoders"]]
+            x = np.concatenate(encoded, axis=-1)
+            features[trunk], after[trunk] = self._remember(part["core"], x, carry[trunk], reset)
+        head = self._network["head"]
+        action, distribution = self._head(self, head, features["policy"], action_mask)
+        value = self.dense(self._network["value"]["weights"], features.get("value", features["policy"]))[:, 0]
+        return {"action": action, "value": value, "distribution": distribution, "carry": after}
+
+    def dense(self, name: str, x: Array) -> Array:
+        return x @ self.array(f"{name}.kernel") + self.array(f"{name}.bias")
+
+    def array(self, name: str) -> Array:
+        return self._arrays[f"params.{name}"]
+
+    def _encode(self, encoder: dict[str, Any], obs: Any) -> Array:
+        name = encoder["input"]
+        x = np.asarray(obs[name.removeprefix("obs.")] if isinstance(obs, dict) else obs)
+        if f"normalizer.{name}.mean" in self._arrays:
+            mean, std = (self._arrays[f"normalizer.{name}.{part}"] for part in ("mean", "std"))
+            x = (x.astype(np.float32) - mean) / std
+            clip = self.description["normalizer"]["clip"]
+            x = np.clip(x, -clip, clip) if clip else x
+        return self._run(encoder["layers"], x)
+
+    def _run(self, layers: list[dict[str, Any]], x: Array) -> Array:
+        for layer in layers:
+            op = layer["op"]
+            if op == "one_hot":
+                x = _one_hot(x, layer["sizes"])
+                continue
+            x = x.astype(np.float32)
+            if op == "dense":
+                x = self.dense(layer["weights"], x)
+            elif op == "conv":
+                kernel, bias = (self.array(f"{layer['weights']}.{part}") for part in ("kernel", "bias"))
+                x = _convolution(x, kernel, layer["stride"], layer["padding"]) + bias
+            elif op == "residual":
+                x = x + self._run(layer["layers"], x)
+            elif op == "max_pool":
+                x = _patches(x, layer["window"], layer["stride"], "SAME", -np.inf).max(axis=3)
+            elif op == "divide":
+                x = x / np.float32(layer["by"])
+            elif op == "flatten":
+                x = x.reshape(len(x), -1)
+            else:
+                x = _ACTIVATIONS[op](x)
+        return x.astype(np.float32)
+
+    def _remember(
+        self, core: dict[str, Any], x: Array, carry: dict[str, Array], reset: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        if core["type"] == "none":
+            return x, {}
+        carry = {name: np.where(reset[:, None], np.float32(0), value) for name, value in carry.items()}
+        weights = {part: self.array(f"{core['weights']}.{part}") for part in ("input", "recurrent", "bias")}
+        inputs, recurrent = x @ weights["input"] + weights["bias"], carry["h"] @ weights["recurrent"]
+        after = (_lstm if core["type"] == "lstm" else _gru)(inputs, recurrent, carry)
+        return after["h"], after
+
+
+_STATE = {"lstm": ("c", "h"), "gru": ("h",), "none": ()}
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)
+
+
+def _lstm(inputs: Array, recurrent: Array, carry: dict[str, Array]) -> dict[str, Array]:
+    i, f, g, o = np.split(inputs + recurrent, 4, axis=-1)
+    c = _sigmoid(f) * carry["c"] + _sigmoid(i) * np.tanh(g)
+    return {"c": c, "h": _sigmoid(o) * np.tanh(c)}
+
+
+def _gru(inputs: Array, recurrent: Array, carry: dict[str, Array]) -> dict[str, Array]:
+    xr, xz, xn = np.split(inputs, 3, axis=-1)
+    hr, hz, hn = np.split(recurrent, 3, axis=-1)
+    r, z = _sigmoid(xr + hr), _sigmoid(xz + hz)
+    return {"h": (1 - z) * np.tanh(xn + r * hn) + z * carry["h"]}
+
+
+def _gelu(x: Array) -> Array:
+    return (
+        np.float32(0.5)
+        * x
+        * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)))
+    )
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu,
+}
+
+
+def _one_hot(x: Array, sizes: list[int]) -> Array:
+    columns = x.reshape(len(x), len(sizes))
+    parts = [columns[:, i, None] == np.arange(size) for i, size in enumerate(sizes)]
+    return np.concatenate(parts, axis=-1).astype(np.float32)
+
+
+def _patches(x: Array, size: int, stride: int, padding: str, fill: float = 0.0) -> Array:
+    """[B, height, width, C] to [B, height', width', size * size, C]."""
+    if padding == "SAME":
+        short = [max((-(-n // stride) - 1) * stride + size - n, 0) for n in x.shape[1:3]]
+        x = np.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in short), (0, 0)), constant_values=fill)
+    height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
+    parts = [
+        x[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
+        for i in range(size)
+        for j in range(size)
+    ]
+    return np.stack(parts, axis=3)
+
+
+def _convolution(x: Array, kernel: Array, stride: int, padding: str) -> Array:
+    patches = _patches(x, len(kernel), stride, padding)
+    return patches.reshape(*patches.shape[:3], -1) @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def _categorical(
+    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
+) -> tuple[Array, Any]:
+    logits = policy.dense(f"{head['weights']}.logits", x)
+    logits = logits if mask is None else np.where(mask, logits, _FORBIDDEN)
+    return logits.argmax(axis=-1).astype(np.int32), {"logits": logits}
+
+
+def _multi_categorical(
+    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
+) -> tuple[Array, Any]:
+    _, distribution = _categorical(policy, head, x, mask)
+    parts = np.split(distribution["logits"], np.cumsum(head["nvec"])[:-1], axis=-1)
+    return np.stack([part.argmax(axis=-1) for part in parts], axis=-1).astype(np.int32), distribution
+
+
+def _gaussian(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+    mean = policy.dense(f"{head['weights']}.mean", x)
+    log_std = np.broadcast_to(policy.array(f"{head['weights']}.log_std"), mean.shape)
+    low, high = _bounds(head)
+    return np.clip(mean, low, high), {"mean": mean, "log_std": log_std}
+
+
+def _tanh_gaussian(
+    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
+) -> tuple[Array, Any]:
+    _, distribution = _gaussian(policy, head, x, mask)
+    low, high = _bounds(head)
+    unit = np.float32(0.5) * (np.tanh(distribution["mean"]) + 1)
+    return np.clip(low + unit * (high - low), low, high), distribution
+
+
+def _bounds(head: dict[str, Any]) -> tuple[Array, Array]:
+    """None is no bound."""
+    low = np.array([-np.inf if x is None else x for x in head["low"]], np.float32)
+    return low, np.array([np.inf if x is None else x for x in head["high"]], np.float32)
+
+
+_HEADS: dict[str, Callable[..., tuple[Array, Any]]] = {
+    "categorical": _categorical,
+    "multi_categorical": _multi_categorical,
+    "gaussian": _gaussian,
+    "tanh_gaussian": _tanh_gaussian,
+}

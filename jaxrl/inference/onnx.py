@@ -1,0 +1,109 @@
+"""A policy as an ONNX graph, for runtimes without jax.
+
+The graph is built layer by layer from `architecture.describe`, so that it has the names and the few operators
+that one expects; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.fields import ConfigError, RunError
+from jaxrl.inference import arrays
+from jaxrl.inference.agreement import Runner
+from jaxrl.inference.function import PolicyFunction, flat
+from jaxrl.inference.onnx_graph import Graph
+
+FILE = "policy.onnx"
+# Read by every onnxruntime since 1.17 (2024).
+_OPSET, _IR_VERSION = 20, 9
+_MISSING = "`--format` (='onnx') needs the packages onnx and onnxruntime: pip install -e '.[onnx]'"
+
+
+def write(
+    function: PolicyFunction, network: dict[str, Any] | None, folder: Path, batch: int | None
+) -> list[str]:
+    """Writes the graph.
+
+    Args:
+      function: the policy, greedy.
+      network: `architecture.describe` of it.
+      folder: where to.
+      batch: a fixed batch size; None for any.
+
+    Returns:
+      The names of the files.
+
+    Raises:
+      ConfigError: the package onnx is missing.
+      RunError: the network is not built in, or computes in bfloat16.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise ConfigError(_MISSING) from error
+    if network is None:
+        raise RunError(
+            "ONNX is written for the built-in networks in float32; export this one with --format=stablehlo"
+        )
+    example = function.example(1)
+    inputs = function.inputs(example)
+    graph = Graph(arrays.named(function), function.clip_obs)
+    graph.policy(network, masked="action_mask" in inputs)
+    size = batch or "batch"
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            graph.nodes,
+            "policy",
+            [_declared(name, x, size) for name, x in inputs.items()],
+            [_declared(name, x, size) for name, x in outputs(function).items()],
+            [onnx.numpy_helper.from_array(x, name) for name, x in graph.constants.items()],
+        ),
+        producer_name="jaxrl",
+        opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    onnx.checker.check_model(model, full_check=True)
+    (folder / FILE).write_bytes(model.SerializeToString())
+    return [FILE]
+
+
+def outputs(function: PolicyFunction) -> dict[str, Any]:
+    """Shapes by name, for one row. No output is called like an input in a graph: `next_carry` leaves it."""
+    found = jax.eval_shape(function, *function.example(1))
+    return {f"next_{name}" if name.startswith("carry.") else name: x for name, x in flat(found)}
+
+
+def read(folder: Path, function: PolicyFunction) -> Runner:
+    """The graph in a folder, run by onnxruntime."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ConfigError(_MISSING) from error
+    session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
+    names = [x.name for x in session.get_outputs()]
+
+    def run(*arguments: Any) -> dict[str, Any]:
+        given = {name: np.asarray(x) for name, x in function.inputs(arguments).items()}
+        found = dict(zip(names, session.run(names, given), strict=True))
+        result: dict[str, Any] = {"distribution": {}, "carry": jax.tree.map(lambda x: x, arguments[1])}
+        for name, x in found.items():
+            *path, leaf = name.removeprefix("next_").split(".")
+            node = result
+            for key in path:
+                node = node[key]
+            node[leaf] = x
+        return result
+
+    return run
+
+
+def _declared(name: str, x: Any, size: int | str) -> Any:
+    import onnx
+
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
+    return onnx.helper.make_tensor_value_info(name, kind, [size, *x.shape[1:]])

@@ -1,0 +1,193 @@
+"""Nodes of an ONNX graph for the layers of `architecture.describe`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_FORBIDDEN = -1e9  # as `numpy_policy` has it
+
+
+class Graph:
+    """Nodes and constants; a value is known by the name of what computes it.
+
+    Args:
+      weights: `arrays.named` of the policy.
+      clip: bound of normalised observations, 0 for none.
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], clip: float):
+        self.nodes: list[Any] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self._weights, self._clip = weights, clip
+
+    def policy(self, network: dict[str, Any], masked: bool) -> None:
+        """The whole policy, from its inputs to its outputs."""
+        features = {}
+        for trunk, part in network["trunks"].items():
+            encoded = [self._encode(encoder) for encoder in part["encoders"]]
+            x = encoded[0] if len(encoded) == 1 else self._op("Concat", *encoded, axis=1)
+            features[trunk] = self._remember(part["core"], trunk, x)
+        self._act(network["head"], features["policy"], masked)
+        value = self._dense(network["value"]["weights"], features.get("value", features["policy"]))
+        self._op("Squeeze", value, self._constant([1], np.int64), result="value")
+
+    def _op(self, kind: str, *inputs: str, result: str = "", **attributes: Any) -> str:
+        """Adds a node of one result, which gets a name of its own unless it is given one."""
+        return self._several(kind, inputs, 1, result, **attributes)[0]
+
+    def _several(
+        self, kind: str, inputs: tuple[str, ...], count: int, result: str = "", **attributes: Any
+    ) -> list[str]:
+        import onnx
+
+        names = [f"{kind.lower()}_{len(self.nodes)}_{i}" for i in range(count)]
+        names = [result] if result else names
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), names, **attributes))
+        return names
+
+    def _constant(self, value: Any, dtype: Any = np.float32) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = np.asarray(value, dtype)
+        return name
+
+    def _weight(self, name: str) -> str:
+        self.constants[name] = self._weights[name]
+        return name
+
+    def _cast(self, x: str, dtype: Any) -> str:
+        import onnx
+
+        return self._op("Cast", x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def _dense(self, name: str, x: str) -> str:
+        return self._op("Gemm", x, self._weight(f"params.{name}.kernel"), self._weight(f"params.{name}.bias"))
+
+    def _encode(self, encoder: dict[str, Any]) -> str:
+        name = encoder["input"]
+        if not encoder["layers"] or encoder["layers"][0]["op"] != "one_hot":
+            x = self._cast(name, np.float32)
+        else:
+            x = name
+        if f"normalizer.{name}.mean" in self._weights:
+            x = self._op("Sub", x, self._weight(f"normalizer.{name}.mean"))
+            x = self._op("Div", x, self._weight(f"normalizer.{name}.std"))
+            if self._clip:
+                x = self._op("Clip", x, self._constant(-self._clip), self._constant(self._clip))
+        return self._run(encoder["layers"], x)
+
+    def _run(self, layers: list[dict[str, Any]], x: str) -> str:
+        for layer in layers:
+            x = self._layer(layer, x)
+        return x
+
+    def _layer(self, layer: dict[str, Any], x: str) -> str:
+        match layer["op"]:
+            case "dense":
+                return self._dense(layer["weights"], x)
+            case "conv":
+                return self._convolution(layer, x)
+            case "residual":
+                return self._op("Add", x, self._run(layer["layers"], x))
+            case "max_pool":
+                size, stride = [layer["window"]] * 2, [layer["stride"]] * 2
+                y = self._op("Transpose", x, perm=[0, 3, 1, 2])
+                y = self._op("MaxPool", y, kernel_shape=size, strides=stride, auto_pad="SAME_UPPER")
+                return self._op("Transpose", y, perm=[0, 2, 3, 1])
+            case "divide":
+                return self._op("Div", x, self._constant(layer["by"]))
+            case "flatten":
+                return self._op("Flatten", x, axis=1)
+            case "one_hot":
+                return self._one_hot(layer["sizes"], x)
+            case "silu":
+                return self._op("Mul", x, self._op("Sigmoid", x))
+            case "gelu":
+                return self._op("Gelu", x, approximate="tanh")
+            case activation:
+                return self._op({"tanh": "Tanh", "relu": "Relu"}[activation], x)
+
+    def _convolution(self, layer: dict[str, Any], x: str) -> str:
+        """Channels are last here and in the weights, first in ONNX."""
+        kernel, bias = (f"params.{layer['weights']}.{part}" for part in ("kernel", "bias"))
+        self.constants[kernel] = np.ascontiguousarray(self._weights[kernel].transpose(3, 2, 0, 1))
+        y = self._op("Transpose", x, perm=[0, 3, 1, 2])
+        padding = {"SAME": "SAME_UPPER", "VALID": "VALID"}[layer["padding"]]
+        strides = [layer["stride"]] * 2
+        y = self._op("Conv", y, kernel, self._weight(bias), strides=strides, auto_pad=padding)
+        return self._op("Transpose", y, perm=[0, 2, 3, 1])
+
+    def _one_hot(self, sizes: list[int], x: str) -> str:
+        columns = self._op("Reshape", x, self._constant([-1, len(sizes)], np.int64))
+        columns = self._cast(columns, np.int64)
+        parts = []
+        for i, size in enumerate(sizes):
+            column = self._op("Gather", columns, self._constant([i], np.int64), axis=1)
+            parts.append(self._op("Equal", column, self._constant([range(size)], np.int64)))
+        joined = parts[0] if len(parts) == 1 else self._op("Concat", *parts, axis=1)
+        return self._cast(joined, np.float32)
+
+    def _remember(self, core: dict[str, Any], trunk: str, x: str) -> str:
+        if core["type"] == "none":
+            return x
+        reset = self._op("Unsqueeze", "reset", self._constant([1], np.int64))
+        zero = self._constant(0)
+        before = {
+            name: self._op("Where", reset, zero, f"carry.{trunk}.{name}")
+            for name in {"lstm": ("c", "h"), "gru": ("h",)}[core["type"]]
+        }
+        weights = {
+            part: self._weight(f"params.{core['weights']}.{part}") for part in ("input", "recurrent", "bias")
+        }
+        inputs = self._op("Gemm", x, weights["input"], weights["bias"])
+        recurrent = self._op("MatMul", before["h"], weights["recurrent"])
+        step = self._lstm if core["type"] == "lstm" else self._gru
+        return step(inputs, recurrent, before, f"next_carry.{trunk}")
+
+    def _lstm(self, inputs: str, recurrent: str, before: dict[str, str], after: str) -> str:
+        gates = self._op("Add", inputs, recurrent)
+        i, f, g, o = self._several("Split", (gates,), 4, axis=1, num_outputs=4)
+        i, f, o = (self._op("Sigmoid", x) for x in (i, f, o))
+        kept = self._op("Mul", f, before["c"])
+        c = self._op("Add", kept, self._op("Mul", i, self._op("Tanh", g)), result=f"{after}.c")
+        return self._op("Mul", o, self._op("Tanh", c), result=f"{after}.h")
+
+    def _gru(self, inputs: str, recurrent: str, before: dict[str, str], after: str) -> str:
+        xr, xz, xn = self._several("Split", (inputs,), 3, axis=1, num_outputs=3)
+        hr, hz, hn = self._several("Split", (recurrent,), 3, axis=1, num_outputs=3)
+        r, z = (self._op("Sigmoid", self._op("Add", a, b)) for a, b in ((xr, hr), (xz, hz)))
+        n = self._op("Tanh", self._op("Add", xn, self._op("Mul", r, hn)))
+        fresh = self._op("Mul", self._op("Sub", self._constant(1), z), n)
+        return self._op("Add", fresh, self._op("Mul", z, before["h"]), result=f"{after}.h")
+
+    def _act(self, head: dict[str, Any], x: str, masked: bool) -> None:
+        if head["type"] in ("gaussian", "tanh_gaussian"):
+            self._act_real(head, x)
+            return
+        name = "distribution.logits"
+        if masked:
+            logits = self._dense(f"{head['weights']}.logits", x)
+            logits = self._op("Where", "action_mask", logits, self._constant(_FORBIDDEN), result=name)
+        else:
+            logits = self._op("Identity", self._dense(f"{head['weights']}.logits", x), result=name)
+        if head["type"] == "categorical":
+            best = self._op("ArgMax", logits, axis=1, keepdims=0)
+        else:
+            sizes = self._constant(head["nvec"], np.int64)
+            parts = self._several("Split", (logits, sizes), len(head["nvec"]), axis=1)
+            best = self._op("Concat", *(self._op("ArgMax", p, axis=1, keepdims=1) for p in parts), axis=1)
+        self._op("Identity", self._cast(best, np.int32), result="action")
+
+    def _act_real(self, head: dict[str, Any], x: str) -> None:
+        mean = self._op("Identity", self._dense(f"{head['weights']}.mean", x), result="distribution.mean")
+        log_std = self._weight(f"params.{head['weights']}.log_std")
+        self._op("Expand", log_std, self._op("Shape", mean), result="distribution.log_std")
+        low = np.array([-np.inf if b is None else b for b in head["low"]], np.float32)
+        high = np.array([np.inf if b is None else b for b in head["high"]], np.float32)
+        action = mean
+        if head["type"] == "tanh_gaussian":
+            half = self._op("Mul", self._op("Tanh", mean), self._constant((high - low) / 2))
+            action = self._op("Add", half, self._constant((high + low) / 2))
+        above = self._op("Max", action, self._constant(low))
+        self._op("Min", above, self._constant(high), result="action")

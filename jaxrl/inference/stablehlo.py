@@ -1,0 +1,64 @@
+"""A policy as serialised StableHLO: one file that jax alone runs, on any platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax import export
+
+from jaxrl.fields import RunError
+from jaxrl.inference.agreement import Runner
+from jaxrl.inference.function import NotPolymorphic, PolicyFunction
+from jaxrl.types import PyTree
+
+FILE = "policy.stablehlo"
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> list[str]:
+    """Writes the program.
+
+    Args:
+      function: the policy.
+      folder: where to.
+      batch: a fixed batch size; None for any.
+
+    Returns:
+      The names of the files.
+
+    Raises:
+      NotPolymorphic: the network cannot be exported for any batch size.
+      RunError: it cannot be exported at all.
+    """
+    example = function.example(batch or 1)
+    arguments = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
+    if batch is None:
+        arguments = symbolic(function, arguments)
+    try:
+        exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
+    except Exception as error:  # whatever tracing a user's network with an unknown size throws
+        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if batch is None:
+            raise NotPolymorphic(text) from error
+        raise RunError(f"the network cannot be exported to StableHLO: {text}") from error
+    (folder / FILE).write_bytes(exported.serialize(vjp_order=0))
+    return [FILE]
+
+
+def symbolic(function: PolicyFunction, arguments: PyTree) -> PyTree:
+    """Replaces the batch size by an unknown one."""
+    (size,) = export.symbolic_shape("batch")
+
+    def unknown(x: Any) -> Any:
+        return jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype)
+
+    key = arguments[-1:] if function.sample else ()
+    return (*jax.tree.map(unknown, arguments[: len(arguments) - len(key)]), *key)
+
+
+def read(folder: Path) -> Runner:
+    """The program in a folder."""
+    call = jax.jit(export.deserialize(bytearray((folder / FILE).read_bytes())).call)
+    return lambda *arguments: jax.device_get(call(*arguments))

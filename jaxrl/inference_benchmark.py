@@ -1,0 +1,162 @@
+"""Times acting: `python -m jaxrl.inference_benchmark --config=configs/ppo.py`.
+
+  --workdir=DIR                 the policy of a run; or
+  --config=FILE                 an untrained one (as fast); --config.SECTION.FIELD=VALUE changes a field
+  --all                         every encoder that takes the observations, times lstm, gru and none
+  --batch=1,8,64,512            batch sizes
+  --seconds=S                   how long for each batch size, after compilation and warm-up (default: 1)
+  --output=FILE                 JSON file (default: DIR/inference_benchmark.json; with --config: none)
+  --debug                       full tracebacks instead of one line for bad input
+
+A call goes from observations in the host's memory to actions there: normaliser, network and choice of the
+action in one compiled program; the carry stays on the device. Latencies are percentiles over single calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from jaxrl import cli
+from jaxrl.config import ConfigError, versions
+
+if TYPE_CHECKING:
+    from envs.base import EnvSpec
+    from jaxrl.config import Config
+    from jaxrl.inference import PolicyFunction
+    from jaxrl.inference.latency import Latency
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Times what `argv` asks for; returns the exit code (2: bad input)."""
+    argv = list(sys.argv if argv is None else argv)
+    if {"--help", "-h", "-help"} & set(argv):
+        print(__doc__)
+        return 0
+    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Folder of a run.", flag_values=values)
+    flags.DEFINE_bool("all", False, "Every architecture.", flag_values=values)
+    flags.DEFINE_string("batch", "1,8,64,512", "Batch sizes.", flag_values=values)
+    flags.DEFINE_float("seconds", 1.0, "Seconds for each.", lower_bound=0.01, flag_values=values)
+    flags.DEFINE_string("output", None, "JSON file.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    left = cli.parse_flags(values, argv, known_only=True)
+    workdir = values["workdir"].value
+    if workdir and left:
+        raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
+    arguments = None if workdir else cli.parse_training([argv[0], *left])
+
+    from jaxrl.inference.latency import check_batches
+
+    batches = check_batches(str(values["batch"].value))
+    config, spec, trained = _of_run(str(workdir)) if arguments is None else _of_config(arguments.config)
+    seconds = float(values["seconds"].value or 0)
+    found = _measure(config, spec, trained, bool(values["all"].value), batches, seconds)
+    record = _record(config, found)
+    _show(record)
+    output = values["output"].value or (f"{workdir}/inference_benchmark.json" if workdir else None)
+    if output:
+        print(f"written to {_write(output, record)}")
+    return 0
+
+
+def _of_run(workdir: str) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+    from jaxrl import trained
+    from jaxrl.inference import PolicyFunction
+
+    policy = trained.load(workdir, devices=1)
+    return policy.config, policy.spec, PolicyFunction.of(policy)
+
+
+def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+    from envs import registry
+    from jaxrl.config import resolve
+
+    config = resolve(given, 1)
+    return config, registry.spec_of(config.env.name, config.env.wrappers), None
+
+
+def _measure(
+    config: Config,
+    spec: EnvSpec,
+    trained: PolicyFunction | None,
+    every: bool,
+    batches: Sequence[int],
+    seconds: float,
+) -> list[Latency]:
+    from jaxrl.inference import latency
+
+    found = []
+    for network in latency.architectures(config.network, spec) if every else [config.network]:
+        own = trained if network == config.network else None
+        function = own or latency.fresh(network, config.normalize, spec)
+        found += [latency.measure(function, network, batch, seconds) for batch in batches]
+    return found
+
+
+def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
+    import jax
+
+    from jaxrl import sharding
+
+    device = jax.devices()[0]
+    return {
+        "environment": config.env.name,
+        "hidden_sizes": list(config.network.hidden_sizes),
+        "core_size": config.network.core_size,
+        "device": {
+            "kind": device.device_kind,
+            "platform": device.platform,
+            "host_cores": sharding.available_cores(),
+        },
+        "versions": versions(),
+        "milliseconds": [dataclasses.asdict(x) for x in found],
+    }
+
+
+def _write(output: str, record: dict[str, Any]) -> str:
+    from etils import epath
+
+    try:
+        file = epath.Path(output)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"`--output` (={output!r}) cannot be written: {error}") from error
+    return output
+
+
+def _show(record: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    device = record["device"]
+    on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
+    console.print(f"{record['environment']} on {on}; milliseconds", soft_wrap=True, markup=False)
+    table = Table(box=None)
+    for heading in ("encoder", "core"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("parameters", "batch", "p50", "p95", "p99", "obs/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    last = None
+    for x in record["milliseconds"]:
+        architecture = (x["encoder"], x["core"], f"{x['parameters']:,}")
+        shown = ("", "", "") if architecture == last else architecture
+        last = architecture
+        times = (f"{x[p]:.3f}" for p in ("p50", "p95", "p99"))
+        table.add_row(*shown, f"{x['batch']:,}", *times, f"{x['throughput']:,.0f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

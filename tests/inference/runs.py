@@ -1,0 +1,74 @@
+"""Policies that react to what they see and remember, without training; and run folders that hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import Dict, Discrete, MultiDiscrete, Space
+from jaxrl import networks, normalize
+from jaxrl.checkpoint import Checkpointer
+from jaxrl.config import to_json
+from jaxrl.run_folder import RunFolder
+from jaxrl.sharding import Topology
+from jaxrl.trained import Trained, zeros
+from jaxrl.types import PyTree
+from tests.programs import tiny_config
+
+
+def policy_of(**fields: Any) -> Trained:
+    """Random parameters and moments; `env__name="..."` sets `env.name`."""
+    config = tiny_config(**fields)
+    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    policy = networks.build(config.network, spec)
+    rng = np.random.default_rng(0)
+
+    def weights(x: Any) -> jax.Array:
+        scale = 1.5 / np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else 0.1
+        return jnp.asarray(rng.normal(size=x.shape) * scale, x.dtype)
+
+    params = jax.tree.map(weights, jax.eval_shape(policy.init, jax.random.key(0)))
+    stats = None
+    if config.normalize.observations:
+        stats = moved(normalize.init(zeros(spec.observation_space)))
+    return Trained(config, spec, policy, params, stats, 7, Topology.of(1))
+
+
+def save_run(folder: Path, **fields: Any) -> None:
+    """Writes config.json and the checkpoint of step 7."""
+    found = policy_of(**fields)
+    checkpointer = Checkpointer(str(folder / "checkpoints"), keep=1)
+    state = {"params": found.params, "obs_stats": found.obs_stats}
+    checkpointer.save(7, state, {"config": to_json(found.config)})
+    checkpointer.close()
+    RunFolder(str(folder)).write_config(found.config)
+
+
+def moved(stats: normalize.RunningStats) -> normalize.RunningStats:
+    """Means and deviations of which each element is different, so that a wrong one shows."""
+
+    def ramp(x: jax.Array, low: float) -> jax.Array:
+        return low + jnp.arange(x.size, dtype=jnp.float32).reshape(x.shape) / 16
+
+    return stats.replace(
+        count=jnp.float32(100),
+        mean=tuple(ramp(x, 0.1) for x in stats.mean),
+        m2=tuple(100 * ramp(x, 0.3) ** 2 for x in stats.m2),
+    )
+
+
+def observations(space: Space, batch: int, rng: np.random.Generator) -> PyTree:
+    """Anything that the space may hold; floats beyond the bounds of the normaliser too."""
+    if isinstance(space, Dict):
+        return {key: observations(part, batch, rng) for key, part in space.spaces}
+    if isinstance(space, Discrete | MultiDiscrete):
+        high = space.n if isinstance(space, Discrete) else np.array(space.nvec)
+        return rng.integers(0, high, (batch, *space.shape)).astype(space.dtype)
+    if np.dtype(space.dtype) == np.uint8:
+        return rng.integers(0, 256, (batch, *space.shape)).astype(np.uint8)
+    return (3 * rng.normal(size=(batch, *space.shape))).astype(space.dtype)

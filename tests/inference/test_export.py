@@ -1,0 +1,233 @@
+"""Every format acts as the policy does, and an export that does not is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import trained
+from jaxrl.export import main
+from jaxrl.fields import RunError
+from jaxrl.inference import PolicyFunction, arrays, exporting, stablehlo
+from jaxrl.inference.agreement import compare
+from jaxrl.inference.numpy_policy import NumpyPolicy
+from tests.inference.runs import observations, policy_of, save_run
+
+# Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values.
+NETWORKS: dict[str, dict[str, Any]] = {
+    "lstm": {
+        "env__name": "gymnax:CartPole-v1",
+        "normalize__observations": True,
+        "network__separate_value": True,
+    },
+    "gru": {"env__name": "jaxrl:ProbeDict", "network__core": "gru", "normalize__observations": True},
+    "squashed": {
+        "env__name": "gymnax:Pendulum-v1",
+        "network__core": "none",
+        "network__head": "tanh_gaussian",
+        "network__activation": "gelu",
+        "normalize__observations": True,
+    },
+    "clipped": {"env__name": "gymnax:Pendulum-v1", "network__activation": "silu"},
+    "impala": {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "impala", "network__core": "none"},
+    "discrete": {"env__name": "gymnax:FrozenLake-misc", "network__activation": "relu"},
+    "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
+    "masked": {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The LSTM's."""
+    folder = tmp_path_factory.mktemp("run")
+    save_run(folder, **NETWORKS["lstm"])
+    return folder
+
+
+def export(workdir: Path, kind: str, *arguments: str) -> int:
+    return main(["jaxrl.export", f"--workdir={workdir}", f"--format={kind}", *arguments])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -> None:
+    policy = policy_of(**NETWORKS[name])
+    function = PolicyFunction.of(policy)
+    runners = {}
+    for kind in ("numpy", "safetensors", "onnx", "stablehlo"):
+        (tmp_path / kind).mkdir()
+        assert exporting.write(policy, function, tmp_path / kind, kind)["batch"] == "any size"
+        runners[kind], _ = exporting.read(function, tmp_path / kind, kind)
+    act, rng = jax.jit(function), np.random.default_rng(1)
+    for batch in (1, 5):
+        _, carry, *_ = function.example(batch)
+        carries = dict.fromkeys(runners, jax.device_get(carry))
+        for _ in range(6):
+            obs, reset = observations(policy.spec.observation_space, batch, rng), rng.random(batch) < 0.3
+            mask = (
+                [rng.permuted([[True, False, True]] * batch, axis=1)] if policy.spec.has_action_mask else []
+            )
+            out = jax.device_get(act(obs, carry, reset, *mask))
+            carry = out["carry"]
+            for kind, run in runners.items():
+                found = run(obs, carries[kind], reset, *mask)
+                jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), out, found)
+                jax.tree.map(lambda a, b: np.testing.assert_equal(a.dtype, b.dtype), out, found)
+                carries[kind] = found["carry"]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "safetensors", "onnx", "stablehlo"])
+def test_command_plays_and_says_so(
+    run: Path, kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert export(run, kind, f"--output={tmp_path}", "--steps=60") == 0, capfd.readouterr().err
+    said = capfd.readouterr().out
+    assert "the same in all 480 rows" in said
+    description = json.loads((tmp_path / "policy.json").read_text())
+    assert {*description["files"], "policy.json"} == {p.name for p in tmp_path.iterdir()}
+    assert description["check"]["different_actions"] == 0
+    assert description["check"]["resets"] > 8  # of episodes that ended too
+
+
+def test_sampled_actions_follow_the_key(run: Path, tmp_path: Path) -> None:
+    assert export(run, "stablehlo", "--sample", f"--output={tmp_path}", "--steps=40") == 0
+    call = stablehlo.read(tmp_path)
+    function = PolicyFunction.of(trained.load(str(run)), sample=True)
+    obs, carry, reset, _ = function.example(256)
+    drawn = [call(obs, carry, reset, np.array(key, np.uint32))["action"] for key in ([0, 1], [0, 1], [0, 2])]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+
+
+def test_description_names_inputs_outputs_and_arrays(tmp_path: Path) -> None:
+    policy = policy_of(**NETWORKS["lstm"])
+    said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
+    assert said["step"] == 7
+    assert said["inputs"]["obs"] == {"shape": ["batch", 4], "dtype": "float32"}
+    assert said["inputs"]["carry.policy.c"] == said["outputs"]["carry.value.h"]
+    assert said["arrays"]["normalizer.obs.std"] == {"shape": [4], "dtype": "float32"}
+    assert said == json.loads((tmp_path / "policy.json").read_text())
+
+
+def test_own_networks_are_exported_or_refused(run: Path, tmp_path: Path) -> None:
+    policy = policy_of(env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export:doubled")
+    function = PolicyFunction.of(policy)
+    arguments = function.example(2)
+    ours = jax.device_get(function(*arguments))
+    for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax")):
+        exporting.write(policy, function, tmp_path, kind)
+        runner, name = exporting.read(function, tmp_path, kind)
+        assert name == runtime
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, runner(*arguments)
+        )
+    with pytest.raises(RunError, match="--format=stablehlo"):
+        exporting.write(policy, function, tmp_path, "onnx")
+
+
+def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export:stubborn"
+    )
+    function = PolicyFunction.of(policy)
+    assert exporting.write(policy, function, tmp_path, "stablehlo")["batch"].startswith("1 only: ")
+    assert exporting.write(policy, function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
+    assert stablehlo.read(tmp_path)(*function.example(3))["value"].shape == (3,)
+
+
+class Doubled(nn.Module):
+    """Features of a user's own."""
+
+    sized: bool = False
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        # `float` needs a number.
+        return nn.Dense(8)(obs * (float(obs.shape[1]) if self.sized else 2))
+
+
+def doubled(network: Any, space: Any) -> nn.Module:
+    return Doubled()
+
+
+def stubborn(network: Any, space: Any) -> nn.Module:
+    return Doubled(sized=True)
+
+
+def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
+    assert export(run, "numpy", f"--output={tmp_path}", "--steps=10") == 0
+    script = (
+        "import sys; import numpy as np; from numpy_policy import NumpyPolicy\n"
+        "policy = NumpyPolicy('.')\n"
+        "out = policy(np.ones((3, 4), np.float32), policy.initial_carry(3), np.ones(3, bool))\n"
+        "assert not {'jax', 'jaxrl', 'flax'} & set(sys.modules)\n"
+        "print(out['distribution']['logits'].tolist())"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, '.')\n{script}"],
+                          cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
+    function = PolicyFunction.of(trained.load(str(run)))
+    _, carry, reset = function.example(3)
+    ours = function(np.ones((3, 4), np.float32), carry, reset)
+    np.testing.assert_allclose(json.loads(done.stdout), ours["distribution"]["logits"], rtol=1e-4, atol=1e-5)
+
+
+def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
+    policy = policy_of(**NETWORKS["lstm"])
+    function = PolicyFunction.of(policy)
+    exporting.write(policy, function, tmp_path, "numpy")
+    right = NumpyPolicy(tmp_path)
+    moved, biased = NumpyPolicy(tmp_path), NumpyPolicy(tmp_path)
+    moved._arrays["normalizer.obs.mean"] = moved._arrays["normalizer.obs.mean"] + 0.1
+    biased._arrays["params.value.bias"] = biased._arrays["params.value.bias"] + 0.01
+    wrong = {
+        "forgets": lambda obs, carry, reset: right(obs, right.initial_carry(len(reset)), reset),
+        "never resets": lambda obs, carry, reset: right(obs, carry, np.zeros_like(reset)),
+        "normaliser": moved,
+        "value": biased,
+    }
+    assert compare(function, right, "gymnax:CartPole-v1", steps=40).same
+    found = {name: compare(function, run, "gymnax:CartPole-v1", steps=40) for name, run in wrong.items()}
+    assert not [name for name, agreement in found.items() if agreement.same]
+    assert found["forgets"].different_actions > 0
+    assert found["value"].different_actions == 0
+
+
+def test_different_actions_write_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = arrays.named
+
+    def reversed_logits(function: PolicyFunction) -> dict[str, np.ndarray]:
+        found = written(function)
+        name = "params.head.logits.kernel"
+        return found | {name: np.ascontiguousarray(found[name][:, ::-1])}
+
+    monkeypatch.setattr(arrays, "named", reversed_logits)
+    assert export(run, "numpy", f"--output={tmp_path}/new", "--steps=20") == 1
+    assert "does not act as the trained policy; nothing was written" in capfd.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format=numpy"], "`--workdir` is missing"),
+        (["--workdir=x", "--format=tflite"], "`--format` (='tflite') must be one of stablehlo, onnx"),
+        (["--workdir=x", "--format=numpy", "--sample"], "`--sample` needs --format=stablehlo"),
+        (["--workdir=x", "--format=numpy", "--batch=4"], "`--batch` says nothing to --format=numpy"),
+        (["--workdir=x", "--format=numpy", "--output=gs://a/b"], "must be a local folder"),
+        (["--workdir=does/not/exist", "--format=numpy"], "holds no config.json"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["jaxrl.export", *arguments]) == 2
+    stderr = capfd.readouterr().err
+    assert said in stderr
+    assert len(stderr.splitlines()) == 1
