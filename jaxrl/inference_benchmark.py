@@ -119,7 +119,7 @@ def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
             "host_cores": sharding.available_cores(),
         },
         "versions": versions(),
-        "milliseconds": [dataclasses.asdict(x) for x in found],
+        "results": [dataclasses.asdict(x) for x in found],
     }
 
 
@@ -149,11 +149,11 @@ def _show(record: dict[str, Any]) -> None:
     for heading in ("parameters", "batch", "p50", "p95", "p99", "obs/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     last = None
-    for x in record["milliseconds"]:
+    for x in record["results"]:
         architecture = (x["encoder"], x["core"], f"{x['parameters']:,}")
         shown = ("", "", "") if architecture == last else architecture
         last = architecture
-        times = (f"{x[p]:.3f}" for p in ("p50", "p95", "p99"))
+        times = (f"{x[p]:.3f}" for p in ("p50_ms", "p95_ms", "p99_ms"))
         table.add_row(*shown, f"{x['batch']:,}", *times, f"{x['throughput']:,.0f}")
     console.print(table)
 

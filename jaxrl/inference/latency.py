@@ -24,7 +24,7 @@ _WARM_UP = 20
 
 @dataclasses.dataclass(frozen=True)
 class Latency:
-    """Of calls with one batch size; milliseconds.
+    """Of calls with one batch size; percentiles in milliseconds.
 
     `throughput` is observations per second of calls one after the other; `compile_seconds` came before.
     """
@@ -34,9 +34,9 @@ class Latency:
     parameters: int
     batch: int
     calls: int
-    p50: float
-    p95: float
-    p99: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
     throughput: float
     compile_seconds: float
 
@@ -104,9 +104,9 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
         parameters=sum(x.size for x in jax.tree.leaves(function.params)),
         batch=batch,
         calls=len(calls),
-        p50=p50,
-        p95=p95,
-        p99=p99,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
         throughput=batch / float(calls.mean()),
         compile_seconds=compile_seconds,
     )

@@ -22,11 +22,11 @@ def test_every_batch_size_of_a_run_is_measured(tmp_path: Path, capfd: pytest.Cap
     record = json.loads((tmp_path / "inference_benchmark.json").read_text())
     assert record["device"]["platform"] == "cpu"
     assert record["versions"]["jax"]
-    one, many = record["milliseconds"]
+    one, many = record["results"]
     assert (one["batch"], many["batch"], one["core"]) == (1, 16, "lstm")
     for row in (one, many):
         assert row["calls"] >= 200
-        assert 0 < row["p50"] <= row["p95"] <= row["p99"]
+        assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
     # More rows in one call are cheaper than one by one.
     assert many["throughput"] > one["throughput"]
     assert f"{one['parameters']:,}" in capfd.readouterr().out
