@@ -16,7 +16,7 @@ from jaxrl.fields import ConfigError, RunError
 from jaxrl.inference import arrays
 from jaxrl.inference.agreement import Runner
 from jaxrl.inference.function import PolicyFunction, flat
-from jaxrl.inference.onnx_graph import Graph
+from jaxrl.inference.onnx_graph import Graph, element_type
 
 FILE = "policy.onnx"
 # Read by every onnxruntime since 1.17 (2024).
@@ -105,5 +105,4 @@ def read(folder: Path, function: PolicyFunction) -> Runner:
 def _declared(name: str, x: Any, size: int | str) -> Any:
     import onnx
 
-    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
-    return onnx.helper.make_tensor_value_info(name, kind, [size, *x.shape[1:]])
+    return onnx.helper.make_tensor_value_info(name, element_type(x.dtype), [size, *x.shape[1:]])

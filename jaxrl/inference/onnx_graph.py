@@ -9,6 +9,20 @@ import numpy as np
 _FORBIDDEN = -1e9  # as `numpy_policy` has it
 
 
+def element_type(dtype: Any) -> int:
+    """ONNX's number for a dtype."""
+    import onnx
+
+    found: int = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return found
+
+
+def _node(*arguments: Any, **attributes: Any) -> Any:
+    import onnx
+
+    return onnx.helper.make_node(*arguments, **attributes)
+
+
 class Graph:
     """Nodes and constants; a value is known by the name of what computes it.
 
@@ -40,11 +54,9 @@ class Graph:
     def _several(
         self, kind: str, inputs: tuple[str, ...], count: int, result: str = "", **attributes: Any
     ) -> list[str]:
-        import onnx
-
         names = [f"{kind.lower()}_{len(self.nodes)}_{i}" for i in range(count)]
         names = [result] if result else names
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), names, **attributes))
+        self.nodes.append(_node(kind, list(inputs), names, **attributes))
         return names
 
     def _constant(self, value: Any, dtype: Any = np.float32) -> str:
@@ -57,9 +69,7 @@ class Graph:
         return name
 
     def _cast(self, x: str, dtype: Any) -> str:
-        import onnx
-
-        return self._op("Cast", x, to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return self._op("Cast", x, to=element_type(dtype))
 
     def _dense(self, name: str, x: str) -> str:
         return self._op("Gemm", x, self._weight(f"params.{name}.kernel"), self._weight(f"params.{name}.bias"))
