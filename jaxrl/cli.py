@@ -183,17 +183,31 @@ def _parse_value(text: str, annotation: Any) -> Any:
     if kind is str:
         return text
     words = {"true": True, "false": False, "none": None}
+    if get_origin(kind) is tuple and text.lower() in ("", "none"):
+        return ()
     if text.lower() in words:
         return words[text.lower()]
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
-        value = text
+        value = _split_at_commas(text) if kind == tuple[str, ...] else text
     if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
         return (value,)  # --config.network.hidden_sizes=64
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)  # --config.stop.steps=1e6
     return value
+
+
+def _split_at_commas(text: str) -> tuple[str, ...]:
+    """`a(x=1,y=2), b` as `("a(x=1,y=2)", "b")`: commas in brackets separate nothing."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return tuple(part.strip() for part in parts)
 
 
 def _split_overrides(left: Sequence[str]) -> list[tuple[str, str]]:

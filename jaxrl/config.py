@@ -119,7 +119,11 @@ def default_config() -> ConfigDict:
 
     c.log = ConfigDict()
     c.log.every_steps = 50_000
-    c.log.tensorboard = True
+    # Where metrics go: any of tensorboard, jsonl, csv (files of the run's folder), wandb, mlflow, neptune
+    # (trackers; each needs its extra); () is none.
+    c.log.writers = ("tensorboard", "jsonl")
+    c.log.project = "jaxrl"  # of a tracker: the project or experiment
+    c.log.name = ""  # of a tracker: the run's name; empty: the end of the folder's path
 
     c.evaluate = ConfigDict()
     c.evaluate.every_steps = 250_000  # 0: only at the end

@@ -54,7 +54,12 @@ def one_of(*names: str) -> Rule:
 
 def each(rule: Rule) -> Rule:
     """The rule for every element of a tuple."""
-    return Rule(f"hold elements that {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
+    return Rule(f"hold elements each of which must {rule.text}", lambda xs: all(rule.holds(x) for x in xs))
+
+
+def distinct() -> Rule:
+    """No element of a tuple comes twice."""
+    return Rule("hold no element twice", lambda xs: len(set(xs)) == len(xs))
 
 
 def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:

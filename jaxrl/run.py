@@ -24,7 +24,7 @@ from jaxrl.config import (
 )
 from jaxrl.interrupt import Interruption
 from jaxrl.learner import Trainer
-from jaxrl.metrics import MultiWriter, open_writers
+from jaxrl.metrics import MultiWriter, open_writers, require_packages
 from jaxrl.processes import Processes
 from jaxrl.run_folder import RunFolder
 from jaxrl.watchdog import watched
@@ -61,6 +61,7 @@ def run(
     """
     with sharding.joined(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
+        require_packages(resolved)
         use_compilation_cache()
         folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep)
         trainer = Trainer(resolved, folder)

@@ -10,11 +10,13 @@ import dataclasses
 import math
 from typing import Annotated
 
-from jaxrl.fields import above, at_least, between, each, one_of
+from jaxrl.fields import above, at_least, between, distinct, each, one_of
 
 Count = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
 Unit = Annotated[float, between(0, 1)]
+
+WRITERS = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,9 @@ class StopConfig:
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
     every_steps: Positive
-    tensorboard: bool
+    writers: Annotated[tuple[str, ...], each(one_of(*WRITERS)), distinct()]
+    project: str
+    name: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,8 +47,9 @@ SHARDING_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "PIL brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib navix onnx onnxruntime pgx pynvml "
-    "pytest rlax safetensors scipy seaborn tensorboard tensorflow torch wandb xminigrid xprof".split()
+    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib mlflow navix neptune onnx onnxruntime "
+    "pgx PIL pynvml pytest rlax safetensors scipy seaborn tensorboard tensorflow torch wandb xminigrid "
+    "xprof".split()
 )
 
 

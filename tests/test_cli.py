@@ -90,7 +90,7 @@ def test_command_line_is_read_without_jax() -> None:
         ([f"--config={PPO}", "--config.pppo.gamma=1"], "did you mean `config.ppo.gamma`?"),
         ([f"--config={PPO}", "--config.ppo.num_minibatches=3"], "must divide `env.num_envs` (=64)"),
         ([f"--config={PPO}", "--config.ppo.gamma=2"], "`ppo.gamma` (=2) must lie between 0 and 1"),
-        ([f"--config={PPO}", "--config.log.tensorboard=maybe"], "`log.tensorboard` (='maybe')"),
+        ([f"--config={PPO}", "--config.env.stagger=maybe"], "`env.stagger` (='maybe')"),
         ([f"--config={PPO}", "--config.network.hidden_sizes=(64,"], "`network.hidden_sizes`"),
         ([f"--config={PPO}", f"--workdir={PPO}"], "must be a folder"),
         ([f"--config={PPO}", f"--workdir={PPO}/below"], "ppo.py is a file"),
@@ -146,6 +146,7 @@ def test_config_file_must_be_python(config_file: Any) -> None:
         ("env.name", "5", "5"),  # a string field takes any text as it stands
         ("env.wrappers", "select_observation(indices=(0,2))", ("select_observation(indices=(0,2))",)),
         ("env.wrappers", "('a(x=1)', 'b')", ("a(x=1)", "b")),
+        ("env.wrappers", "a(x=(1,2),y=3),b", ("a(x=(1,2),y=3)", "b")),
         ("env.wrappers", "()", ()),
         ("network.hidden_sizes", "64", (64,)),
         ("network.hidden_sizes", "64,32", (64, 32)),
@@ -157,8 +158,12 @@ def test_config_file_must_be_python(config_file: Any) -> None:
         ("stop.steps", "1e6", 1_000_000),
         ("stop.steps", "2_000_000", 2_000_000),
         ("stop.return", "475", 475.0),  # a word that Python reserves
-        ("log.tensorboard", "false", False),
-        ("log.tensorboard", "True", True),
+        ("env.stagger", "false", False),
+        ("env.stagger", "True", True),
+        ("log.writers", "csv", ("csv",)),
+        ("log.writers", "jsonl, wandb", ("jsonl", "wandb")),
+        ("log.writers", "none", ()),
+        ("log.writers", "", ()),
     ],
 )
 def test_override(name: str, text: str, value: Any) -> None:

@@ -59,7 +59,7 @@ BAD_FIELDS = [
     ("ppo.value_coef", 10**400, "a finite number"),
     ("ppo.target_kl", "small", "a finite number or none"),
     ("stop.return", "high", "a finite number or none"),
-    ("log.tensorboard", "yes", "true or false"),
+    ("log.writers", "csv", "a tuple"),
     # ranges
     ("seed", -1, "between 0 and 4294967295"),
     ("seed", 2**32, "between 0 and 4294967295"),
@@ -89,6 +89,8 @@ BAD_FIELDS = [
     ("stop.steps", -1000, "at least 1"),
     ("stop.seconds", -1.0, "above 0"),
     ("log.every_steps", -1, "at least 1"),
+    ("log.writers", ("json",), "one of tensorboard, jsonl, csv, wandb, mlflow, neptune"),
+    ("log.writers", ("csv", "jsonl", "csv"), "hold no element twice"),
     ("evaluate.every_steps", -1, "at least 0"),
     ("evaluate.episodes", 0, "at least 1"),
     ("checkpoint.every_steps", -1, "at least 0"),

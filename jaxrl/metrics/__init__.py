@@ -3,40 +3,80 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from jaxrl.config import Config
+from jaxrl.config import Config, ConfigError, to_json
+from jaxrl.metrics.background import Background, Tracker
 from jaxrl.metrics.base import MultiWriter, Writer
 from jaxrl.metrics.console import Console
+from jaxrl.metrics.csv import CsvWriter
 from jaxrl.metrics.jsonl import JsonlWriter
 from jaxrl.metrics.logs import log_to
+from jaxrl.metrics.mlflow import MlflowTracker
+from jaxrl.metrics.neptune import NeptuneTracker
 from jaxrl.metrics.tensorboard import TensorBoardWriter
+from jaxrl.metrics.wandb import WandbTracker
 
 __all__ = [
+    "Background",
     "Console",
+    "CsvWriter",
     "JsonlWriter",
+    "MlflowTracker",
     "MultiWriter",
+    "NeptuneTracker",
     "TensorBoardWriter",
+    "WandbTracker",
     "Writer",
     "console",
     "log_to",
     "open_writers",
+    "require_packages",
 ]
+
+_TRACKERS: dict[str, Callable[..., Tracker]] = {
+    "wandb": WandbTracker,
+    "mlflow": MlflowTracker,
+    "neptune": NeptuneTracker,
+}
 
 
 @contextlib.contextmanager
 def open_writers(folder: str | os.PathLike[str], config: Config) -> Iterator[MultiWriter]:
-    """Writes the metrics of a run to the display and into `folder` while the block lasts.
+    """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
 
-    Fills metrics.jsonl, tensorboard/ and, with log records, train.log.
+    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log.
     """
     path = os.fspath(folder)
-    writers: list[Writer] = [console(config), JsonlWriter(os.path.join(path, "metrics.jsonl"))]
-    if config.log.tensorboard:
-        writers.append(TensorBoardWriter(os.path.join(path, "tensorboard")))
-    with contextlib.closing(MultiWriter(writers)) as writer, log_to(os.path.join(path, "train.log")):
+    files: dict[str, Callable[[], Writer]] = {
+        "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
+        "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
+        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard")),
+    }
+
+    def tracker(name: str) -> Writer:
+        return Background(_TRACKERS[name](path, config.log.project, config.log.name, to_json(config)))
+
+    writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
+    display = console(config)
+    # The display is the first to open and the last to close: it shows what the others warn of.
+    with (
+        contextlib.closing(display),
+        log_to(os.path.join(path, "train.log")),
+        contextlib.closing(MultiWriter([*writers, display])) as writer,
+    ):
         yield writer
+
+
+def require_packages(config: Config) -> None:
+    """Raises ConfigError where a tracker of `log.writers` is not installed."""
+    for name in config.log.writers:
+        if name in _TRACKERS and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"`log.writers` (={config.log.writers}) needs a package: pip install 'jaxrl[{name}]'"
+            )
 
 
 def console(config: Config) -> Console:

@@ -17,6 +17,9 @@ class Writer:
         """Records one row; `step` counts environment steps and decreases only after `resume_from`."""
         raise NotImplementedError
 
+    def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
+        """Records distributions, each as the values that are in it; few writers can show them."""
+
     def resume_from(self, step: int) -> None:
         """Says that a run goes on from `step`, at its start or rolled back: rows beyond it come again."""
 
@@ -46,6 +49,9 @@ class MultiWriter(Writer):
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self._each(lambda writer: writer.write(step, scalars))
+
+    def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
+        self._each(lambda writer: writer.histograms(step, samples))
 
     def resume_from(self, step: int) -> None:
         self._each(lambda writer: writer.resume_from(step))

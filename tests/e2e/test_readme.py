@@ -20,7 +20,7 @@ SHORTER = [
     "--config.ppo.rollout_length=8",
     "--config.network.core_size=8",
     "--config.evaluate.episodes=2",
-    "--config.log.tensorboard=False",
+    "--config.log.writers=jsonl",
 ]
 
 

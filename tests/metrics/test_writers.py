@@ -250,15 +250,26 @@ def test_a_log_that_cannot_be_written_is_only_warned_about(
 
 
 def test_a_run_fills_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = resolve(default_config(), 1)
-    with open_writers(tmp_path, config) as writer:
+    config = default_config()
+    config.log.writers = ("tensorboard", "jsonl", "csv")
+    with open_writers(tmp_path, resolve(config, 1)) as writer:
         writer.write(50_000, {"time/steps_per_second": 1000.0, "episode/return": 20.0})
     assert (tmp_path / "train.log").exists()
     assert rows_of(tmp_path / "metrics.jsonl")[0]["episode/return"] == 20.0
     assert list((tmp_path / "tensorboard").glob("events.*"))
+    assert (tmp_path / "metrics.csv").read_text().startswith("step,time,")
     shown = capsys.readouterr().out
     assert "gymnax:CartPole-v1" in shown
     assert "50,000" in shown
+
+
+def test_a_run_without_writers_only_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = default_config()
+    config.log.writers = ()
+    with open_writers(tmp_path, resolve(config, 1)) as writer:
+        writer.write(50_000, {"episode/return": 20.0})
+    assert {path.name for path in tmp_path.iterdir()} == {"train.log"}
+    assert "50,000" in capsys.readouterr().out
 
 
 def test_nothing_is_logged_past_the_display(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
