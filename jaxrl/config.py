@@ -134,8 +134,9 @@ def default_config() -> ConfigDict:
     c.checkpoint.keep = 3
 
     c.profile = ConfigDict()
-    c.profile.start_iteration = 0
-    c.profile.num_iterations = 0  # 0: no trace
+    c.profile.start = 0  # the step with which a device trace begins
+    c.profile.steps = 0  # steps of the trace, in whole iterations; 0: none, unless SIGUSR1 asks for one
+    c.profile.host = False  # a profile of the host's Python over the whole run
     return c
 
 

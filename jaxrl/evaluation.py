@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from envs.vector import VectorEnv
+from jaxrl import profiling
 from jaxrl.config import Config
 from jaxrl.networks import Policy
 from jaxrl.rollout.episodes import Episodes, play
@@ -96,6 +98,11 @@ class Evaluator:
         key = jax.random.fold_in(key, _STREAM)
         return Result.of(to_host(program(params, obs_stats, self._topology.replicate(key))))
 
+    @property
+    def compiled(self) -> tuple[Any, ...]:
+        """The programs that have been compiled."""
+        return tuple(self._compiled.values())
+
     def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:
         """Compiles ahead of time; `params` and `obs_stats` may be abstract."""
         axis = self._topology.axis
@@ -107,7 +114,8 @@ class Evaluator:
             keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
             quota = episodes // environments + (index < episodes % environments)
             most = -(-episodes // environments)
-            return play(self._policy, self._env, params, obs_stats, keys, quota, most, self._clip, sample)
+            with profiling.phase("evaluate"):
+                return play(self._policy, self._env, params, obs_stats, keys, quota, most, self._clip, sample)
 
         specs = (REPLICATED, REPLICATED, REPLICATED)
         sharded = self._topology.shard(program, specs, SHARDED)

@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT: a training run finishes its iteration and saves, anything else ends at once."""
+"""SIGTERM and SIGINT: a training run finishes its iteration and saves, anything else ends at once.
+
+SIGUSR1 asks a training run for a device trace.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class Interruption:
         self.signum: int | None = None
         self.is_deferred = False
         self.was_deferred = False  # when the signal came
+        self._trace_wanted = False
 
     @property
     def name(self) -> str | None:
@@ -36,6 +40,11 @@ class Interruption:
     def exit_code(self) -> int:
         """128 + the signal's number, as shells report it; 0 while nothing was asked."""
         return 128 + self.signum if self.signum is not None else 0
+
+    def takes_trace(self) -> bool:
+        """Whether a trace was asked for since the last call."""
+        wanted, self._trace_wanted = self._trace_wanted, False
+        return wanted
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -51,10 +60,14 @@ class Interruption:
         if self.signum is None:
             self.signum, self.was_deferred = signum, self.is_deferred
 
+    def _note_trace(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._trace_wanted = True
+
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Interruption]:
-    """Handles SIGTERM and SIGINT inside the block; in the main thread only.
+    """Handles SIGTERM, SIGINT and SIGUSR1 inside the block; in the main thread only.
 
     Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. Ending the
     process must not wait for that: a thread of its own reads the numbers that the interpreter's C handler
@@ -64,12 +77,14 @@ def caught_signals() -> Iterator[Interruption]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    previous = {s: signal.getsignal(s) for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN}
+    handled = (*SIGNALS, signal.SIGUSR1)
+    previous = {s: signal.getsignal(s) for s in handled if signal.getsignal(s) is not signal.SIG_IGN}
     watcher = threading.Thread(target=_watch, args=(reading, interruption), name="signals", daemon=True)
     watcher.start()
     try:
         for signum in previous:
-            signal.signal(signum, interruption._note)
+            note = interruption._note if signum in SIGNALS else interruption._note_trace
+            signal.signal(signum, note)
         yield interruption
     finally:
         for signum, handler in previous.items():

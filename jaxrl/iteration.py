@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from envs.base import JaxEnv
 from envs.vector import VectorEnv
-from jaxrl import normalize, optim
+from jaxrl import normalize, optim, profiling
 from jaxrl.advantage import discounted_returns, explained_variance, gae
 from jaxrl.config import Config
 from jaxrl.networks import Policy
@@ -149,29 +149,32 @@ class Program:
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """Steps the environments; `state.iteration` selects the keys but is not advanced."""
         config = self.config
-        key, _ = self._keys_of_iteration(state)
-        state, trajectory, totals = device.rollout(
-            self.policy,
-            self.env,
-            state,
-            self._keys_of_environments(key),
-            config.ppo.rollout_length,
-            config.sequence_length,
-            config.normalize.clip_observations,
-        )
-        return state, trajectory, self.axis.psum(totals)
+        with profiling.phase("rollout"):
+            key, _ = self._keys_of_iteration(state)
+            state, trajectory, totals = device.rollout(
+                self.policy,
+                self.env,
+                state,
+                self._keys_of_environments(key),
+                config.ppo.rollout_length,
+                config.sequence_length,
+                config.normalize.clip_observations,
+            )
+            return state, trajectory, self.axis.psum(totals)
 
     def update(
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
     ) -> tuple[TrainState, dict[str, Array]]:
         """Advantages and all gradient steps over one trajectory; advances the iteration."""
         before = state
-        state, arguments, explained = self.prepare(state, trajectory)
-        updater = Updater(self.config, self.policy, self.axis)
-        params, opt_state, updates, metrics = updater(*arguments)
-        if state.obs_stats is not None:
-            stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
-            state = dataclasses.replace(state, obs_stats=stats)
+        with profiling.phase("advantage"):
+            state, arguments, explained = self.prepare(state, trajectory)
+        with profiling.phase("update"):
+            updater = Updater(self.config, self.policy, self.axis)
+            params, opt_state, updates, metrics = updater(*arguments)
+            if state.obs_stats is not None:
+                stats = normalize.update(state.obs_stats, trajectory.obs, trajectory.valid, self.axis.psum)
+                state = dataclasses.replace(state, obs_stats=stats)
         metrics |= {
             "ppo/explained_variance": explained,
             "ppo/updates": updates,

@@ -23,11 +23,11 @@ from jaxrl.iteration import Program, hyperparams_of, no_metrics
 from jaxrl.keeper import Keeper, Progress
 from jaxrl.metrics import MultiWriter, Writer, console
 from jaxrl.pipeline import MAX_IN_FLIGHT, Pipeline
-from jaxrl.profiling import TraceWindow
+from jaxrl.profiling import Traces, host_phase
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.run_folder import RunFolder
 from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import Topology, available_cores, is_first
+from jaxrl.sharding import Topology, available_cores, is_first, num_processes
 from jaxrl.types import Array, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -180,11 +180,13 @@ class Trainer:
             log.info("nothing to do at step %d: %s", self.steps, reason)
             return self._finish(reason)
         self._compile()
-        trace = self._trace_window()
+        traces = self._traces()
         with self.interruption.deferred():
             while (reason := self._stop_reason()) is None or not self._drain(0):
-                trace.step(self.iteration, self._state)
-                self._dispatch()
+                if self.interruption.takes_trace():
+                    traces.request(self.iteration, exact=num_processes() == 1)
+                traces.step(self.iteration, self._state)
+                self._dispatch(traces.edge())
                 evaluate = self._due(self.config.evaluate_iterations)
                 # The checkpoint of the final state comes after its evaluation, whenever that is due.
                 final = self.iteration >= self.config.num_iterations
@@ -196,13 +198,13 @@ class Trainer:
                     self._evaluate_and_report()
                 if save:
                     self._save()
-            trace.close()
+            traces.close()
             self.interrupted = reason == self.interruption.name
             return self._leave(reason) if self.interrupted else self._finish(reason)
 
-    def _dispatch(self) -> None:
-        """Hands the devices the iterations up to the next event, or fewer where these take long."""
-        target = self._pipeline.fits(self.iteration, self.config.next_event(self.iteration))
+    def _dispatch(self, at_most: int) -> None:
+        """Hands the devices the iterations to the next event or `at_most`, or fewer where these take long."""
+        target = self._pipeline.fits(self.iteration, min(self.config.next_event(self.iteration), at_most))
         closes_row = target % self.config.log_iterations == 0
         self._state = self._pipeline.dispatch(self.state, self.iteration, target, closes_row)
         self.iteration = target
@@ -292,11 +294,12 @@ class Trainer:
         log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 
-    def _trace_window(self) -> TraceWindow:
-        profile = self.config.profile
-        count = profile.num_iterations if self.folder is not None and is_first() else 0
-        folder = str(self.folder.path / "tensorboard") if self.folder is not None else ""
-        return TraceWindow(folder, profile.start_iteration, count)
+    def _traces(self) -> Traces:
+        folder = self.folder.path / "tensorboard" if self.folder is not None and is_first() else None
+        programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
+        config = self.config
+        window = config.profile_start_iteration, config.profile_iterations
+        return Traces(folder, *window, programs, self.writer.message)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.iteration % every == 0
@@ -334,7 +337,7 @@ class Trainer:
 
     def _evaluate_and_report(self) -> None:
         self.writer.status("evaluating")
-        with self.clock.measure("evaluate"):
+        with self.clock.measure("evaluate"), host_phase("evaluate"):
             result = self.evaluate()
         self.last_evaluation = result
         self._evaluated_at = self.iteration
@@ -349,7 +352,7 @@ class Trainer:
             return
         news = self._keeper.saved_at != self.iteration
         save = self._keeper.save_last if last else self._keeper.save
-        with self.clock.measure("save"):
+        with self.clock.measure("save"), host_phase("checkpoint"):
             saved = save(self.state, self._progress())
         if saved and news:
             self._rollbacks = 0

@@ -13,6 +13,7 @@ Flags:
                                 that made a NaN
 
 SIGTERM and SIGINT finish the iteration, save and exit with 128 + signal; a second one ends at once.
+SIGUSR1 traces the next iterations, for jaxrl.profile_summary and TensorBoard.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from jaxrl.interrupt import Interruption
 from jaxrl.learner import Trainer
 from jaxrl.metrics import MultiWriter, open_writers, require_packages
 from jaxrl.processes import Processes
+from jaxrl.profiling import host_profile
 from jaxrl.run_folder import RunFolder
 from jaxrl.watchdog import watched
 
@@ -69,8 +70,14 @@ def run(
         folder.create()
         with folder.lock():
             folder.require_same(resolved)
-            with _writers(folder, resolved) as trainer.writer, watched(trainer.clock, processes.watchdog):
-                return _train(trainer, folder)
+            with (
+                _writers(folder, resolved) as trainer.writer,
+                watched(trainer.clock, processes.watchdog),
+                host_profile(folder.path, resolved.profile.host) as host_table,
+            ):
+                code = _train(trainer, folder)
+            print(*host_table, sep="\n", end="\n" if host_table else "")
+            return code
 
 
 def _agreed(config: Config, workdir: str) -> str:

@@ -101,8 +101,9 @@ class CheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    start_iteration: Count
-    num_iterations: Count
+    start: Count
+    steps: Count
+    host: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,3 +186,13 @@ class Config:
         intervals = (self.log_iterations, self.evaluate_iterations, self.checkpoint_iterations)
         following = [(iteration // every + 1) * every for every in intervals if every > 0]
         return min([*following, self.num_iterations])
+
+    @property
+    def profile_start_iteration(self) -> int:
+        """The iteration with which a trace begins."""
+        return self.profile.start // self.steps_per_iteration
+
+    @property
+    def profile_iterations(self) -> int:
+        """Iterations in a trace; 0: none."""
+        return math.ceil(self.profile.steps / self.steps_per_iteration)

@@ -77,8 +77,8 @@ BAD_OVERRIDES = [
     ("evaluate.episodes=0", "must be at least 1"),
     ("checkpoint.every_steps=-1", "must be at least 0"),
     ("checkpoint.keep=0", "must be at least 1"),
-    ("profile.start_iteration=-1", "must be at least 0"),
-    ("profile.num_iterations=-1", "must be at least 0"),
+    ("profile.start=-1", "must be at least 0"),
+    ("profile.steps=-1", "must be at least 0"),
     # what does not go together
     ("ppo.num_minibatches=3", "must divide `env.num_envs` (=64)"),
     ("ppo.gradient_accumulation=3", "must divide"),

@@ -95,8 +95,8 @@ BAD_FIELDS = [
     ("evaluate.episodes", 0, "at least 1"),
     ("checkpoint.every_steps", -1, "at least 0"),
     ("checkpoint.keep", 0, "at least 1"),
-    ("profile.start_iteration", -1, "at least 0"),
-    ("profile.num_iterations", -1, "at least 0"),
+    ("profile.start", -1, "at least 0"),
+    ("profile.steps", -1, "at least 0"),
     # counts that do not divide; 64 environments, 128 steps, 4 minibatches
     ("ppo.num_minibatches", 3, "must divide `env.num_envs` (=64)"),
     ("ppo.num_minibatches", 128, "must divide `env.num_envs` (=64)"),

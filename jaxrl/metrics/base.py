@@ -26,6 +26,9 @@ class Writer:
     def status(self, phase: str) -> None:
         """Names the phase that begins now, such as "compiling"; for people."""
 
+    def message(self, line: str) -> None:
+        """Says something that is neither a metric nor a warning; for people."""
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Reports the end of training, with what becomes summary.json; for people."""
 
@@ -58,6 +61,9 @@ class MultiWriter(Writer):
 
     def status(self, phase: str) -> None:
         self._each(lambda writer: writer.status(phase))
+
+    def message(self, line: str) -> None:
+        self._each(lambda writer: writer.message(line))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         self._each(lambda writer: writer.finish(summary))

@@ -60,6 +60,9 @@ class Console(Writer):
         self._board.enter(self._clean(phase))
         self._view.phase()
 
+    def message(self, line: str) -> None:
+        self._view.message(self._clean(line))
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         self._board.finish(self._clean(_conclusion(summary)))
         self._view.phase()
