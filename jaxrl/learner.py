@@ -299,7 +299,7 @@ class Trainer:
         programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
         config = self.config
         window = config.profile_start_iteration, config.profile_iterations
-        return Traces(folder, *window, programs, self.writer.message)
+        return Traces(folder, *window, programs, self.writer.message, self.clock)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.iteration % every == 0

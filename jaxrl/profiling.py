@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from jaxrl.clock import Clock
 from jaxrl.types import PyTree
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Traces:
         count: int,
         programs: Callable[[], Iterable[Any]] = tuple,
         tell: Callable[[str], None] = _log.info,
+        clock: Clock | None = None,
     ) -> None:
         """Prepares a window of `count` iterations (0: none) from the first call at or after `start`.
 
@@ -56,11 +58,13 @@ class Traces:
           count: iterations.
           programs: returns what is compiled by then, as `jax.stages.Compiled`.
           tell: says to people where a trace is.
+          clock: of the run; waiting for training counts as training.
         """
         self._folder = None if folder is None else os.fspath(folder)
         self._count = count
         self._programs = programs
         self._tell = tell
+        self._clock = clock or Clock()
         self._begin: int | None = start if count > 0 else None
         self._end: int | None = None
         self._exact = True
@@ -89,10 +93,10 @@ class Traces:
             that it holds whole iterations although dispatch is asynchronous.
         """
         if self._end is not None and iteration >= self._end:
-            jax.block_until_ready(pending)
+            self._wait(pending)
             self.close()
         if self._begin is not None and iteration >= self._begin:
-            jax.block_until_ready(pending)
+            self._wait(pending)
             self._begin, self._end = None, iteration + (self._count or SIGNAL_ITERATIONS)
             if self._folder is not None:
                 self._open(self._folder)
@@ -110,6 +114,10 @@ class Traces:
             self._tell(f"wrote a trace: python -m jaxrl.profile_summary {written}")
         except (RuntimeError, OSError, ValueError) as error:
             _log.warning("the trace could not be written: %s", error)
+
+    def _wait(self, pending: PyTree) -> None:
+        with self._clock.measure("train"):
+            jax.block_until_ready(pending)
 
     def _open(self, folder: str) -> None:
         # Without every call of Python and every lock, a trace is smaller and truer.

@@ -32,13 +32,18 @@ LAYERS = (
         "resources",
         "rows",
         "sequences",
+        "traces",
         "watchdog",
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
+@@MANUAL
     ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
     ("inference", "learner", "timing"),
     ("benchmark", "cli", "evaluate", "export", "inference_benchmark", "main", "run", "verify_checkpoint"),
+    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "warm_start"),
+    ("learner", "timing"),
+    ("benchmark", "cli", "evaluate", "main", "profile_summary", "run", "verify_checkpoint"),
 )
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
@@ -71,14 +76,14 @@ def imports(node: ast.AST) -> Iterator[str]:
             yield from (f"{n.module}.{alias.name}" for alias in n.names)
 
 
-def top_level_imports(tree: ast.Module) -> Iterator[str]:
+def top_level_imports(tree: ast.Module | ast.ClassDef) -> Iterator[str]:
     """Imports that run when the module is imported: outside functions and TYPE_CHECKING blocks."""
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
-        yield from imports(node)
+        yield from top_level_imports(node) if isinstance(node, ast.ClassDef) else imports(node)
 
 
 def module_of(path: Path) -> str:
@@ -157,7 +162,8 @@ def test_rules_catch_what_they_forbid() -> None:
         "if TYPE_CHECKING:\n    import wandb\n"
         "def f():\n    import envpool\n"
         "try:\n    import brax\nexcept ImportError:\n    pass\n"
+        "class C:\n    import clu\n    def f(self):\n        import torch\n"
     )
     assert parts_of_jaxrl(imports(tree)) == {"learner", "update", "networks"}
     roots = {name.split(".")[0] for name in top_level_imports(tree)}
-    assert roots & OPTIONAL == {"brax"}
+    assert roots & OPTIONAL == {"brax", "clu"}

@@ -267,7 +267,7 @@ def test_a_run_without_writers_only_shows(tmp_path: Path, capsys: pytest.Capture
     config = default_config()
     config.log.writers = ()
     with open_writers(tmp_path, resolve(config, 1)) as writer:
-        writer.write(50_000, {"episode/return": 20.0})
+        writer.write(50_000, {"time/steps_per_second": 1000.0, "episode/return": 20.0})
     assert {path.name for path in tmp_path.iterdir()} == {"train.log"}
     assert "50,000" in capsys.readouterr().out
 
