@@ -37,13 +37,19 @@ LAYERS = (
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
-@@MANUAL
     ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
     ("inference", "learner", "timing"),
-    ("benchmark", "cli", "evaluate", "export", "inference_benchmark", "main", "run", "verify_checkpoint"),
-    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "warm_start"),
-    ("learner", "timing"),
-    ("benchmark", "cli", "evaluate", "main", "profile_summary", "run", "verify_checkpoint"),
+    (
+        "benchmark",
+        "cli",
+        "evaluate",
+        "export",
+        "inference_benchmark",
+        "main",
+        "profile_summary",
+        "run",
+        "verify_checkpoint",
+    ),
 )
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
