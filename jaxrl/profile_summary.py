@@ -54,7 +54,7 @@ def _job(argv: Sequence[str]) -> int:
     if values["json"].value:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
     else:
-        _show(summary, values["top"].value)
+        _show(summary, int(values["top"].value or 0))
     return 0
 
 
