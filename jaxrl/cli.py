@@ -77,13 +77,16 @@ def _has_others() -> bool:
     return sharding.has_joined()
 
 
-def parse_flags(values: flags.FlagValues, argv: Sequence[str], known_only: bool = False) -> list[str]:
+def parse_flags(
+    values: flags.FlagValues, argv: Sequence[str], known_only: bool = False, positional: bool = False
+) -> list[str]:
     """Parses `argv` into `values`.
 
     Args:
       values: flags of one job, defined on a `FlagValues` of its own.
       argv: the program's name and its arguments.
       known_only: leave flags that `values` does not know, instead of raising.
+      positional: leave arguments that are no flags, instead of raising.
 
     Returns:
       The arguments that are left.
@@ -96,7 +99,7 @@ def parse_flags(values: flags.FlagValues, argv: Sequence[str], known_only: bool 
         left = values(list(argv), known_only=known_only)[1:]
     except flags.Error as error:
         raise ConfigError(str(error)) from error
-    if left and not known_only:
+    if left and not known_only and not positional:
         raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
     return left
 

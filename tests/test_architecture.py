@@ -29,6 +29,7 @@ LAYERS = (
         "optim",
         "pipeline",
         "profiling",
+        "recorded",
         "resources",
         "rows",
         "sequences",
@@ -38,10 +39,11 @@ LAYERS = (
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
     ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
-    ("inference", "learner", "timing"),
+    ("comparison", "inference", "learner", "timing"),
     (
         "benchmark",
         "cli",
+        "compare",
         "evaluate",
         "export",
         "inference_benchmark",
@@ -58,9 +60,9 @@ SHARDING_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool gymnasium jaxmarl jumanji matplotlib mlflow navix neptune onnx onnxruntime "
-    "pgx PIL pynvml pytest rlax safetensors scipy seaborn tensorboard tensorflow torch wandb xminigrid "
-    "xprof".split()
+    "brax clu craftax envpool fpdf gymnasium jaxmarl jinja2 jumanji matplotlib mlflow navix neptune onnx "
+    "onnxruntime pgx PIL pynvml pytest rlax safetensors scipy seaborn tensorboard tensorflow torch wandb "
+    "xminigrid xprof".split()
 )
 
 

@@ -1,0 +1,78 @@
+"""Finding and reading what runs have written, also while they write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from jaxrl import recorded
+from jaxrl.fields import ConfigError
+from jaxrl.metrics import JsonlWriter
+from jaxrl.recorded import MetricsTail
+from tests.comparison.run_folders import write_run
+
+
+def test_runs_by_folder_pattern_and_name(tmp_path: Path) -> None:
+    a, b, c = (str(write_run(tmp_path / name, [1.0])) for name in ("x/a", "x/b", "y/deep/er/c"))
+    (tmp_path / "x" / "notes").mkdir()
+    assert recorded.find([str(tmp_path)]) == [a, b, c]
+    assert recorded.find([c, str(tmp_path / "x")]) == [c, a, b]
+    assert recorded.find([str(tmp_path / "x" / "[b-z]*"), a]) == [b, a]
+    assert recorded.find([a, a]) == [a]
+    with pytest.raises(ConfigError, match="is no run folder"):
+        recorded.find([str(tmp_path / "x" / "z*")])
+
+
+def test_curves_leave_out_what_is_not_finite(tmp_path: Path) -> None:
+    write_run(tmp_path, [1.0, float("nan"), 3.0])
+    run = recorded.read(str(tmp_path))
+    steps, values = run.curve("eval/return")
+    assert (steps.tolist(), values.tolist()) == ([1000, 3000], [1.0, 3.0])
+    assert run.curve("no/such")[0].size == 0
+    assert (run.seconds_at(1500), run.seconds_at(9000)) == (2.0, None)
+    assert run.config["ppo.learning_rate"] == 1e-3
+
+
+def steps_of(tail: MetricsTail) -> tuple[bool, list[int]]:
+    replaced, rows = tail.poll()
+    return replaced, [row["step"] for row in rows]
+
+
+def test_rows_are_read_once_as_they_come(tmp_path: Path) -> None:
+    tail = MetricsTail(epath.Path(tmp_path))
+    assert steps_of(tail) == (False, [])
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write(1, {"a": 1.0})
+    writer.write(2, {"a": 1.0})
+    assert steps_of(tail) == (False, [1, 2])
+    assert steps_of(tail) == (False, [])
+    writer.write(3, {"a": 1.0})
+    assert steps_of(tail) == (False, [3])
+    writer.close()
+
+
+def test_a_resumed_run_replaces_rows(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    for step in (1, 2, 3):
+        writer.write(step, {"a": 1.0})
+    tail = MetricsTail(epath.Path(tmp_path))
+    tail.poll()
+    writer.resume_from(1)
+    for step in (2, 3, 4):
+        writer.write(step, {"a": 2.0})
+    assert steps_of(tail) == (True, [1, 2, 3, 4])
+    writer.close()
+    os.remove(tmp_path / "metrics.jsonl")
+    assert steps_of(tail) == (True, [])
+
+
+def test_a_row_that_is_being_written_comes_later(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(epath.Path(tmp_path))
+    file.write_text('{"step": 1}\n{"st')
+    assert steps_of(tail) == (False, [1])
+    file.write_text('{"step": 1}\n{"step": 2}\nnonsense\n{"step": 3}\n')
+    assert steps_of(tail) == (False, [2, 3])
