@@ -291,6 +291,7 @@ class Trainer:
             self._state = self.state
             evaluation.result()
             self._pipeline.train = training.result()
+            self._agreement.begin()  # The others compile for as long as they compile.
         log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 

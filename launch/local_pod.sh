@@ -69,7 +69,7 @@ free_port() {
 }
 
 # Passes on what process $1 says, but for gloo's greetings.
-prefixed() { trap '' INT TERM; exec sed -u "/^\[Gloo\] Rank/d; s/^/[$1] /"; }
+prefixed() { trap '' INT TERM; exec sed -u "/\[Gloo\] Rank/d; / peer ranks/d; s/^/[$1] /"; }
 
 start() {
   local index address=127.0.0.1:${port:-$(free_port)} command
