@@ -87,11 +87,11 @@ def _agreed(config: Config, workdir: str) -> str:
       ConfigError: they have not been given the same configuration.
     """
     digest = hashlib.blake2b(json.dumps(to_json(config)).encode(), digest_size=16).hexdigest()
-    first, *others = sharding.everywhere({"config": digest, "workdir": workdir, "versions": versions()})
+    first, *others = sharding.everywhere({"settings": digest, "workdir": workdir, "versions": versions()})
     for index, other in enumerate(others, 1):
-        for name in ("config", "versions"):
+        for name in ("settings", "versions"):
             if other[name] != first[name]:
-                raise ConfigError(f"`--{name}` of process {index} differs from that of process 0")
+                raise ConfigError(f"process {index} was started with other {name} than process 0")
     return str(first["workdir"])
 
 

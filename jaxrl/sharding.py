@@ -10,6 +10,8 @@ import contextlib
 import itertools
 import json
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxrl.config import ConfigError
 from jaxrl.fields import RunError
+from jaxrl.interrupt import leave
 from jaxrl.processes import LostProcess, Processes
 from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
 
@@ -195,15 +198,20 @@ def _initialize(processes: Processes) -> bool:
     """Returns whether there are others."""
     # JAX's own handler would swallow SIGTERM; here processes agree on signals themselves.
     jax.config.update("jax_enable_preemption_service", False)
+    where = processes.coordinator or f"the address that {processes.launcher} gives"
     host = (processes.coordinator or "").rpartition(":")[0]
     local = host in ("localhost", "127.0.0.1")
+    # JAX would end a process that waits in vain with a stack trace.
+    timer = threading.Timer(processes.join, _give_up, (processes, where))
+    timer.daemon = True
+    timer.start()
     try:
         jax.distributed.initialize(
             processes.coordinator,
             processes.num_processes,
             processes.process_id,
             cluster_detection_method=None if processes.launcher else "deactivate",
-            initialization_timeout=processes.join,
+            initialization_timeout=processes.join + 60,
             heartbeat_timeout_seconds=processes.heartbeat,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
             # Whoever reaches the port can join: from outside only where the others are there.
@@ -214,10 +222,20 @@ def _initialize(processes: Processes) -> bool:
             return False  # It only looked like a cluster, and JAX, having looked closer, names no address.
         raise
     except RuntimeError as error:
-        where = processes.coordinator or f"as {processes.launcher} says"
         reason = " ".join(str(error).split())[:200]
-        raise LostProcess(f"this process could not join the others ({where}): {reason}") from error
+        raise LostProcess(f"this process could not join the others at {where}: {reason}") from error
+    finally:
+        timer.cancel()
     return True
+
+
+def _give_up(processes: Processes, where: str) -> None:
+    """In a thread of its own: the main one waits for the others."""
+    count = f"the {processes.num_processes} processes" if processes.num_processes else "all processes"
+    text = f"{count} did not meet at {where} within {processes.join} s (--join)"
+    this = "" if processes.process_id is None else f"; this is process {processes.process_id}"
+    print(f"error: {text}{this}", file=sys.stderr)
+    leave(LostProcess.exit_code)
 
 
 def _loss(error: Exception) -> str | None:

@@ -168,6 +168,9 @@ on_signal() {
 }
 trap on_signal TERM INT HUP
 
+# What the processes say has a way of its own; this is where bash would tell of each that a signal ended.
+exec 2>/dev/null
+
 attempt=0
 while true; do
   code=0
