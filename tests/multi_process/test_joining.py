@@ -1,4 +1,4 @@
-"""Processes that find each other, or do not; what they tell each other; an error of one becomes that of all."""
+"""Processes that find each other, or do not, and tell each other what only one knows."""
 
 from __future__ import annotations
 
