@@ -298,8 +298,7 @@ class Trainer:
     def _traces(self) -> Traces:
         folder = self.folder.path / "tensorboard" if self.folder is not None and is_first() else None
         programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
-        config = self.config
-        window = config.profile_start_iteration, config.profile_iterations
+        window = self.config.profile_start_iteration, self.config.profile_iterations
         return Traces(folder, *window, programs, self.writer.message, self.clock)
 
     def _due(self, every: int) -> bool:

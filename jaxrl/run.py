@@ -73,7 +73,7 @@ def run(
             with (
                 _writers(folder, resolved) as trainer.writer,
                 watched(trainer.clock, processes.watchdog),
-                host_profile(folder.path, resolved.profile.host) as host_table,
+                host_profile(folder.path, resolved.profile.host and sharding.is_first()) as host_table,
             ):
                 code = _train(trainer, folder)
             print(*host_table, sep="\n", end="\n" if host_table else "")

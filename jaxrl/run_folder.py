@@ -22,6 +22,9 @@ from jaxrl.checkpoint import folder as checkpoint_folder
 from jaxrl.checkpoint.files import is_local
 from jaxrl.config import Config, ConfigError, from_json, to_json
 
+# Until a file that one process wrote must be seen by all.
+_SEEN_SECONDS = 3.0
+
 log = logging.getLogger(__name__)
 
 
@@ -45,10 +48,7 @@ class RunFolder:
         """
         probe = self.path / ".writable"
         content = sharding.by_first(lambda: self._write_probe(probe))
-        try:
-            seen = probe.read_text() == content
-        except OSError:
-            seen = False
+        seen = _shows(probe, content)
         views = sharding.everywhere([seen, socket.gethostname()])
         if sharding.is_first():
             with contextlib.suppress(OSError):
@@ -192,6 +192,18 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"{file} cannot be written: {error}") from error
         return file
+
+
+def _shows(probe: epath.Path, content: str) -> bool:
+    """Whether the file is seen here; network file systems may show it a little later."""
+    deadline = time.monotonic() + (0 if sharding.is_first() else _SEEN_SECONDS)
+    while True:
+        with contextlib.suppress(OSError):
+            if probe.read_text() == content:
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
 
 
 def _replace(file: epath.Path, text: str) -> None:

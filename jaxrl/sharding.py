@@ -181,6 +181,8 @@ def joined(processes: Processes) -> Iterator[None]:
         return
     try:
         yield
+    except ConfigError:
+        raise
     except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
         if (reason := _loss(error)) is not None:
             raise LostProcess(f"another process of the run was lost: {reason}") from error

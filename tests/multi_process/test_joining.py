@@ -18,6 +18,7 @@ _PROCESS = """
 import json, os, sys
 from jaxrl import cli, processes, sharding
 from jaxrl.config import ConfigError
+from jaxrl.run_folder import RunFolder
 
 def job():
     with sharding.joined(processes.find(os.environ, join=100)):
@@ -35,6 +36,11 @@ def job():
                 probe.replicate(jax.numpy.arange(4)))).tolist(),
             "description": probe.description,
         }
+        try:
+            RunFolder(f"{sys.argv[1]}/{index}").create()  # each has a folder of its own
+        except ConfigError as error:
+            seen["folder"] = str(error)
+        RunFolder(f"{sys.argv[1]}/shared").create()
         print("REPORT" + json.dumps(seen), flush=True)
         def fails():
             raise ConfigError("only the first knows")
@@ -78,15 +84,19 @@ def open_mpi(index: int, port: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("launcher", "environment"), [("SLURM", slurm), ("Open MPI", open_mpi)])
-def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment) -> None:
+def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment, tmp_path: Path) -> None:
     port = free_port()
     started = [
-        start(environment(index, port) | {"JAX_NUM_CPU_DEVICES": "2"}, "-c", _PROCESS) for index in (0, 1)
+        start(environment(index, port) | {"JAX_NUM_CPU_DEVICES": "2"}, "-c", _PROCESS, str(tmp_path))
+        for index in (0, 1)
     ]
     try:
         for process in started:
             out, err = process.communicate(timeout=120)
             (report,) = [json.loads(line[6:]) for line in out.splitlines() if line.startswith("REPORT")]
+            folder, unseen = report.pop("folder"), f"process 1 on {socket.gethostname()} does not see"
+            assert folder.startswith("`--workdir` (=")
+            assert unseen in folder
             assert report == {
                 "launcher": launcher,
                 "texts": [[0, 0], [1, 3000]],
