@@ -20,6 +20,7 @@ from typing import Annotated, Any, get_args, get_origin
 from absl import flags
 from ml_collections import ConfigDict
 
+from jaxrl import storage
 from jaxrl.config import ConfigError, check_config, field_annotations
 from jaxrl.fields import RunError, check, did_you_mean
 from jaxrl.interrupt import leave
@@ -56,11 +57,16 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
         return code
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
-    except Exception:
-        if not _has_others():
+    except Exception as error:
+        storage_failed = storage.is_failure(error) and not debug
+        if not storage_failed and not _has_others():
             raise
-        traceback.print_exc()
-        leave(FAILED)
+        if storage_failed:
+            print("error: the storage failed:", storage.reason(error), file=sys.stderr)
+        else:
+            traceback.print_exc()
+        _leave_others(FAILED)
+        return FAILED
 
 
 def _leave_others(code: int) -> None:
@@ -238,7 +244,9 @@ def _workdir(given: str | None, config_path: str) -> str:
     if not given:
         stem = os.path.splitext(os.path.basename(config_path))[0]
         return os.path.join("runs", stem, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
-    if "://" not in given:
+    if storage.is_remote(given):
+        storage.require_run_folder("--workdir", given)
+    else:
         require_writable_folder("workdir", given)
     return given
 
@@ -255,7 +263,9 @@ def require_writable_folder(flag: str, path: str) -> None:
 
 
 def _require_folder(name: str, path: str) -> None:
-    if path and "://" not in path and not os.path.isdir(os.path.expanduser(path)):
+    if storage.is_remote(path):
+        storage.require_folder(name, path)
+    elif path and not os.path.isdir(os.path.expanduser(path)):
         raise ConfigError(f"`{name}` (={path!r}) must be a folder")
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from jaxrl import cli
+from jaxrl import cli, storage
 from jaxrl.config import ConfigError, versions
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _job(argv: Sequence[str]) -> int:
     workdir = values["workdir"].value
     if not workdir:
         raise ConfigError("`--workdir` is missing: name the folder of a run")
+    storage.require_run_folder("--workdir", workdir)
 
     from jaxrl import sharding
     from jaxrl.run_folder import RunFolder

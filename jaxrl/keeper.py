@@ -121,5 +121,6 @@ class Keeper:
         }
         score = evaluation.mean if evaluation else None
         self._folder.checkpoints.save(progress.steps, state, meta, score)
+        self._folder.send_logs()
         self.saved_at = progress.iteration
         log.info("step %d: saving a checkpoint", progress.steps)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -73,7 +74,7 @@ def run(
             with (
                 _writers(folder, resolved) as trainer.writer,
                 watched(trainer.clock, processes.watchdog),
-                host_profile(folder.path, resolved.profile.host and sharding.is_first()) as host_table,
+                host_profile(folder.log_folder, resolved.profile.host and sharding.is_first()) as host_table,
             ):
                 code = _train(trainer, folder)
             print(*host_table, sep="\n", end="\n" if host_table else "")
@@ -95,9 +96,14 @@ def _agreed(config: Config, workdir: str) -> str:
     return str(first["workdir"])
 
 
-def _writers(folder: RunFolder, config: Config) -> AbstractContextManager[MultiWriter]:
+@contextlib.contextmanager
+def _writers(folder: RunFolder, config: Config) -> Iterator[MultiWriter]:
     """Only the first of several processes shows and writes metrics."""
-    return open_writers(folder.path, config) if sharding.is_first() else nullcontext(MultiWriter(()))
+    if not sharding.is_first():
+        yield MultiWriter(())
+        return
+    with folder.logs() as logs, open_writers(folder.path, config, logs) as writer:
+        yield writer
 
 
 def _train(trainer: Trainer, folder: RunFolder) -> int:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -16,11 +17,12 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl import sharding
+from jaxrl import sharding, storage
 from jaxrl.checkpoint import Checkpointer, CheckpointError
 from jaxrl.checkpoint import folder as checkpoint_folder
 from jaxrl.checkpoint.files import is_local
 from jaxrl.config import Config, ConfigError, from_json, to_json
+from jaxrl.interrupt import leave
 
 # Until a file that one process wrote must be seen by all.
 _SEEN_SECONDS = 3.0
@@ -37,8 +39,10 @@ class RunFolder:
 
     def __init__(self, path: str, keep: int = 1):
         """`keep`: how many recent checkpoints to keep besides the best."""
+        storage.prepare(path)
         self.path = epath.Path(path)
         self._keep = keep
+        self._staged: storage.StagedFolder | None = None
 
     def create(self) -> None:
         """Makes the folder, which all processes of a run share.
@@ -51,7 +55,7 @@ class RunFolder:
         seen = _shows(probe, content)
         views = sharding.everywhere([seen, socket.gethostname()])
         if sharding.is_first():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), storage.as_os_errors():
                 probe.unlink()
         for index, (sees, host) in enumerate(views):
             if not sees:
@@ -60,9 +64,11 @@ class RunFolder:
 
     def _write_probe(self, probe: epath.Path) -> str:
         content = f"{socket.gethostname()} {os.getpid()} {time.time()}"
+        storage.require_run_folder("--workdir", str(self.path), writable=True)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            probe.write_text(content)
+            with storage.as_os_errors():
+                self.path.mkdir(parents=True, exist_ok=True)
+                probe.write_text(content)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
         return content
@@ -71,8 +77,8 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Keeps every other trainer out of the folder, which must exist; readers need no lock.
 
-        The kernel lifts the lock when the process ends, however it ends. There is none on gs://, nor on a
-        file system without locks. Of several processes of one run the first holds it.
+        The kernel lifts the lock when the process ends, however it ends; on gs:// it runs out. There is none
+        on a file system without locks. Of several processes of one run the first holds it.
 
         Raises:
           ConfigError: another trainer has the folder.
@@ -84,6 +90,7 @@ class RunFolder:
     def _take_lock(self, held: contextlib.ExitStack) -> None:
         """`held` keeps it."""
         if not is_local(self.path):
+            held.enter_context(self._lease())
             return
         file = self.path / ".lock"
         try:
@@ -102,6 +109,34 @@ class RunFolder:
         stream.write(f"process {os.getpid()} on {socket.gethostname()}")
         stream.flush()
 
+    @contextlib.contextmanager
+    def logs(self) -> Iterator[str]:
+        """The local folder in which what is appended to is written, inside the block.
+
+        That of a run on gs:// stands for the bucket, which gets its files at checkpoints, now and then, and
+        at the end.
+
+        Raises:
+          ConfigError: what is to be gone on with cannot be read.
+        """
+        if is_local(self.path):
+            yield str(self.path)
+            return
+        with storage.StagedFolder(
+            str(self.path), ("metrics.jsonl", "metrics.csv", "train.log")
+        ) as self._staged:
+            yield str(self._staged.path)
+
+    @property
+    def log_folder(self) -> str:
+        """That of `logs`, where it is open."""
+        return str(self.path if self._staged is None else self._staged.path)
+
+    def send_logs(self) -> None:
+        """Lets the bucket have soon what `logs` holds."""
+        if self._staged is not None:
+            self._staged.send_soon()
+
     @cached_property
     def checkpoints(self) -> Checkpointer:
         return Checkpointer(str(self.path / "checkpoints"), keep=self._keep)
@@ -117,7 +152,8 @@ class RunFolder:
         """
         file = self.path / "config.json"
         try:
-            data = json.loads(file.read_text())
+            with storage.as_os_errors():
+                data = json.loads(file.read_text())
             if not isinstance(data, dict):
                 raise ConfigError("it must hold a JSON object")
             return from_json(data)
@@ -164,6 +200,28 @@ class RunFolder:
     def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
         return self._write(f"evaluations/{name}.json", result)
 
+    @contextlib.contextmanager
+    def _lease(self) -> Iterator[None]:
+        def lost(holder: str) -> None:
+            print(f"error: `--workdir` (={self.path}) was taken over by {holder}", file=sys.stderr)
+            leave(1)  # At once: each file that this process still writes could be one of theirs.
+
+        lease = storage.Lease(f"{self.path}/.lock", lost)
+        try:
+            lease.acquire()
+        except ConfigError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) is {error}") from error
+        except Exception as error:
+            if not storage.is_failure(error) and not isinstance(error, OSError):
+                raise
+            raise ConfigError(
+                f"`--workdir` (={self.path}) cannot be locked: {storage.reason(error)}"
+            ) from error
+        try:
+            yield
+        finally:
+            lease.release()
+
     def _config_of_a_checkpoint(self) -> Config | None:
         """The one stored with the latest checkpoint whose record is intact."""
         with contextlib.suppress(OSError):
@@ -184,11 +242,12 @@ class RunFolder:
             return file
         text = json.dumps(content, indent=2) + "\n"
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
             if is_local(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
                 _replace(file, text)
             else:
-                file.write_text(text)  # An object of gs:// appears once it is complete.
+                with storage.as_os_errors():
+                    file.write_text(text)  # An object of gs:// appears once it is complete.
         except OSError as error:
             raise ConfigError(f"{file} cannot be written: {error}") from error
         return file
@@ -198,7 +257,7 @@ def _shows(probe: epath.Path, content: str) -> bool:
     """Whether the file is seen here; network file systems may show it a little later."""
     deadline = time.monotonic() + (0 if sharding.is_first() else _SEEN_SECONDS)
     while True:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), storage.as_os_errors():
             if probe.read_text() == content:
                 return True
         if time.monotonic() > deadline:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from jaxrl import cli
+from jaxrl import cli, storage
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _job(argv: Sequence[str]) -> int:
     workdir = values["workdir"].value
     if not workdir:
         raise ConfigError("`--workdir` is missing: name the folder of a run")
+    storage.require_run_folder("--workdir", workdir)
     import jax
 
     # An accelerator may be in use by the very run that is looked at.

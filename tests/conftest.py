@@ -1,11 +1,17 @@
 """What every test runs under, and what the slower ones share."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.storage.gcs_server import GcsServer
 
 # Before jax is imported anywhere: results must not depend on the accelerator of the machine at hand.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -37,3 +43,27 @@ def cached_compilation(compilation_cache: Path) -> Iterator[None]:
     yield
     for name, value in before.items():
         jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    """Google Cloud Storage on this machine; clients keep its address, so there is one per process."""
+    from tests.storage.gcs_server import GcsServer
+
+    server = GcsServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def gcs(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
+    """That server with one empty bucket, `runs`; clients of this process and of those it starts find it."""
+    from jaxrl import storage
+
+    for name, value in gcs_server.environment.items():
+        monkeypatch.setenv(name, value)
+    storage.prepare("gs://runs")
+    gcs_server.buckets = {"runs": {}}
+    gcs_server.requests.clear()
+    yield gcs_server
+    gcs_server.rule = lambda request: None

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 from etils import epath
 
+from jaxrl import storage
+
 COMMITTED = "commit_success.txt"  # on gs:// the last file of a checkpoint, and of an item, to be written
 DELETED = ".deleted"  # ends the name of a folder that is being deleted
 
@@ -88,8 +90,4 @@ def plain_files(path: epath.Path) -> Iterator[epath.Path]:
                 if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):
                     yield epath.Path(folder) / name
         return
-    for entry in path.iterdir():
-        if entry.is_dir():
-            yield from plain_files(entry)
-        else:
-            yield entry
+    yield from (epath.Path(file) for file in storage.files_below(path))

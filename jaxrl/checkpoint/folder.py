@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from jaxrl import storage
 from jaxrl.checkpoint import integrity
 from jaxrl.checkpoint.files import COMMITTED, DELETED, is_local, is_step, plain_files
 from jaxrl.config import ConfigError
@@ -79,6 +80,7 @@ class Record:
 
 def open_folder(path: str | os.PathLike[str]) -> epath.Path:
     """The path as Orbax wants it: absolute where it is local."""
+    storage.prepare(path)
     folder = epath.Path(path)
     return folder.absolute() if is_local(folder) else folder
 
@@ -91,16 +93,12 @@ def find(folder: epath.Path) -> Contents:
     """
     steps: dict[int, epath.Path] = {}
     unfinished, ignored = [], {}
-    for entry in sorted(folder.iterdir()) if folder.exists() else []:
+    for entry, kind in _step_entries(folder):
         suffix = next((s for s in _UNFINISHED if s in entry.name), None)
-        step = entry.name.partition(suffix)[0] if suffix else entry.name
-        if not is_step(step):
-            continue
-        kind = _kind(entry)
         if ("folder" in kind and suffix) or (kind == "folder" and not _is_complete(entry)):
             unfinished.append(entry)
         elif kind == "folder":
-            steps[int(step)] = entry
+            steps[int(entry.name)] = entry
         else:
             ignored[entry] = kind
     return Contents(dict(sorted(steps.items())), tuple(unfinished), ignored)
@@ -270,17 +268,32 @@ def _why_unreadable(path: epath.Path) -> str | None:
     return None
 
 
+def _step_entries(folder: epath.Path) -> Iterator[tuple[epath.Path, str]]:
+    """What in `folder` has a step's name, or that of an unfinished one, and what kind of thing it is."""
+    # In a bucket a folder that is asked for and cannot be reached just now would pass for none.
+    listed = None if is_local(folder) else storage.entries(folder)
+    names = listed if listed is not None else [e.name for e in folder.iterdir()] if folder.exists() else []
+    for name in sorted(names):
+        suffix = next((s for s in _UNFINISHED if s in name), None)
+        if is_step(name.partition(suffix)[0] if suffix else name):
+            entry = folder / name
+            yield entry, _kind(entry) if listed is None else "folder" if listed[name] else "a file"
+
+
 def _kind(entry: epath.Path) -> str:
     """What `entry` is: "folder", unless it has nothing in it."""
-    if is_local(entry) and os.path.islink(entry):
+    if os.path.islink(entry):
         return "a symbolic link"
     if not entry.is_dir():
         return "a file"
-    if is_local(entry) and os.access(entry, os.R_OK | os.X_OK):
+    if os.access(entry, os.R_OK | os.X_OK):
         return "folder" if any(files for _, _, files in os.walk(entry)) else "an empty folder"
     return "folder"
 
 
 def _is_complete(path: epath.Path) -> bool:
     # A local folder gets its name once all is written; on gs:// a file says so.
-    return is_local(path) or (path / COMMITTED).exists()
+    if is_local(path):
+        return True
+    with storage.as_os_errors():
+        return (path / COMMITTED).exists()

@@ -44,12 +44,15 @@ _TRACKERS: dict[str, Callable[..., Tracker]] = {
 
 
 @contextlib.contextmanager
-def open_writers(folder: str | os.PathLike[str], config: Config) -> Iterator[MultiWriter]:
+def open_writers(
+    folder: str | os.PathLike[str], config: Config, files_at: str | None = None
+) -> Iterator[MultiWriter]:
     """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
 
-    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log.
+    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the local
+    folder `files_at` instead, where that is given.
     """
-    path = os.fspath(folder)
+    run, path = os.fspath(folder), files_at or os.fspath(folder)
     files: dict[str, Callable[[], Writer]] = {
         "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
         "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
@@ -57,7 +60,7 @@ def open_writers(folder: str | os.PathLike[str], config: Config) -> Iterator[Mul
     }
 
     def tracker(name: str) -> Writer:
-        return Background(_TRACKERS[name](path, config.log.project, config.log.name, to_json(config)))
+        return Background(_TRACKERS[name](run, config.log.project, config.log.name, to_json(config)))
 
     writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
     display = console(config)

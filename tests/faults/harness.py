@@ -137,7 +137,14 @@ class Run:
       starts: how many there have been.
     """
 
-    def __init__(self, folder: Path, cache: Path, *options: str, config: str = CONFIG) -> None:
+    def __init__(
+        self,
+        folder: Path | epath.Path,
+        cache: Path,
+        *options: str,
+        config: str = CONFIG,
+        notes: Path | None = None,
+    ) -> None:
         """Names it.
 
         Args:
@@ -145,9 +152,10 @@ class Run:
           cache: folder for compiled programs.
           options: overrides of the configuration, for every process.
           config: file.
+          notes: for what processes print; None takes a folder beside it.
         """
         self.folder = folder
-        self.notes = folder.with_name(f"{folder.name}.notes")
+        self.notes = notes or Path(folder).with_name(f"{folder.name}.notes")
         self.notes.mkdir(parents=True)
         self.starts = 0
         self._trainings: list[Training] = []
