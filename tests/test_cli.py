@@ -13,6 +13,7 @@ import jaxrl
 from jaxrl import cli
 from jaxrl.config import ConfigError
 from jaxrl.main import main
+from tests.storage.gcs_server import GcsServer
 
 ROOT = Path(__file__).parents[1]
 PPO = str(ROOT / "configs/ppo.py")
@@ -189,8 +190,12 @@ def test_default_workdir_names_config_and_time() -> None:
     assert len(parts[2]) == len("20250101-120000")
 
 
-def test_remote_workdir_is_taken_as_it_is() -> None:
-    assert parsed("--workdir=gs://bucket/run").workdir == "gs://bucket/run"
+def test_remote_workdir_is_taken_as_it_is(gcs: GcsServer) -> None:
+    assert parsed("--workdir=gs://runs/mine").workdir == "gs://runs/mine"
+    with pytest.raises(ConfigError, match=r"^`--workdir` \(='gs://none/mine'\) cannot be used: there is no"):
+        parsed("--workdir=gs://none/mine")
+    with pytest.raises(ConfigError, match=r"^`init_from` \(='gs://runs/none'\) must be a folder; there"):
+        parsed("--config.init_from=gs://runs/none")
 
 
 def test_help_lists_the_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,8 +49,8 @@ def open_writers(
 ) -> Iterator[MultiWriter]:
     """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
 
-    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the local
-    folder `files_at` instead, where that is given.
+    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the
+    local folder `files_at` instead, where that is given.
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
     files: dict[str, Callable[[], Writer]] = {

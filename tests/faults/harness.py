@@ -221,13 +221,13 @@ class Run:
         return file.read_text().splitlines(keepends=True) if file.exists() else []
 
     def rows(self) -> list[dict[str, Any]]:
-        """The logged metrics, but for those of the clock and of checkpoints, which kills may change.
+        """The logged metrics, but for those of clock, machine and checkpoints, which kills may change.
 
         A last row that a kill has torn is left out.
         """
         rows = [json.loads(line) for line in self.lines() if line.endswith("\n")]
         return [
-            {name: x for name, x in row.items() if not name.startswith("time")}
+            {name: x for name, x in row.items() if not name.startswith(("time", "host/", "device/"))}
             for row in rows
             if "checkpoint/step" not in row
         ]
