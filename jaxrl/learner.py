@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -297,9 +296,7 @@ class Trainer:
         self.writer.status("training")
 
     def _traces(self) -> Traces:
-        folder = None
-        if self.folder is not None and is_first():
-            folder = os.path.join(self.folder.log_folder, "tensorboard")
+        folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
         window = self.config.profile_start_iteration, self.config.profile_iterations
         return Traces(folder, *window, programs, self.writer.message, self.clock)

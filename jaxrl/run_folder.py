@@ -132,6 +132,11 @@ class RunFolder:
         """That of `logs`, where it is open."""
         return str(self.path if self._staged is None else self._staged.path)
 
+    @property
+    def trace_folder(self) -> str:
+        """Where device traces go, a local folder."""
+        return os.path.join(self.log_folder, "tensorboard")
+
     def send_logs(self) -> None:
         """Lets the bucket have soon what `logs` holds."""
         if self._staged is not None:
