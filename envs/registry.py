@@ -71,7 +71,7 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
 
     Args:
       name: `envpool:Name`, `gymnasium:Name` or `gymnasium:module:Name`, with or without `(argument=value)`.
-      wrappers: must be empty; they wrap device environments.
+      wrappers: as of `make`, but only those that change nothing but observations.
 
     Raises:
       ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.
@@ -81,10 +81,10 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     suite, _, short_name = full_name.partition(":")
     if suite not in _HOST_SUITES or not short_name:
         raise unknown("suite of host environments", suite, _HOST_SUITES)
-    if wrappers:
-        raise ValueError(f"wrappers (={tuple(wrappers)!r}) need a device environment, not {full_name}")
+    if isinstance(wrappers, str):
+        raise ValueError(f"wrappers (={wrappers!r}) must be a sequence of names, not one string")
     found: HostFactory = importlib.import_module(_HOST_SUITES[suite]).make(short_name, **kwargs)
-    return found
+    return wrapper_registry.wrap_host(found, wrappers)
 
 
 def spec_of(name: str, wrappers: Sequence[str] = ()) -> EnvSpec:

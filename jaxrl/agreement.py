@@ -47,6 +47,10 @@ class Agreement:
         """How many make a dispatch."""
         return self._heard[2] if self._gather else self._pace.iterations
 
+    def gives_up(self) -> bool:
+        """Whether a signal may end what is being waited for: nobody else counts on it."""
+        return self._gather is None and self.interruption.signum is not None
+
     def begin(self) -> None:
         """Agrees for the first time; all wait for each other."""
         self.hear(self.tell())

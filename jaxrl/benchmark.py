@@ -77,12 +77,14 @@ def _show(result: dict[str, Any]) -> None:
     )
     pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
+    shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
     megabytes = lambda x: "unknown" if x is None else f"{x / 1e6:,.0f} MB"  # noqa: E731
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
         ("on", f"{result['device']}; jax {result['versions']['jax']}"),
         ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
+        *([("shares of the time", shares)] if shares else []),
         ("compile", f"{result['compile_seconds']:.1f} s"),
         ("peak memory", f"host {megabytes(memory['host'])}, program {megabytes(memory['program'])}"),
         ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),

@@ -21,6 +21,7 @@ from jaxrl.schema import (
     Config,
     EnvConfig,
     EvaluateConfig,
+    HostConfig,
     LogConfig,
     NetworkConfig,
     NormalizeConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "ConfigError",
     "EnvConfig",
     "EvaluateConfig",
+    "HostConfig",
     "LogConfig",
     "NetworkConfig",
     "NormalizeConfig",
@@ -43,6 +45,7 @@ __all__ = [
     "ProfileConfig",
     "StopConfig",
     "check_config",
+    "check_same_spaces",
     "default_config",
     "field_annotations",
     "from_json",
@@ -73,6 +76,13 @@ def default_config() -> ConfigDict:
     c.env.num_envs = 64
     c.env.wrappers = ()  # names from envs.wrappers, each "name" or "name(argument=value)"
     c.env.stagger = True  # cut first episodes off at random, where there is a time limit, so that ends spread
+
+    # Only for environments on the host: `envpool:` and `gymnasium:`.
+    c.host = ConfigDict()
+    c.host.overlap = True  # collect the next rollout while learning from this one, which is one iteration old
+    c.host.num_groups = 2  # one group steps while the policy chooses for another; 1 steps all in turn
+    c.host.num_workers = 0  # processes or threads that step environments, over all groups; 0: by the cores
+    c.host.timeout = 60.0  # seconds after which an environment that does not answer ends the run
 
     c.network = ConfigDict()
     # auto (by the observation), mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
@@ -128,6 +138,8 @@ def default_config() -> ConfigDict:
     c.evaluate = ConfigDict()
     c.evaluate.every_steps = 250_000  # 0: only at the end
     c.evaluate.episodes = 64
+    # Another environment with the same spaces, such as levels that training never shows; evaluated as well.
+    c.evaluate.unseen = ""
 
     c.checkpoint = ConfigDict()
     c.checkpoint.every_steps = 250_000  # 0: only at the end
@@ -144,6 +156,7 @@ _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(mem
 _TOP_LEVEL = ("seed", "num_devices", "nonfinite", "init_from", "init_names")
 _SECTIONS: dict[str, Any] = {
     "env": EnvConfig,
+    "host": HostConfig,
     "network": NetworkConfig,
     "normalize": NormalizeConfig,
     "ppo": PPOConfig,
@@ -167,7 +180,7 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
         that cannot be made.
     """
     resolved = _build(config.to_dict(), device_count)
-    _check_environment(resolved.env)
+    _check_environment(resolved)
     return resolved
 
 
@@ -307,12 +320,39 @@ def _check_counts(c: Config) -> None:
             raise ConfigError(f"`{name}` (={divisor}) must divide {described}")
 
 
-def _check_environment(env: EnvConfig) -> None:
+def _check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
     from envs import registry
 
-    for field, value, wrappers in (("name", env.name, ()), ("wrappers", env.wrappers, env.wrappers)):
-        try:
-            registry.make(env.name, wrappers)
-        except (ValueError, ImportError) as error:
-            raise ConfigError(f"`env.{field}` (={value!r}): {' '.join(str(error).split())}") from error
+    for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
+        _spec(f"env.{field}", c.env.name, value, wrappers)
+    if c.evaluate.unseen:
+        check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
+    if registry.is_host(c.env.name):
+        _check_host(c)
+
+
+def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
+    """Raises ConfigError unless the environment `name` has the spaces of that of the configuration."""
+    other, own = (_spec(field, x, name, env.wrappers) for x in (name, env.name))
+    for what in ("observation_space", "action_space"):
+        if getattr(other, what) != getattr(own, what):
+            raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
+
+
+def _spec(field: str, name: str, value: Any, wrappers: tuple[str, ...]) -> Any:
+    from envs import registry
+
+    try:
+        return registry.spec_of(name, wrappers)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
+
+
+def _check_host(c: Config) -> None:
+    """Groups have the same number of environments and of workers."""
+    groups, workers = c.host.num_groups, c.host.num_workers
+    if c.env.num_envs % groups:
+        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
+    if workers % groups:
+        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

@@ -5,6 +5,7 @@
   --checkpoint=S   which checkpoint: latest (default), best, or a step
   --sample         sample actions instead of taking the most likely ones
   --seed=K         decides the episodes (default: 0)
+  --environment=E  play another one, such as levels that training never shows (default: the run's)
   --debug          full tracebacks instead of one line for bad input
 
 Every environment plays a fixed share of the episodes, from a fresh reset; the normaliser is frozen.
@@ -14,22 +15,33 @@ Prints the result and writes it to DIR/evaluations/.
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+<<<<<<< HEAD
 from jaxrl import cli, storage
 from jaxrl.config import ConfigError, versions
+=======
+from jaxrl import cli
+from jaxrl.config import ConfigError, check_same_spaces, versions
+from jaxrl.fields import RunError
+>>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
 
 if TYPE_CHECKING:
-    from jaxrl.checkpoint import Checkpointer
     from jaxrl.evaluation import Result
 
 
 def evaluate(
-    workdir: str, episodes: int, checkpoint: str = "latest", sample: bool = False, seed: int = 0
+    workdir: str,
+    episodes: int,
+    checkpoint: str = "latest",
+    sample: bool = False,
+    seed: int = 0,
+    environment: str = "",
 ) -> tuple[int, Result]:
     """Plays exactly `episodes` episodes with a checkpoint of a run, on all devices.
 
@@ -39,6 +51,7 @@ def evaluate(
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       sample: sample actions instead of taking the most likely ones.
       seed: decides the resets, and the actions with `sample`.
+      environment: play another one, with the same spaces and the wrappers of the run.
 
     Returns:
       (step of the checkpoint, result).
@@ -46,51 +59,22 @@ def evaluate(
     Raises:
       ConfigError: the folder is no run.
       CheckpointError: it has no such checkpoint, or that is damaged.
+      RunError: an environment on the host failed.
     """
     import jax
 
-    from envs import registry
-    from envs.vector import VectorEnv
-    from jaxrl import networks, sharding
-    from jaxrl.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
-    from jaxrl.evaluation import Evaluator
-    from jaxrl.iteration import Program, hyperparams_of
-    from jaxrl.run_folder import RunFolder
+    from envs.base import HostEnvError
+    from jaxrl import runtimes, trained
 
-    config = RunFolder(workdir).read_config()
-    env = registry.make(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, env.spec)
-    topology = sharding.Topology.of(jax.device_count())
-    checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
-    step = _step(checkpoints, checkpoint)
-    program = Program.build(config, env, policy, sharding.Axis())
-    shapes = jax.eval_shape(program.init, jax.random.key(0), hyperparams_of(config))
-    wanted = {"params": shapes.params, "obs_stats": shapes.obs_stats}
-    abstract = topology.abstract(wanted, dict.fromkeys(wanted, sharding.REPLICATED))
+    found = trained.load(workdir, checkpoint)
+    config = found.config
+    if environment:
+        check_same_spaces("--environment", environment, config.env)
+    play = runtimes.evaluator(config, environment or config.env.name, found.policy, found.topology)
     try:
-        restored = checkpoints.restore_partial(step, ("params", "obs_stats"), abstract)
-    except CorruptCheckpoint as error:
-        # Only a trainer may set it aside and go on from another; here the user chooses.
-        intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
-        raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
-    checkpoints.close()
-    evaluator = Evaluator(policy, VectorEnv(env), topology, config)
-    result = evaluator(restored["params"], restored["obs_stats"], jax.random.key(seed), episodes, sample)
-    return step, result
-
-
-def _step(checkpoints: Checkpointer, wanted: str) -> int:
-    if wanted not in ("latest", "best") and not wanted.isdigit():
-        raise ConfigError(f"`--checkpoint` (={wanted!r}) must be latest, best or a step")
-    if wanted == "latest":
-        step = checkpoints.latest_step()
-    elif wanted == "best":
-        step = checkpoints.best_step()
-    else:
-        step = int(wanted)
-    if step is None:
-        raise ConfigError(f"`--checkpoint` (={wanted!r}): the run has none")
-    return step
+        return found.step, play(found.params, found.obs_stats, jax.random.key(seed), episodes, sample)
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,6 +93,7 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
     flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
     flags.DEFINE_integer("seed", 0, "Decides the episodes.", lower_bound=0, flag_values=values)
+    flags.DEFINE_string("environment", "", "Another environment.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     cli.parse_flags(values, argv)
     workdir = values["workdir"].value
@@ -122,15 +107,18 @@ def _job(argv: Sequence[str]) -> int:
     sharding.offer_cpu_devices(sharding.available_cores())
     folder = RunFolder(workdir)
     asked: dict[str, Any] = {
-        name: values[name].value for name in ("episodes", "checkpoint", "sample", "seed")
+        name: values[name].value for name in ("episodes", "checkpoint", "sample", "seed", "environment")
     }
     step, result = evaluate(workdir, **asked)
     _show(step, result)
     mode = "sample" if asked["sample"] else "greedy"
-    record = {"step": step, "mode": mode, "seed": asked["seed"], **dataclasses.asdict(result)}
-    file = folder.write_evaluation(
-        f"step-{step}-{mode}-{result.episodes}-seed-{asked['seed']}", record | {"versions": versions()}
-    )
+    asked_for = {"step": step, "mode": mode, "seed": asked["seed"]}
+    name = f"step-{step}-{mode}-{result.episodes}-seed-{asked['seed']}"
+    if asked["environment"]:
+        asked_for["environment"] = asked["environment"]
+        name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
+    record = asked_for | dataclasses.asdict(result) | {"versions": versions()}
+    file = folder.write_evaluation(name, record)
     print(f"written to {file}")
     return 0
 

@@ -24,7 +24,8 @@ from jaxrl.types import Array, PyTree
 MAX_ENVIRONMENTS = 1024
 CONFIDENCE = 0.95
 
-_STREAM = 0x4556414C
+# Keeps the keys of evaluations apart from those of training.
+STREAM = 0x4556414C
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Evaluator:
             self.compile(params, obs_stats, episodes, sample)
         program = self._compiled[episodes, sample]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
-        key = jax.random.fold_in(key, _STREAM)
+        key = jax.random.fold_in(key, STREAM)
         return Result.of(to_host(program(params, obs_stats, self._topology.replicate(key))))
 
     @property

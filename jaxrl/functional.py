@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from jaxrl import networks
-from jaxrl.config import Config, resolve
+from jaxrl.config import Config, ConfigError, resolve
 from jaxrl.iteration import Program, hyperparams_of
 from jaxrl.sharding import Axis
 from jaxrl.types import Array, Hyperparams, TrainState
@@ -30,6 +30,9 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
     if isinstance(config, ConfigDict):
         config = resolve(config, 1)
     config = dataclasses.replace(config, device_count=1)
+    if registry.is_host(config.env.name):
+        name = config.env.name
+        raise ConfigError(f"`env.name` (={name!r}) runs on the host: make_train needs a device environment")
     env = registry.make(config.env.name, config.env.wrappers)
     axis = Axis(platform=jax.default_backend())
     program = Program.build(config, env, networks.build(config.network, env.spec), axis)

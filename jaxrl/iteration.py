@@ -58,20 +58,23 @@ def no_metrics() -> dict[str, Array]:
 
 
 @dataclass(frozen=True)
-class Program:
-    """The training program of one device; `axis` says how it sums with the others.
+class Learning:
+    """What one device does with trajectories, wherever they are from; `axis` says how it sums with others.
 
     Every method is pure and can be jitted, sharded or vmapped (over seeds or hyperparameters).
     """
 
     config: Config
-    env: VectorEnv
     policy: Policy
     axis: Axis
 
-    @classmethod
-    def build(cls, config: Config, env: JaxEnv, policy: Policy, axis: Axis) -> Program:
-        return cls(config, VectorEnv(env, stagger=config.env.stagger), policy, axis)
+    def first_rows(self, key: Array) -> dict[str, PyTree]:
+        """The fields of `TrainState` that belong to the environments, before the first iteration."""
+        raise NotImplementedError
+
+    def example(self, start: dict[str, PyTree]) -> PyTree:
+        """One observation; only shapes and dtypes count."""
+        return jax.tree.map(lambda x: x[0], start["obs"])
 
     def init(self, key: Array, hyperparams: Hyperparams) -> TrainState:
         """The state before the first iteration; `key` is the run's one source of randomness."""
@@ -79,18 +82,14 @@ class Program:
         n = self.config.envs_per_device
         params = self.policy.init(params_key)
         flat, _ = jax.flatten_util.ravel_pytree(params)
-        env_state, obs = self.env.reset(self._keys_of_environments(reset_key))
+        start = self.first_rows(reset_key)
         normalized = self.config.normalize
         zeros = jnp.zeros(n, jnp.float32)
         return TrainState(
+            **start,
             params=params,
             opt_state=optim.optimizer(hyperparams, 0.0).init(flat),
-            env_state=env_state,
-            obs=obs,
-            reset=jnp.ones(n, bool),
-            carry=self.policy.initial_carry(n),
-            episode=EpisodeStats(zeros, zeros.astype(jnp.int32), jnp.full(n, self.env.staggered)),
-            obs_stats=normalize.init(jax.tree.map(lambda x: x[0], obs)) if normalized.observations else None,
+            obs_stats=normalize.init(self.example(start)) if normalized.observations else None,
             reward_stats=normalize.init(zeros[0]) if normalized.rewards else None,
             discounted_return=zeros,
             hyperparams=hyperparams,
@@ -98,69 +97,6 @@ class Program:
             iteration=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
         )
-
-    def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        """One rollout and its updates; returns the metrics of the iteration as float32 scalars.
-
-        `episode/*` are sums over the episodes that ended, `ppo/updates` counts gradient steps since the
-        start, the rest are averages over the updates.
-        """
-        state, trajectory, totals = self.rollout(state)
-        return self.update(state, trajectory, totals)
-
-    def repeat(
-        self, state: TrainState, sums: dict[str, Array], iterations: Array
-    ) -> tuple[TrainState, dict[str, Array], Array]:
-        """Up to `iterations` (a traced count) times `iterate`.
-
-        Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
-        infinity appeared: the state returned is the one that led to it.
-
-        Args:
-          state: donated by callers.
-          sums: `no_metrics()`, or what an earlier call returned, to go on adding.
-          iterations: int32[].
-
-        Returns:
-          (state, sums, failed): metrics summed over iterations (`ppo/updates` is the last), how many
-          iterations that were, and bool[], whether the loop ended early.
-        """
-        guarded = self.config.nonfinite != "skip"
-
-        def unfinished(loop: tuple[Array, TrainState, PyTree, Array]) -> Array:
-            made, _, _, failed = loop
-            return (made < iterations) & ~failed
-
-        def body(loop: tuple[Array, TrainState, PyTree, Array]) -> tuple[Array, TrainState, PyTree, Array]:
-            made, state, sums, failed = loop
-            next_state, metrics = self.iterate(state)
-            next_sums = jax.tree.map(jnp.add, sums, metrics | {"iterations": jnp.ones((), jnp.int32)})
-            next_sums["ppo/updates"] = next_state.updates
-            if guarded:
-                failed = ~_finite(next_state, metrics)
-                keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
-                next_state, next_sums = jax.tree.map(keep, (state, sums), (next_state, next_sums))
-            return made + 1, next_state, next_sums, failed
-
-        start = (jnp.zeros((), jnp.int32), state, sums, jnp.zeros((), bool))
-        _, state, sums, failed = jax.lax.while_loop(unfinished, body, start)
-        return state, sums, failed
-
-    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
-        """Steps the environments; `state.iteration` selects the keys but is not advanced."""
-        config = self.config
-        with profiling.phase("rollout"):
-            key, _ = self._keys_of_iteration(state)
-            state, trajectory, totals = device.rollout(
-                self.policy,
-                self.env,
-                state,
-                self._keys_of_environments(key),
-                config.ppo.rollout_length,
-                config.sequence_length,
-                config.normalize.clip_observations,
-            )
-            return state, trajectory, self.axis.psum(totals)
 
     def update(
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
@@ -261,6 +197,98 @@ class Program:
         means = [x / count for x in sums]
         squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
         return tuple(means), tuple(x / count for x in self.axis.psum(squares))
+
+    def _sum_up(
+        self, state: TrainState, sums: dict[str, Array], next_state: TrainState, metrics: dict[str, Array]
+    ) -> tuple[TrainState, dict[str, Array], Array]:
+        """(state, sums, failed) after an iteration; those before it where it must not count."""
+        next_sums = jax.tree.map(jnp.add, sums, metrics | {"iterations": jnp.ones((), jnp.int32)})
+        next_sums["ppo/updates"] = next_state.updates
+        if self.config.nonfinite == "skip":
+            return next_state, next_sums, jnp.zeros((), bool)
+        failed = ~_finite(next_state, metrics)
+        keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
+        next_state, next_sums = jax.tree.map(keep, (state, sums), (next_state, next_sums))
+        return next_state, next_sums, failed
+
+
+@dataclass(frozen=True)
+class Program(Learning):
+    """The training program of one device that steps its own environments."""
+
+    env: VectorEnv
+
+    @classmethod
+    def build(cls, config: Config, env: JaxEnv, policy: Policy, axis: Axis) -> Program:
+        return cls(config, policy, axis, VectorEnv(env, stagger=config.env.stagger))
+
+    def first_rows(self, key: Array) -> dict[str, PyTree]:
+        """Environments in their first episode."""
+        n = self.config.envs_per_device
+        env_state, obs = self.env.reset(self._keys_of_environments(key))
+        zeros = jnp.zeros(n, jnp.float32)
+        return {
+            "env_state": env_state,
+            "obs": obs,
+            "reset": jnp.ones(n, bool),
+            "carry": self.policy.initial_carry(n),
+            "episode": EpisodeStats(zeros, zeros.astype(jnp.int32), jnp.full(n, self.env.staggered)),
+        }
+
+    def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+        """One rollout and its updates; returns the metrics of the iteration as float32 scalars.
+
+        `episode/*` are sums over the episodes that ended, `ppo/updates` counts gradient steps since the
+        start, the rest are averages over the updates.
+        """
+        state, trajectory, totals = self.rollout(state)
+        return self.update(state, trajectory, totals)
+
+    def repeat(
+        self, state: TrainState, sums: dict[str, Array], iterations: Array
+    ) -> tuple[TrainState, dict[str, Array], Array]:
+        """Up to `iterations` (a traced count) times `iterate`.
+
+        Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
+        infinity appeared: the state returned is the one that led to it.
+
+        Args:
+          state: donated by callers.
+          sums: `no_metrics()`, or what an earlier call returned, to go on adding.
+          iterations: int32[].
+
+        Returns:
+          (state, sums, failed): metrics summed over iterations (`ppo/updates` is the last), how many
+          iterations that were, and bool[], whether the loop ended early.
+        """
+
+        def unfinished(loop: tuple[Array, TrainState, PyTree, Array]) -> Array:
+            made, _, _, failed = loop
+            return (made < iterations) & ~failed
+
+        def body(loop: tuple[Array, TrainState, PyTree, Array]) -> tuple[Array, TrainState, PyTree, Array]:
+            made, state, sums, _ = loop
+            return made + 1, *self._sum_up(state, sums, *self.iterate(state))
+
+        start = (jnp.zeros((), jnp.int32), state, sums, jnp.zeros((), bool))
+        _, state, sums, failed = jax.lax.while_loop(unfinished, body, start)
+        return state, sums, failed
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        """Steps the environments; `state.iteration` selects the keys but is not advanced."""
+        config = self.config
+        with profiling.phase("rollout"):
+            key, _ = self._keys_of_iteration(state)
+            state, trajectory, totals = device.rollout(
+                self.policy,
+                self.env,
+                state,
+                self._keys_of_environments(key),
+                config.ppo.rollout_length,
+                config.sequence_length,
+                config.normalize.clip_observations,
+            )
+            return state, trajectory, self.axis.psum(totals)
 
 
 def _finite(state: TrainState, metrics: dict[str, Array]) -> Array:

@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 
-from jaxrl import rows
+from jaxrl import resources, rows
 from jaxrl.checkpoint import SaveError
-from jaxrl.config import Config, to_json
+from jaxrl.clock import Clock
+from jaxrl.config import Config, to_json, versions
 from jaxrl.evaluation import Result
 from jaxrl.run_folder import RunFolder
 from jaxrl.types import TrainState
@@ -40,6 +41,28 @@ class Progress:
     seconds: float
     evaluation: Result | None
     sums: Mapping[str, Any]
+
+
+def summary(
+    config: Config, clock: Clock, evaluation: Result | None, steps: int, resumed_steps: int, device: str
+) -> dict[str, Any]:
+    """What is said of a run in the end; `resumed_steps` of its `steps` were made before it was resumed."""
+    assert evaluation is not None
+    trained = clock.seconds("train")
+    return {
+        "steps": steps,
+        "seconds": round(clock.total(), 3),
+        "compile_seconds": round(clock.seconds("compile"), 3),
+        "steps_per_second": round((steps - resumed_steps) / trained) if trained else 0,
+        "eval_return": evaluation.mean,
+        "eval_return_std": evaluation.std,
+        "eval_episodes": evaluation.episodes,
+        "seed": config.seed,
+        "environment": config.env.name,
+        "device": device,
+        "peak_memory_bytes": resources.peak_memory(),
+        "versions": versions(),
+    }
 
 
 class Keeper:

@@ -11,22 +11,22 @@ from typing import Any, NoReturn
 import jax
 from ml_collections import ConfigDict
 
-from envs import registry
-from envs.vector import VectorEnv
-from jaxrl import networks, nonfinite, resources, rows, warm_start
+from envs.base import HostEnvError
+from jaxrl import nonfinite, resources, rows, runtimes, warm_start
 from jaxrl.agreement import Agreement
 from jaxrl.clock import Clock
-from jaxrl.config import Config, largest_device_count, resolve, versions
-from jaxrl.evaluation import Evaluator, Result
+from jaxrl.config import Config, largest_device_count, resolve
+from jaxrl.evaluation import Result
+from jaxrl.fields import RunError
 from jaxrl.interrupt import Interruption
-from jaxrl.iteration import Program, hyperparams_of, no_metrics
-from jaxrl.keeper import Keeper, Progress
+from jaxrl.iteration import hyperparams_of, no_metrics
+from jaxrl.keeper import Keeper, Progress, summary
 from jaxrl.metrics import MultiWriter, Writer, console
-from jaxrl.pipeline import MAX_IN_FLIGHT, Pipeline
+from jaxrl.pipeline import MAX_IN_FLIGHT
 from jaxrl.profiling import Traces, host_phase
 from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.rollout.watch import Cancelled
 from jaxrl.run_folder import RunFolder
-from jaxrl.sharded import ShardedProgram
 from jaxrl.sharding import Topology, available_cores, is_first, num_processes
 from jaxrl.types import Array, TrainState, Trajectory
 
@@ -79,17 +79,14 @@ class Trainer:
         self.debug = False
         self.clock = Clock()
         self._meter = resources.Meter(available_cores())
-        self.env = registry.make(config.env.name, config.env.wrappers)
-        self.policy = networks.build(config.network, self.env.spec)
         self.topology = Topology.of(config.device_count)
-        program = Program.build(config, self.env, self.policy, self.topology.axis)
-        self.program = ShardedProgram(program, self.topology)
-        self._evaluator = Evaluator(self.policy, VectorEnv(self.env), self.topology, config)
+        self._agreement = Agreement(self.clock, self.topology.gatherer())
+        self.runtime = runtimes.build(config, self.topology, self.clock, self._agreement)
+        self.env, self.policy, self.program = self.runtime.env, self.runtime.policy, self.runtime.program
+        self._evaluators = runtimes.Evaluators(config, self.policy, self.topology, self._agreement.gives_up)
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
         self._keeper = Keeper(folder, config)
-        self._agreement = Agreement(self.clock, self.topology.gatherer())
-        self._pipeline = Pipeline(self.program.no_metrics(), self.clock, self._agreement)
         self._rollbacks = 0
         self._last_updated: tuple[int, float] = (0, 0.0)
         self.iteration = 0
@@ -139,7 +136,7 @@ class Trainer:
 
     def rollout(self) -> Trajectory:
         """Steps the environments by one rollout and returns it, as global arrays [T, num_envs, ...]."""
-        self._state, trajectory, self._totals = self.program.rollout(self.state)
+        self._state, trajectory, self._totals = self.runtime.rollout(self.state)
         return trajectory
 
     def update(self, trajectory: Trajectory) -> dict[str, float]:
@@ -157,11 +154,11 @@ class Trainer:
 
     def evaluate(self, episodes: int | None = None, sample: bool = False) -> Result:
         """Plays whole episodes with the current policy and frozen normaliser."""
-        key = jax.random.fold_in(jax.random.key(self.config.seed), self.iteration)
-        state = self.state
-        return self._evaluator(
-            state.params, state.obs_stats, key, episodes or self.config.evaluate.episodes, sample
-        )
+        return self._evaluators.play("eval/", self.state, self.iteration, episodes, sample)
+
+    def close(self) -> None:
+        """Ends environments on the host, where a loop of your own has used them; `fit` does so by itself."""
+        self.runtime.close()
 
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
@@ -171,7 +168,19 @@ class Trainer:
         Raises:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
           SaveError: the final state could not be saved.
+          RunError: an environment on the host failed; the state before it is saved.
         """
+        try:
+            return self._fit()
+        except HostEnvError as error:
+            self._drain(0)
+            self._save(last=True)
+            self.writer.flush()
+            raise RunError(str(error)) from error
+        finally:
+            self.runtime.close()
+
+    def _fit(self) -> dict[str, Any]:
         if self._state is None:
             self.start()
         self._agreement.begin()
@@ -194,20 +203,21 @@ class Trainer:
                 # The host reads old metrics while the devices work, and waits for them only at an event.
                 if not self._drain(0 if evaluate or save else MAX_IN_FLIGHT - 1):
                     continue
-                if evaluate:
-                    self._evaluate_and_report()
+                if evaluate and not self._evaluate_and_report():
+                    continue
                 if save:
                     self._save()
             traces.close()
+            self.runtime.close()
             self.interrupted = reason == self.interruption.name
             return self._leave(reason) if self.interrupted else self._finish(reason)
 
     def _dispatch(self, at_most: int) -> None:
         """Hands the devices the iterations to the next event or `at_most`, or fewer where these take long."""
-        target = self._pipeline.fits(self.iteration, min(self.config.next_event(self.iteration), at_most))
+        target = self.runtime.fits(self.iteration, min(self.config.next_event(self.iteration), at_most))
         closes_row = target % self.config.log_iterations == 0
-        self._state = self._pipeline.dispatch(self.state, self.iteration, target, closes_row)
-        self.iteration = target
+        dispatched = self.runtime.dispatch(self.state, self.iteration, target, closes_row)
+        self._state, self.iteration = dispatched
 
     def _drain(self, at_most: int) -> bool:
         """Waits until `at_most` dispatches are in flight and logs their rows.
@@ -215,7 +225,7 @@ class Trainer:
         Returns:
           False where one met a NaN and the run was rolled back, so that nothing is due any more.
         """
-        for dispatch in self._pipeline.finished(at_most):
+        for dispatch in self.runtime.finished(at_most):
             if dispatch.failed:
                 self.iteration = int(self.state.iteration)
                 self._recover()
@@ -230,9 +240,10 @@ class Trainer:
             self._halt()
         self._rollbacks += 1
         failed_at = self.iteration
+        self.runtime.close()
         if self._restore() is None:
             self._state, self.iteration = self.program.initial_state(), 0
-            self._pipeline.sums = self.program.no_metrics()
+            self.runtime.sums = self.program.no_metrics()
         key = jax.random.fold_in(self.state.key, self._rollbacks)
         self._state = dataclasses.replace(self.state, key=self.topology.replicate(key))
         message = "iteration %d was not finite: back to step %d, on with other random numbers (%d of %d)"
@@ -243,7 +254,8 @@ class Trainer:
         """Saves the state, says where the first value that is not finite comes from, and gives up."""
         self._save()
         self.writer.status("looking for the first value that is not finite")
-        finding = nonfinite.diagnose(self.program, self.state, self.debug)
+        rollout = self.runtime.culprit(self.state)
+        finding = nonfinite.diagnose(self.program, self.state, rollout, self.debug)
         self._keeper.write_report("nonfinite", dataclasses.asdict(finding))
         raise nonfinite.NonFiniteError(str(finding))
 
@@ -275,7 +287,7 @@ class Trainer:
         # The numbers of today's config hold, also where they differ from the stored ones.
         hyperparams = self.topology.replicate(hyperparams_of(self.config))
         self._state = dataclasses.replace(state, hyperparams=hyperparams)
-        self.iteration, self._pipeline.sums = progress.iteration, self.topology.replicate(dict(progress.sums))
+        self.iteration, self.runtime.sums = progress.iteration, self.topology.replicate(dict(progress.sums))
         self.last_evaluation = progress.evaluation
         self._evaluated_at = self.iteration if progress.evaluation else -1
         return progress
@@ -284,20 +296,33 @@ class Trainer:
         """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""
         self.writer.status("compiling the training program")
         with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
-            training = pool.submit(self.program.lower_repeat().compile)
+            training = pool.submit(self.runtime.compile)
             abstract = self.program.abstract_state()
+<<<<<<< HEAD
             params, stats = abstract.params, abstract.obs_stats
             evaluation = pool.submit(self._evaluator.compile, params, stats, self.config.evaluate.episodes)
             self._state = self.state
             evaluation.result()
             self._pipeline.train = training.result()
             self._agreement.begin()  # The others compile for as long as they compile.
+=======
+            arguments = abstract.params, abstract.obs_stats, self.config.evaluate.episodes
+            others = [pool.submit(each.compile, *arguments) for each in self._evaluators]
+            self._state = self.runtime.prepare(self.state)
+            for job in (training, *others):
+                job.result()
+>>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
         log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 
     def _traces(self) -> Traces:
+<<<<<<< HEAD
         folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
+=======
+        folder = self.folder.path / "tensorboard" if self.folder is not None and is_first() else None
+        programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
+>>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
         window = self.config.profile_start_iteration, self.config.profile_iterations
         return Traces(folder, *window, programs, self.writer.message, self.clock)
 
@@ -323,7 +348,7 @@ class Trainer:
         steps = iteration * self.config.steps_per_iteration
         made = int(sums["iterations"]) * self.config.steps_per_iteration
         row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
-        self.writer.write(steps, row | self.clock.row() | self._meter.read())
+        self.writer.write(steps, row | self.clock.row() | self._meter.read() | self.runtime.shares())
         if self._skips:
             self._require_progress(iteration, values["ppo/updates"])
 
@@ -335,16 +360,20 @@ class Trainer:
         elif iteration - since >= MAX_IDLE_ITERATIONS:
             self._halt()
 
-    def _evaluate_and_report(self) -> None:
+    def _evaluate_and_report(self) -> bool:
+        """Evaluates; returns False where a signal asked not to wait for that."""
         self.writer.status("evaluating")
-        with self.clock.measure("evaluate"), host_phase("evaluate"):
-            result = self.evaluate()
+        try:
+            with self.clock.measure("evaluate"), host_phase("evaluate"):
+                result, row = self._evaluators(self.state, self.iteration)
+        except Cancelled:
+            return False
         self.last_evaluation = result
         self._evaluated_at = self.iteration
-        row = {"eval/return": result.mean, "eval/return_std": result.std, "eval/length": result.mean_length}
         self.writer.write(self.steps, row | self.clock.row())
         self.writer.status("training")
         log.info("step %d: greedy return %.2f (std %.2f)", self.steps, result.mean, result.std)
+        return True
 
     def _save(self, last: bool = False) -> None:
         """Saves the state, unless it is; what fails is warned of, with `last` raised."""
@@ -360,7 +389,7 @@ class Trainer:
 
     def _progress(self) -> Progress:
         evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
-        return Progress(self.iteration, self.steps, self.clock.total(), evaluation, self._pipeline.sums)
+        return Progress(self.iteration, self.steps, self.clock.total(), evaluation, self.runtime.sums)
 
     def _leave(self, reason: str) -> dict[str, Any]:
         """Saves at once: whoever sent the signal does not wait for an evaluation."""
@@ -372,29 +401,14 @@ class Trainer:
 
     def _finish(self, reason: str) -> dict[str, Any]:
         """A last row, evaluation and checkpoint of the final state, where the schedule left none."""
-        if int(self._pipeline.sums["iterations"]):
-            self._report(self.iteration, self._pipeline.sums)
-            self._pipeline.sums = self.program.no_metrics()
-        if self._evaluated_at != self.iteration:
-            self._evaluate_and_report()
+        if int(self.runtime.sums["iterations"]):
+            self._report(self.iteration, self.runtime.sums)
+            self.runtime.sums = self.program.no_metrics()
+        if self._evaluated_at != self.iteration and not self._evaluate_and_report():
+            self.interrupted = True
+            return self._leave(str(self.interruption.name))
         self._save(last=True)
         self.writer.flush()
-        evaluation = self.last_evaluation
-        assert evaluation is not None
         log.info("stopped at step %d: %s", self.steps, reason)
-        trained = self.clock.seconds("train")
-        return {
-            "stop_reason": reason,
-            "steps": self.steps,
-            "seconds": round(self.clock.total(), 3),
-            "compile_seconds": round(self.clock.seconds("compile"), 3),
-            "steps_per_second": round((self.steps - self._resumed_steps) / trained) if trained else 0,
-            "eval_return": evaluation.mean,
-            "eval_return_std": evaluation.std,
-            "eval_episodes": evaluation.episodes,
-            "seed": self.config.seed,
-            "environment": self.config.env.name,
-            "device": self.topology.description,
-            "peak_memory_bytes": resources.peak_memory(),
-            "versions": versions(),
-        }
+        facts = self.last_evaluation, self.steps, self._resumed_steps, self.topology.description
+        return {"stop_reason": reason, **summary(self.config, self.clock, *facts)}

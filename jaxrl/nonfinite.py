@@ -12,8 +12,9 @@ from jax.experimental import checkify
 
 from jaxrl.fields import RunError
 from jaxrl.iteration import Program
-from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis, Topology, to_host
+from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.sharded import Sharded
+from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Axis, to_host
 from jaxrl.types import PyTree, TrainState, Trajectory
 from jaxrl.update import Updater
 
@@ -53,21 +54,21 @@ class Finding:
         return "; ".join(parts)
 
 
-def diagnose(program: ShardedProgram, state: TrainState, debug: bool = False) -> Finding:
-    """Computes the next iteration again and names what is the first not to be finite.
+def diagnose(program: Sharded, state: TrainState, trajectory: Trajectory, debug: bool = False) -> Finding:
+    """Computes the updates of the next iteration again and names what is the first not to be finite.
 
     Args:
       program: what trains.
       state: the state before that iteration; not donated.
+      trajectory: the iteration's rollout.
       debug: also finds the operation. That takes a compilation of its own.
     """
     iteration = int(state.iteration) + 1
-    _, trajectory, _ = program.rollout(state, donate=False)
     found = next(_in_parameters(state), None) or _in_trajectory(trajectory)
     if found is None or found[0] == "policy output":
         found = next(_in_updates(_watch_updates(program, state, trajectory)), found)
     quantity, value, place, layers = found or ("a sum", "inf", "beyond what float32 holds", ())
-    operation = _operation(program.program, program.topology, state) if debug else None
+    operation = _operation(program, state, trajectory) if debug else None
     return Finding(iteration, quantity, value, f"{place} of iteration {iteration}", layers, operation)
 
 
@@ -102,9 +103,7 @@ def _in_trajectory(trajectory: Trajectory) -> _Found | None:
     return min(found)[2] if found else None
 
 
-def _watch_updates(
-    program: ShardedProgram, state: TrainState, trajectory: Trajectory
-) -> dict[str, np.ndarray]:
+def _watch_updates(program: Sharded, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:
     """What each update reports, [epochs, minibatches]."""
     single = program.program
     updater = Updater(single.config, single.policy, single.axis, watch=True)
@@ -136,12 +135,19 @@ def _in_updates(reports: Mapping[str, np.ndarray]) -> Iterator[_Found]:
             yield "gradient", _kind(at["grad/norm"]), place, parameters
 
 
-def _operation(program: Program, topology: Topology, state: TrainState) -> str | None:
+def _operation(program: Sharded, state: TrainState, trajectory: Trajectory) -> str | None:
     """The operation, found by checking every one; on one device, whatever the program runs on."""
-    config = dataclasses.replace(program.config, device_count=1)
-    single = dataclasses.replace(program, config=config, axis=Axis())
-    checked = jax.jit(checkify.checkify(single.iterate, errors=checkify.float_checks))
-    error, _ = checked(topology.on_one_device(state))
+    config = dataclasses.replace(program.program.config, device_count=1)
+    single = dataclasses.replace(program.program, config=config, axis=Axis())
+    no_episodes = EpisodeTotals(*jnp.zeros(3))
+
+    def iterate(state: TrainState, trajectory: Trajectory) -> PyTree:
+        if isinstance(single, Program):  # the operation may be one of the environment
+            return single.iterate(state)
+        return single.update(state, trajectory, no_episodes)
+
+    checked = jax.jit(checkify.checkify(iterate, errors=checkify.float_checks))
+    error, _ = checked(*program.topology.on_one_device((state, trajectory)))
     message = error.get()
     return " ".join(message.split()) if message else None
 

@@ -57,8 +57,14 @@ class Pipeline:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
         return min(target, iteration + self._agreement.iterations)
 
-    def dispatch(self, state: TrainState, iteration: int, target: int, closes_row: bool) -> TrainState:
-        """Hands over the iterations from `iteration` to `target`; `state` is donated."""
+    def dispatch(
+        self, state: TrainState, iteration: int, target: int, closes_row: bool
+    ) -> tuple[TrainState, int]:
+        """Hands over the iterations from `iteration` to `target`; `state` is donated.
+
+        Returns:
+          (state, the iteration that it leads to).
+        """
         # The profile plugin splits time by the steps that are marked so.
         with self._clock.measure("train"), jax.profiler.StepTraceAnnotation("dispatch", step_num=target):
             count = target - iteration
@@ -66,7 +72,7 @@ class Pipeline:
             told = self._agreement.tell()
         self._in_flight.append(Dispatch(target, count, sums, failed, closes_row, told))
         self.sums = self._empty if closes_row else sums
-        return state
+        return state, target
 
     def finished(self, at_most: int) -> Iterator[Dispatch]:
         """Waits until `at_most` dispatches are in flight; a failed one is the last, and none is left."""

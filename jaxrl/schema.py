@@ -28,6 +28,14 @@ class EnvConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class HostConfig:
+    overlap: bool
+    num_groups: Positive
+    num_workers: Count
+    timeout: Annotated[float, above(0)]
+
+
+@dataclasses.dataclass(frozen=True)
 class NetworkConfig:
     """Names of encoders, cores and activations are checked where they are registered, in `jaxrl.networks`."""
 
@@ -91,6 +99,7 @@ class LogConfig:
 class EvaluateConfig:
     every_steps: Count
     episodes: Positive
+    unseen: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +128,7 @@ class Config:
     init_from: str
     init_names: tuple[str, ...]
     env: EnvConfig
+    host: HostConfig
     network: NetworkConfig
     normalize: NormalizeConfig
     ppo: PPOConfig

@@ -1,4 +1,4 @@
-"""The training program over all devices: sharded, compiled when first used, on global arrays."""
+"""Training programs over all devices: sharded, compiled when first used, on global arrays."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl.iteration import Program, hyperparams_of, no_metrics
+from jaxrl.host_program import HostProgram
+from jaxrl.iteration import Learning, Program, hyperparams_of, no_metrics
 from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, Topology
+from jaxrl.sharding import REPLICATED, SHARDED, STATE_SPECS, TRAJECTORY_SPECS, Topology
 from jaxrl.types import Array, TrainState, Trajectory
 
 
-class ShardedProgram:
-    """`Program` on a topology. Arguments called `state` are donated, unless said otherwise."""
+class Sharded:
+    """`Learning` on a topology. Arguments called `state` are donated, unless said otherwise."""
 
-    def __init__(self, program: Program, topology: Topology) -> None:
+    totals_specs: Any = REPLICATED
+
+    def __init__(self, program: Learning, topology: Topology) -> None:
         """`program` must have been built for the topology's axis."""
         self.program = program
         self.topology = topology
@@ -38,24 +41,11 @@ class ShardedProgram:
         """The sums of no iterations, on the devices."""
         return self.topology.replicate(no_metrics())
 
-    def lower_repeat(self) -> Any:
-        """`Program.repeat`, lowered for compilation."""
-        outputs = (STATE_SPECS, REPLICATED, REPLICATED)
-        inputs = (STATE_SPECS, REPLICATED, REPLICATED)
-        repeat = self.topology.shard(self.program.repeat, inputs, outputs, donate=True)
-        sums = self.topology.abstract(jax.eval_shape(no_metrics), REPLICATED)
-        return repeat.lower(self.abstract_state(), sums, jax.ShapeDtypeStruct((), jnp.int32))
-
-    def rollout(self, state: TrainState, donate: bool = True) -> tuple[TrainState, Trajectory, EpisodeTotals]:
-        """`Program.rollout`; the trajectory is of [T, num_envs, ...]."""
-        outputs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
-        return self._shard("rollout", self.program.rollout, (STATE_SPECS,), outputs, donate)(state)
-
     def update(
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
     ) -> tuple[TrainState, dict[str, Array]]:
-        """`Program.update`."""
-        inputs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
+        """`Learning.update`."""
+        inputs = (STATE_SPECS, TRAJECTORY_SPECS, self.totals_specs)
         return self._shard("update", self.program.update, inputs, (STATE_SPECS, REPLICATED), True)(
             state, trajectory, totals
         )
@@ -69,3 +59,39 @@ class ShardedProgram:
         if key not in self._jitted:
             self._jitted[key] = self.topology.shard(fn, inputs, outputs, donate)
         return self._jitted[key]
+
+    def _lower(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
+        """A program (state, sums, ...) -> (state, sums, failed), lowered for compilation."""
+        outputs = (STATE_SPECS, REPLICATED, REPLICATED)
+        program = self.topology.shard(fn, (STATE_SPECS, REPLICATED, *inputs), outputs, donate=True)
+        sums = self.topology.abstract(jax.eval_shape(no_metrics), REPLICATED)
+        return program.lower(self.abstract_state(), sums, *arguments)
+
+
+class ShardedProgram(Sharded):
+    """`Program` on a topology."""
+
+    program: Program
+
+    def lower_repeat(self) -> Any:
+        """`Program.repeat`, lowered for compilation."""
+        return self._lower(self.program.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
+
+    def rollout(self, state: TrainState, donate: bool = True) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        """`Program.rollout`; the trajectory is of [T, num_envs, ...]."""
+        outputs = (STATE_SPECS, TRAJECTORY_SPECS, REPLICATED)
+        return self._shard("rollout", self.program.rollout, (STATE_SPECS,), outputs, donate)(state)
+
+
+class ShardedHostProgram(Sharded):
+    """`HostProgram` on a topology; totals of episodes lie one on each device."""
+
+    program: HostProgram
+    totals_specs = SHARDED
+
+    def lower_learn(self) -> Any:
+        """`HostProgram.learn`, lowered for compilation."""
+        config = self.program.config
+        example = jax.eval_shape(lambda: self.program.example_rollout(config.env.num_envs))
+        specs = (TRAJECTORY_SPECS, SHARDED)
+        return self._lower(self.program.learn, specs, *self.topology.abstract(example, specs))

@@ -128,6 +128,56 @@ class Topology:
 
         return jax.tree.map(leaves, specs, tree, is_leaf=lambda x: isinstance(x, P))
 
+    @property
+    def local_devices(self) -> list[jax.Device]:
+        """Those of this process, in the order of the axis."""
+        here = jax.process_index()
+        return [device for device in self.mesh.devices.flat if device.process_index == here]
+
+    def local_rows(self, per_device: int) -> np.ndarray:
+        """The global indices of the environments of this process, which has `per_device` on each device."""
+        here = [i for i, device in enumerate(self.mesh.devices.flat) if device in set(self.local_devices)]
+        return (np.array(here)[:, None] * per_device + np.arange(per_device)).reshape(-1)
+
+    def distribute(
+        self, tree: PyTree, specs: PyTree, prepare: Callable[[PyTree], PyTree] = lambda part: part
+    ) -> PyTree:
+        """Global arrays of this process's rows, which lie on the host or on one device.
+
+        Each device is sent its own rows and no others.
+
+        Args:
+          tree: of the rows of this process.
+          specs: a prefix of the tree.
+          prepare: turns the part of one device, which lies there, into what is kept of it.
+        """
+        devices = self.local_devices
+
+        def part(i: int, spec: P, x: Any) -> Any:
+            if _AXIS not in spec or len(devices) == 1:
+                return x
+            axis = list(spec).index(_AXIS)
+            size = x.shape[axis] // len(devices)
+            return x[(slice(None),) * axis + (slice(i * size, (i + 1) * size),)]
+
+        def each(fn: Callable[..., Any], *trees: PyTree) -> PyTree:
+            over = lambda spec, *subtrees: jax.tree.map(lambda *x: fn(spec, *x), *subtrees)  # noqa: E731
+            return jax.tree.map(over, specs, *trees, is_leaf=lambda x: isinstance(x, P))
+
+        def whole(spec: P, *shards: Array) -> Array:
+            shape = list(shards[0].shape)
+            if _AXIS in spec:
+                shape[list(spec).index(_AXIS)] *= self.mesh.size
+            return jax.make_array_from_single_device_arrays(
+                tuple(shape), NamedSharding(self.mesh, spec), list(shards)
+            )
+
+        parts = [
+            prepare(jax.device_put(each(lambda spec, x, i=i: part(i, spec, x), tree), device))
+            for i, device in enumerate(devices)
+        ]
+        return each(whole, *parts)
+
     def replicate(self, tree: PyTree) -> PyTree:
         """Puts values on every device; they must be the same in all processes, which is not checked."""
         replicated = NamedSharding(self.mesh, P())
@@ -276,6 +326,12 @@ def by_first(work: Callable[[], _T]) -> _T:
     return result
 
 
+def share(count: int) -> slice:
+    """This process's share of `count` things that all processes divide among themselves."""
+    here, processes = jax.process_index(), jax.process_count()
+    return slice(here * count // processes, (here + 1) * count // processes)
+
+
 def everywhere(value: Any) -> list[Any]:
     """The JSON-compatible `value` of each process, in order. All must call it: they wait for each other."""
     if jax.process_count() == 1:
@@ -292,6 +348,11 @@ def everywhere(value: Any) -> list[Any]:
         if max(lengths) <= start + room:
             return [json.loads(whole[:length]) for whole, length in zip(received, lengths, strict=True)]
     raise AssertionError("counting does not end")
+
+
+def one_copy(tree: PyTree) -> PyTree:
+    """Replicated global arrays as arrays of this process's first device, without a copy."""
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def to_host(tree: PyTree) -> PyTree:

@@ -13,16 +13,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from envs import registry
-from jaxrl import networks
+from envs.base import EnvSpec
+from jaxrl import runtimes
+from jaxrl.agreement import Agreement
 from jaxrl.checkpoint import Checkpointer
+from jaxrl.clock import Clock
 from jaxrl.config import Config, resolve, to_json, versions
-from jaxrl.iteration import Program
+from jaxrl.host_runtime import HostRuntime
 from jaxrl.networks import Policy
+from jaxrl.runtimes import Runtime
 from jaxrl.sharded import ShardedProgram
 from jaxrl.sharding import REPLICATED, STATE_SPECS, Topology
+from jaxrl.trained import zeros
 from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
@@ -40,7 +46,9 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
 
     Returns:
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
-      `windows` (all), `seconds_per_iteration` (total, rollout, update), `compile_seconds`,
+      `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
+      once, the updates alone and what the rest comes to), `shares` (of the time, as the metrics `time/*`; on
+      the host only), `compile_seconds`,
       `peak_memory_bytes` (host process, compiled program), `matmul` (FLOPs per step, measured rate, the
       bound in steps per second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
       share at the configured interval), `device`, `versions` and the configuration.
@@ -50,23 +58,25 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     """
     if isinstance(config, ConfigDict):
         config = resolve(config, device_count)
-    env = registry.make(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, env.spec)
     topology = Topology.of(config.device_count)
-    program = ShardedProgram(Program.build(config, env, policy, topology.axis), topology)
+    clock = Clock()
+    runtime = runtimes.build(config, topology, clock, Agreement(clock))
     started = time.perf_counter()
-    compiled = program.lower_repeat().compile()
+    runtime.compile()
     compile_seconds = time.perf_counter() - started
-
-    def train(state: TrainState, iterations: int) -> TrainState:
-        return compiled(state, program.no_metrics(), jnp.int32(iterations))[0]
-
-    state, windows = _windows(train, program.initial_state(), seconds, config.steps_per_iteration)
+    state = runtime.prepare(runtime.program.initial_state())
+    state, windows = _windows(_trains(runtime), state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
-    stall = _save_seconds(state)
     per_iteration = config.steps_per_iteration / rate
-    rollout = _rollout_seconds(program, state, max(1, round(0.5 / per_iteration)))
-    matmul_rate, flops = matmul_flops_per_second(), flops_per_step(policy, config)
+    shares = runtime.shares()
+    runtime.close()
+    stall = _save_seconds(state)
+    if isinstance(runtime, HostRuntime):
+        state, update = _update_seconds(runtime, state)
+        rollout = max(0.0, per_iteration - update)
+    else:
+        rollout = _rollout_seconds(runtime.program, state, max(1, round(0.5 / per_iteration)))
+    matmul_rate, flops = matmul_flops_per_second(), flops_per_step(runtime.policy, runtime.env.spec, config)
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -77,8 +87,9 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
             "rollout": rollout,
             "update": per_iteration - rollout,
         },
+        "shares": shares,
         "compile_seconds": compile_seconds,
-        "peak_memory_bytes": {"host": _host_bytes(), "program": _program_bytes(compiled)},
+        "peak_memory_bytes": {"host": _host_bytes(), "program": _program_bytes(runtime.compiled)},
         "matmul": {
             "flops_per_step": flops,
             "flops_per_second": matmul_rate,
@@ -94,18 +105,18 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     }
 
 
-def flops_per_step(policy: Policy, config: Config) -> float:
+def flops_per_step(policy: Policy, spec: EnvSpec, config: Config) -> float:
     """Floating-point operations per environment step: a forward pass, and per epoch three of them.
 
     A backward pass costs twice a forward pass: gradients with respect to inputs and to weights. The forward
     pass is counted by XLA.
     """
-    env = registry.make(config.env.name, config.env.wrappers)
-    state, obs = jax.eval_shape(env.reset, jax.random.key(0))
     params = jax.eval_shape(policy.init, jax.random.key(0))
-    rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((_ROWS, *x.shape), x.dtype), obs)
+    rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
     mask = None
-    if env.spec.has_action_mask:
+    if spec.has_action_mask:
+        env = registry.make(config.env.name, config.env.wrappers)
+        state, _ = jax.eval_shape(env.reset, jax.random.key(0))
         one = jax.eval_shape(env.action_mask, state)
         mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
     carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
@@ -126,6 +137,21 @@ def matmul_flops_per_second() -> float:
     run(x).block_until_ready()
     best = min(_timed(lambda: run(x)) for _ in range(8))
     return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
+
+
+def _trains(runtime: Runtime) -> Callable[[TrainState, int], TrainState]:
+    """A function that trains so many iterations."""
+    if not isinstance(runtime, HostRuntime):
+        return lambda state, n: runtime.train(state, runtime.program.no_metrics(), np.int32(n))[0]
+
+    def train(state: TrainState, iterations: int) -> TrainState:
+        for _ in range(iterations):
+            at = int(state.iteration)
+            state, _ = runtime.dispatch(state, at, at + 1, closes_row=False)
+            list(runtime.finished(0))
+        return state
+
+    return train
 
 
 def _windows(
@@ -165,6 +191,18 @@ def _rollout_seconds(program: ShardedProgram, state: TrainState, iterations: int
     run = program.topology.shard(rollouts, (STATE_SPECS,), (STATE_SPECS, REPLICATED))
     jax.block_until_ready(run(state))
     return min(_timed(lambda: run(state)) for _ in range(3)) / iterations
+
+
+def _update_seconds(runtime: HostRuntime, state: TrainState) -> tuple[TrainState, float]:
+    """Seconds of the updates of one iteration, nothing else going on; the state is donated."""
+    state, trajectory, totals = runtime.rollout(state)
+    runtime.close()
+    took = []
+    for _ in range(3):
+        started = time.perf_counter()
+        state, *_ = jax.block_until_ready(runtime.learn(state, runtime.sums, trajectory, totals))
+        took.append(time.perf_counter() - started)
+    return state, min(took)
 
 
 def _save_seconds(state: TrainState) -> float:

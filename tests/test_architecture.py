@@ -39,8 +39,26 @@ LAYERS = (
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
+<<<<<<< HEAD
     ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
     ("comparison", "inference", "learner", "timing"),
+=======
+    (
+        "evaluation",
+        "functional",
+        "host_evaluation",
+        "host_program",
+        "iteration",
+        "keeper",
+        "nonfinite",
+        "sharded",
+        "trained",
+        "warm_start",
+    ),
+    ("host_runtime",),
+    ("runtimes",),
+    ("inference", "learner", "timing"),
+>>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
     (
         "benchmark",
         "cli",

@@ -180,5 +180,5 @@ def test_diagnosis_leaves_the_state_alone() -> None:
     run, _ = trainer(faulty(chance=0.0))
     state = run.state
     before = jax.tree.map(np.array, state.params)
-    nonfinite.diagnose(run.program, state)
+    nonfinite.diagnose(run.program, state, run.program.rollout(state, donate=False)[1])
     jax.tree.map(np.testing.assert_array_equal, before, state.params)

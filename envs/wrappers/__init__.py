@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from envs.base import JaxEnv
+from envs.base import HostFactory, JaxEnv
 from envs.names import check_arguments, parse_call, unknown
 from envs.wrappers.flatten_observation import FlattenObservation
+from envs.wrappers.host import WrappedFactory
 from envs.wrappers.one_hot_observation import OneHotObservation
 from envs.wrappers.previous_action import PreviousAction
 from envs.wrappers.select_observation import SelectObservation
@@ -34,6 +35,15 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
         raise unknown("wrapper", wrapper, _WRAPPERS)
     check_arguments(f"wrapper {wrapper}", _WRAPPERS[wrapper], kwargs, skip=1)
     return _WRAPPERS[wrapper](env, **kwargs)
+
+
+def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
+    """Wraps host environments by wrappers of observations, from the innermost to the outermost.
+
+    Raises:
+      ValueError: one line; as `wrap`, and where a wrapper changes more than observations.
+    """
+    return WrappedFactory(factory, names, wrap) if names else factory
 
 
 def register(name: str, wrapper: Callable[..., JaxEnv]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import flax.linen as nn
 import jax
@@ -38,11 +40,25 @@ def dense(features: int, scale: float, dtype: jnp.dtype, name: str | None = None
     return nn.Dense(features, dtype=dtype, kernel_init=initializer, name=name, dot_general=dense_product)
 
 
+_OUTSIDE_LOOPS = contextvars.ContextVar("outside_loops", default=False)
+
+
+@contextlib.contextmanager
+def outside_loops() -> Iterator[None]:
+    """What is traced in the block runs by itself, forwards only, and not inside a `lax.scan`."""
+    token = _OUTSIDE_LOOPS.set(True)
+    try:
+        yield
+    finally:
+        _OUTSIDE_LOOPS.reset(token)
+
+
 class Conv(nn.Module):
     """2-D convolution over [..., height, width, channels] with any number of leading dimensions.
 
     Compiled for CPU it is patches times a matrix: XLA's convolution gradients are about ten times slower
-    inside `lax.scan` there, while matrix products are not. Elsewhere it is XLA's convolution.
+    inside `lax.scan` there, while matrix products are not. Elsewhere, and `outside_loops()`, it is XLA's
+    convolution.
     """
 
     features: int
@@ -60,10 +76,11 @@ class Conv(nn.Module):
         leading = x.shape[:-3]
         x = x.astype(self.dtype).reshape(-1, *x.shape[-3:])
         stride, padding = self.stride, self.padding
+        outside = _OUTSIDE_LOOPS.get()
         y = jax.lax.platform_dependent(
             x,
             weight,
-            cpu=lambda x, weight: _conv_as_matmul(x, weight, stride, padding),
+            cpu=lambda x, weight: (_conv_native if outside else _conv_as_matmul)(x, weight, stride, padding),
             default=lambda x, weight: _conv_native(x, weight, stride, padding),
         )
         y = y + bias

@@ -6,27 +6,15 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from envs.base import HostEnvError
 from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.rollout.host import Cancelled, HostRollout
+from jaxrl.rollout.host import HostRollout
+from jaxrl.rollout.watch import LOOK_EVERY, Cancelled, end
 from jaxrl.types import Array, PyTree, Trajectory
-
-# How often a wait looks whether the environments still answer.
-_LOOK_EVERY = 0.5
-# How long the thread may take to end by itself.
-_GRACE = 5.0
-
-
-@dataclass(frozen=True)
-class _Request:
-    iteration: int
-    params: PyTree
-    obs_stats: PyTree
 
 
 class Actor:
@@ -48,17 +36,34 @@ class Actor:
       collector: used by nobody else from now on; its environments are closed with the actor.
       keys_of: the keys [B] of an iteration's actions.
       overlap: collect while the learner learns.
+      given_up: asked while waiting: whether the result is not wanted any more.
     """
 
-    def __init__(self, collector: HostRollout, keys_of: Callable[[int], Array], overlap: bool):
+    def __init__(
+        self,
+        collector: HostRollout,
+        keys_of: Callable[[int], Array],
+        overlap: bool,
+        given_up: Callable[[], bool] = lambda: False,
+    ):
         self._collector, self._keys_of, self._overlap = collector, keys_of, overlap
+        self._given_up = given_up
         self._copy = jax.jit(lambda tree: jax.tree.map(jax.numpy.copy, tree))
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._results: queue.Queue[Any] = queue.Queue(maxsize=1)
         self._asked_for: int | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="actor", daemon=True)
         self._thread.start()
+
+    def prepare(self, params: PyTree, obs_stats: PyTree) -> None:
+        """Compiles everything and waits until all environments have started; before the first rollout.
+
+        Raises:
+          HostEnvError, Cancelled: as `rollout`.
+        """
+        self._requests.put(lambda: self._prepare(params, obs_stats))
+        self._wait()
 
     def rollout(self, iteration: int, params: PyTree, obs_stats: PyTree) -> tuple[Trajectory, EpisodeTotals]:
         """Waits for the rollout of `iteration`; iterations are asked for one after the other.
@@ -69,23 +74,21 @@ class Actor:
 
         Raises:
           HostEnvError: an environment failed or hung; the actor is closed.
+          Cancelled: it was given up; the actor is closed.
         """
         if self._closed.is_set():
             raise RuntimeError("the actor is closed")
         if self._overlap:
             params, obs_stats = self._copy((params, obs_stats))
         if self._asked_for is None:
-            self._ask(_Request(iteration, params, obs_stats))
+            self._ask(iteration, params, obs_stats)
         if self._asked_for != iteration:
             raise RuntimeError(f"iteration {iteration} was asked for where {self._asked_for} comes next")
         if self._overlap:
-            self._ask(_Request(iteration + 1, params, obs_stats))
+            self._ask(iteration + 1, params, obs_stats)
         else:
             self._asked_for = None
-        found = self._wait()
-        if isinstance(found, BaseException):
-            self.close()
-            raise found
+        found: tuple[Trajectory, EpisodeTotals] = self._wait()
         return found
 
     def close(self) -> None:
@@ -94,12 +97,7 @@ class Actor:
         self._requests.put(None)
         with contextlib.suppress(queue.Empty):  # a finished rollout that nobody will fetch
             self._results.get_nowait()
-        self._thread.join(_GRACE)
-        if self._thread.is_alive():
-            self._collector.env.interrupt()
-            self._thread.join(_GRACE)
-        if not self._thread.is_alive():
-            self._collector.env.close()
+        end(self._thread, self._collector.env)
 
     def __enter__(self) -> Actor:
         return self
@@ -107,25 +105,36 @@ class Actor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, request: _Request) -> None:
-        self._asked_for = request.iteration
-        self._requests.put(request)
+    def _prepare(self, params: PyTree, obs_stats: PyTree) -> bool:
+        self._collector.prepare(params, obs_stats, self._keys_of(0))
+        return True
+
+    def _ask(self, iteration: int, params: PyTree, obs_stats: PyTree) -> None:
+        collect, keys, cancelled = self._collector.collect, self._keys_of(iteration), self._closed.is_set
+        self._asked_for = iteration
+        self._requests.put(lambda: collect(params, obs_stats, keys, cancelled))
 
     def _wait(self) -> Any:
-        while True:
+        """The next result; an exception closes the actor."""
+        found: Any = None
+        while found is None:
             try:
-                return self._results.get(timeout=_LOOK_EVERY)
+                found = self._results.get(timeout=LOOK_EVERY)
             except queue.Empty:
                 if (problem := self._collector.overdue()) is not None:
                     self._collector.env.interrupt()
-                    return HostEnvError(problem)
+                    found = HostEnvError(problem)
+                elif self._given_up():
+                    found = Cancelled()
+        if isinstance(found, BaseException):
+            self.close()
+            raise found
+        return found
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
             try:
-                found: Any = self._collector.collect(
-                    request.params, request.obs_stats, self._keys_of(request.iteration), self._closed.is_set
-                )
+                found: Any = request()
             except Cancelled:
                 return
             except BaseException as error:  # raised again where the rollout was asked for
@@ -137,5 +146,5 @@ class Actor:
     def _put(self, found: Any) -> None:
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
-                self._results.put(found, timeout=_LOOK_EVERY)
+                self._results.put(found, timeout=LOOK_EVERY)
                 return

@@ -17,15 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import HostEnv, HostStep, group_rows
+from envs.base import HostEnv, group_rows
 from jaxrl import normalize
 from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, outside_loops
 from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.rollout.host_buffer import Buffer, GameBook
+from jaxrl.rollout.watch import Cancelled, Watch
 from jaxrl.types import Array, PyTree, Trajectory
-
-# The largest alignment any backend asks for before it reads a host array in place instead of copying it.
-_ALIGNMENT = 64
 
 
 @flax.struct.dataclass
@@ -67,10 +66,14 @@ class HostRollout:
       chunk: L; the carry before every L-th step is kept.
       clip_obs: bound of normalised observations.
       staggered: whether the first episode of each environment is cut off and should not be reported.
-      device: where the policy works and the trajectory lies; None is JAX's default.
+      device: where the policy works; None is JAX's default.
+      place: (trajectory, totals) of host arrays and arrays of `device`, observations not decoded -> what
+        `collect` returns; None puts everything on `device`.
 
     Attributes:
       steps: actions that each environment has been sent.
+      watch: how long was waited for the environments.
+      inference_seconds: how long was waited for the policy.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class HostRollout:
         clip_obs: float,
         staggered: bool = False,
         device: jax.Device | None = None,
+        place: Callable[[Trajectory, np.ndarray], tuple[Trajectory, EpisodeTotals]] | None = None,
     ):
         self.env = env
         self.device = device or jax.devices()[0]
@@ -93,13 +97,28 @@ class HostRollout:
         self._last_value = jax.jit(programs.last_value)
         self._finish = jax.jit(programs.finish)
         self._decode = jax.jit(env.decode)
+        self._place = place or self._on_device
+        self.watch = Watch(env)
+        self.inference_seconds = 0.0
         n = env.num_envs // env.num_groups
         carry = jax.device_put(policy.initial_carry(n), self.device)
         self._carries: list[PyTree] = [carry] * env.num_groups
-        self._episodes = _Episodes(env.num_envs, staggered)
-        self._buffer: _Buffer | None = None
-        self._waiting: tuple[int, float] | None = None
+        self._episodes = GameBook(env.num_envs, staggered)
+        self._buffer: Buffer | None = None
+        self._is_fresh = False  # the buffer holds the first observations only, and no rollout
         self.steps = 0
+
+    def prepare(self, params: PyTree, obs_stats: PyTree, keys_B: Array) -> None:
+        """Compiles everything and waits for the first observations; before the first `collect`."""
+        params, obs_stats, keys_B = jax.device_put((params, obs_stats, keys_B), self.device)
+        buffer, rows = self._next_buffer(), self._rows[0]
+        obs, first = buffer.seen(0, rows)
+        loop = self._begin(keys_B[rows], self._carries[0], params, obs_stats, obs, first)
+        loop, _ = self._step(loop, params, obs_stats, obs, first)
+        value = self._last_value(loop, params, obs_stats, obs, first)
+        groups = len(self._rows)
+        jax.block_until_ready(self._finish([loop] * groups, [value] * groups, buffer.truncated))
+        self._is_fresh = True
 
     def collect(
         self,
@@ -136,8 +155,11 @@ class HostRollout:
                 if t > 0:
                     self._receive(g, buffer, t, totals)
                 obs, first = buffer.seen(t, rows)
+                started = time.perf_counter()
                 loops[g], action = self._step(loops[g], params, obs_stats, obs, first)
-                self.env.send(g, np.asarray(action))
+                action = np.asarray(action)
+                self.inference_seconds += time.perf_counter() - started
+                self.env.send(g, action)
             self.steps += 1
         last_values = []
         for g, rows in enumerate(self._rows):
@@ -145,25 +167,23 @@ class HostRollout:
             obs, first = buffer.seen(self._length, rows)
             last_values.append(self._last_value(loops[g], params, obs_stats, obs, first))
         self._carries = [loop.carry for loop in loops]
-        return self._trajectory(buffer, loops, last_values), EpisodeTotals(*map(jnp.float32, totals))
+        return self._place(self._trajectory(buffer, loops, last_values), totals)
 
     def overdue(self) -> str | None:
         """Which environments have not answered in time, for another thread to ask; None if all is well."""
-        waiting, limit = self._waiting, self.env.timeout
-        if waiting is None or limit is None or time.monotonic() - waiting[1] < limit:
-            return None
-        rows = self._rows[waiting[0]]
-        where = f"environments {rows.start} to {rows.stop - 1}, step {self.steps}"
-        return f"{self.env.spec.name}, {where}: did not answer within {limit:g} s"
+        return self.watch.overdue(self.steps)
 
-    def _next_buffer(self) -> _Buffer:
+    def _next_buffer(self) -> Buffer:
         """A new buffer, whose row 0 is the row that followed the rollout before.
 
         Always a new one: on CPU a trajectory reads the arrays in place, and the learner may still need it.
         """
+        if self._buffer is not None and self._is_fresh:
+            self._is_fresh = False
+            return self._buffer
         if self._buffer is None:
-            steps = [self._recv(g) for g in range(len(self._rows))]
-            buffer = _Buffer.like(steps[0].obs, self._length, self.env.num_envs)
+            steps = [self.watch.recv(g) for g in range(len(self._rows))]
+            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs)
             for rows, step in zip(self._rows, steps, strict=True):
                 buffer.write(0, rows, step)
         else:
@@ -171,33 +191,28 @@ class HostRollout:
         self._buffer = buffer
         return buffer
 
-    def _recv(self, group: int) -> HostStep:
-        self._waiting = group, time.monotonic()
-        step = self.env.recv(group)
-        self._waiting = None
-        return step
-
-    def _receive(self, group: int, buffer: _Buffer, t: int, totals: np.ndarray) -> None:
-        step = self._recv(group)
+    def _receive(self, group: int, buffer: Buffer, t: int, totals: np.ndarray) -> None:
+        step = self.watch.recv(group)
         buffer.write(t, self._rows[group], step)
         self._episodes.count(self._rows[group], step, totals)
 
-    def _trajectory(self, buffer: _Buffer, loops: list[_Loop], last_values: list[Array]) -> Trajectory:
+    def _trajectory(self, buffer: Buffer, loops: list[_Loop], last_values: list[Array]) -> Trajectory:
         length = self._length
-        host = {
+        host: dict[str, Any] = {
+            "obs": jax.tree.map(lambda x: x[:length], buffer.obs),
             "reset": buffer.first[:length],
             "reward": buffer.reward,
             "terminated": buffer.terminated,
             "truncated": buffer.truncated,
             "valid": ~buffer.first[1:],
         }
-        host, obs = jax.device_put((host, jax.tree.map(lambda x: x[:length], buffer.obs)), self.device)
-        fields = self._finish(loops, last_values, host)
-        return Trajectory(obs=self._decode(obs), action_mask=None, **fields)
+        cut = buffer.truncated & ~buffer.terminated
+        return Trajectory(**host, **self._finish(loops, last_values, cut), action_mask=None)
 
-
-class Cancelled(Exception):
-    """A rollout was given up half-way because nobody wants it any more."""
+    def _on_device(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
+        trajectory = jax.device_put(trajectory, self.device)
+        trajectory = dataclasses.replace(trajectory, obs=self._decode(trajectory.obs))
+        return trajectory, EpisodeTotals(*map(jnp.float32, totals))
 
 
 @dataclass(frozen=True)
@@ -262,8 +277,8 @@ class _Programs:
         value: Array = self._policy(loop.carry, params, obs_stats, obs, first).value
         return value
 
-    def finish(self, loops: list[_Loop], last_values: list[Array], host: dict[str, Array]) -> dict[str, Any]:
-        """The fields of a `Trajectory` but for the observations, groups joined."""
+    def finish(self, loops: list[_Loop], last_values: list[Array], cut_TB: Array) -> dict[str, Any]:
+        """The fields of a `Trajectory` that the policy makes, groups joined; `cut_TB`: only truncated."""
 
         def join(*parts: Array) -> Array:
             return jnp.concatenate(parts, axis=1)
@@ -271,99 +286,17 @@ class _Programs:
         value = join(*(loop.value for loop in loops))
         last_value = jnp.concatenate(last_values)
         following = jnp.concatenate([value[1:], last_value[None]])
-        cut = host["truncated"] & ~host["terminated"]
-        return host | {
+        return {
             "action": join(*(loop.action for loop in loops)),
             "log_prob": join(*(loop.log_prob for loop in loops)),
             "value": value,
             # The row after a truncation is the final observation, consumed with the live carry.
-            "bootstrap_value": jnp.where(cut, following, 0.0),
+            "bootstrap_value": jnp.where(cut_TB, following, 0.0),
             "carry": jax.tree.map(join, *(loop.carries for loop in loops)),
             "last_value": last_value,
         }
 
     def _policy(self, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Any:
         seen = normalize.normalize(obs_stats, self.decode(obs), self.clip_obs)
-        return self.policy.step(params, seen, carry, first, None)
-
-
-@dataclass(frozen=True)
-class _Buffer:
-    """Rows of B environments as they come from the host, in the dtypes of the environment.
-
-    Attributes:
-      obs: tree of [T + 1, B, ...].
-      first: bool[T + 1, B], whether that observation is the first of its episode.
-      reward, terminated, truncated: [T, B], what followed from the action at that row.
-    """
-
-    obs: PyTree
-    first: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-
-    @classmethod
-    def like(cls, obs: PyTree, length: int, num_envs: int) -> _Buffer:
-        """An empty buffer for observations such as those of one group [N, ...]."""
-        flags = [np.zeros((length, num_envs), bool) for _ in range(2)]
-        return cls(
-            jax.tree.map(lambda x: _aligned((length + 1, num_envs, *x.shape[1:]), x.dtype), obs),
-            np.zeros((length + 1, num_envs), bool),
-            np.zeros((length, num_envs), np.float32),
-            *flags,
-        )
-
-    def successor(self) -> _Buffer:
-        """A new buffer that begins with the last row of this one."""
-        length, num_envs = self.reward.shape
-        after = self.like(jax.tree.map(lambda x: x[0], self.obs), length, num_envs)
-        for new, old in zip(
-            jax.tree.leaves((after.obs, after.first)), jax.tree.leaves((self.obs, self.first)), strict=True
-        ):
-            new[0] = old[-1]
-        return after
-
-    def write(self, t: int, rows: slice, step: HostStep) -> None:
-        """Stores what the action at row t - 1 led to; at row 0 there was none."""
-        for kept, new in zip(jax.tree.leaves(self.obs), jax.tree.leaves(step.obs), strict=True):
-            kept[t, rows] = new
-        self.first[t, rows] = step.first
-        if t > 0:
-            self.reward[t - 1, rows] = step.reward
-            self.terminated[t - 1, rows] = step.terminated
-            self.truncated[t - 1, rows] = step.truncated
-
-    def seen(self, t: int, rows: slice) -> tuple[PyTree, np.ndarray]:
-        """(observations, whether they are first) of a group at row t."""
-        return jax.tree.map(lambda x: x[t, rows], self.obs), self.first[t, rows]
-
-
-def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An uninitialised array that JAX on CPU can use without a copy."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
-class _Episodes:
-    """Scores and lengths of the games in progress; a game may be several of the learner's episodes."""
-
-    def __init__(self, num_envs: int, staggered: bool):
-        self._score = np.zeros(num_envs, np.float64)
-        self._length = np.zeros(num_envs, np.int64)
-        self._skip = np.full(num_envs, staggered)
-
-    def count(self, rows: slice, step: HostStep, totals: np.ndarray) -> None:
-        """Adds one step; what ended is added to `totals`: number, scores, lengths."""
-        score, length, skip = self._score[rows], self._length[rows], self._skip[rows]
-        score += np.where(step.first, 0.0, step.score)
-        length += ~step.first
-        over = step.game_over & ~step.first
-        if over.any():
-            counted = over & ~skip
-            totals += counted.sum(), score[counted].sum(), length[counted].sum()
-            score[over] = 0.0
-            length[over] = 0
-            skip &= ~over
+        with outside_loops():
+            return self.policy.step(params, seen, carry, first, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,8 +11,9 @@ import numpy as np
 from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
 from jaxrl import normalize
 from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, outside_loops
 from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
+from jaxrl.rollout.watch import Cancelled, Watch, attended
 from jaxrl.types import Array, PyTree
 
 
@@ -31,7 +33,13 @@ class HostPlayer:
         self._act = jax.jit(self._actions)
 
     def play(
-        self, options: HostOptions, params: PyTree, obs_stats: PyTree, keys_E: Array, quota_E: np.ndarray
+        self,
+        options: HostOptions,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_E: Array,
+        quota_E: np.ndarray,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> Episodes:
         """Lets each environment play exactly its quota of episodes, from a fresh carry.
 
@@ -46,34 +54,51 @@ class HostPlayer:
           obs_stats: running moments of the observations, or None.
           keys_E: one key per environment, for sampled actions.
           quota_E: int[E], episodes to play.
+          given_up: asked now and then: whether the result is not wanted any more.
 
         Returns:
           Arrays of numpy [E, max(quota_E)].
 
         Raises:
-          HostEnvError: an environment failed.
+          HostEnvError: an environment failed or hung.
+          Cancelled: it was given up.
         """
         book = _Book(quota_E, self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS)
         env = self._factory.start(options)
-        try:
-            self._play(env, book, params, obs_stats, keys_E)
-        finally:
-            env.close()
+        watch = Watch(env)
+        attended(
+            lambda cancelled: self._play(watch, book, params, obs_stats, keys_E, cancelled),
+            lambda: watch.overdue(book.steps),
+            given_up,
+            env,
+        )
         return book.episodes
 
-    def _play(self, env: HostEnv, book: _Book, params: PyTree, obs_stats: PyTree, keys_E: Array) -> None:
+    def _play(
+        self,
+        watch: Watch,
+        book: _Book,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_E: Array,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        env: HostEnv = watch.env
         rows = [group_rows(env, g) for g in range(env.num_groups)]
         carries = [self._policy.initial_carry(env.num_envs // env.num_groups) for _ in rows]
-        t = 0
         while not book.finished:
+            if cancelled():
+                raise Cancelled
             for g in range(env.num_groups):
-                step = env.recv(g)
+                step = watch.recv(g)
                 book.count(rows[g], step)
                 # Copies, for the environment may overwrite its arrays while the device still reads them.
                 obs, first = jax.tree.map(np.array, (step.obs, step.first))
-                action, carries[g] = self._act(params, obs_stats, obs, carries[g], first, keys_E[rows[g]], t)
+                action, carries[g] = self._act(
+                    params, obs_stats, obs, carries[g], first, keys_E[rows[g]], book.steps
+                )
                 env.send(g, np.asarray(action))
-            t += 1
+            book.steps += 1
 
     def _actions(
         self,
@@ -86,7 +111,8 @@ class HostPlayer:
         t: Array,
     ) -> tuple[Array, PyTree]:
         seen = normalize.normalize(obs_stats, self._factory.decode(obs), self._clip_obs)
-        out = self._policy.step(params, seen, carry, first, None)
+        with outside_loops():
+            out = self._policy.step(params, seen, carry, first, None)
         head = self._policy.head
         if not self._sample:
             return head.to_env(out.distribution.mode()), out.carry
@@ -104,6 +130,7 @@ class _Book:
         self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
         self._ended = np.zeros(shape, bool)
         self._slot = np.zeros(len(self._quota), int)
+        self.steps = 0  # actions that each environment has been sent
 
     @property
     def finished(self) -> bool:

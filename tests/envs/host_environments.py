@@ -89,6 +89,14 @@ class HangInC(Count):
         ctypes.PyDLL(None).sleep(1000)
 
 
+class Slow(Count):
+    """Takes a second a step."""
+
+    def step(self, action):
+        time.sleep(1.0)
+        return super().step(action)
+
+
 class Rich(gymnasium.Env):
     """Every kind of observation, dicts within dicts, and a vector of integers as action, which it shows."""
 

@@ -193,7 +193,7 @@ def test_wrong_name(name, parts):
 
 
 def test_wrappers_and_uneven_groups_are_refused():
-    with pytest.raises(ValueError, match="need a device environment"):
+    with pytest.raises(ValueError, match="needs a device environment"):
         envs.make_host(f"{MODULE}:Count", ["time_limit(steps=3)"])
     with pytest.raises(ValueError, match=r"num_groups \(=2\) must divide num_envs \(=3\)"):
         HostOptions(seeds=(1, 2, 3), num_groups=2)

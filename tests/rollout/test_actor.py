@@ -14,7 +14,8 @@ import envs
 from envs.base import HostEnvError, HostOptions
 from jaxrl import networks
 from jaxrl.rollout.actor import Actor
-from jaxrl.rollout.host import Cancelled, HostRollout
+from jaxrl.rollout.host import HostRollout
+from jaxrl.rollout.watch import Cancelled
 from tests.programs import loud, start, tiny_config, tiny_program
 from tests.rollout.host_env import Playback, record
 

@@ -1,0 +1,77 @@
+"""This trainer on host environments: its own loop, timed over whole iterations."""
+
+from __future__ import annotations
+
+import outcome  # isort: skip
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import jax
+
+from jaxrl.agreement import Agreement
+from jaxrl.clock import Clock
+from jaxrl.config import default_config, resolve, versions
+from jaxrl.run import choose_devices
+from jaxrl.runtimes import build
+from jaxrl.sharding import Topology
+
+IMPORTED = outcome.since_start()
+
+
+def main(task: dict[str, Any]) -> None:
+    work = task["work"]
+    c = default_config()
+    options = ", ".join(f"{name}={value!r}" for name, value in work["options"])
+    c.env.update(name=f"envpool:{work['env']}({options})", num_envs=work["num_envs"], stagger=False)
+    c.host.overlap = task["overlap"]
+    c.network.encoder, c.network.core = {
+        "mlp": ("mlp", "none"),
+        "nature": ("nature", "none"),
+        "impala-lstm": ("impala", "lstm"),
+    }[work["network"]]
+    c.network.hidden_sizes = {"mlp": (64, 64), "nature": (512,), "impala-lstm": (256,)}[work["network"]]
+    c.network.core_size = 256
+    c.network.separate_value = work["network"] == "mlp"
+    c.ppo.rollout_length, c.ppo.num_epochs = work["rollout_length"], work["epochs"]
+    c.ppo.num_minibatches = work["num_minibatches"]
+    c.seed = task["seed"]
+    config = resolve(c, choose_devices(c))
+    clock = Clock()
+    runtime = build(config, Topology.of(config.device_count), clock, Agreement(clock))
+    start = time.perf_counter()
+    runtime.compile()
+    state = runtime.prepare(runtime.program.initial_state())
+    compiled = time.perf_counter() - start
+
+    def iterate(state: Any, count: int) -> Any:
+        for _ in range(count):
+            at = int(state.iteration)
+            state, _ = runtime.dispatch(state, at, at + 1, closes_row=False)
+            list(runtime.finished(0))
+        return jax.block_until_ready(state)
+
+    state = iterate(state, 1)
+    runtime.shares()
+    start = time.perf_counter()
+    state = iterate(state, work["iterations"])
+    seconds = time.perf_counter() - start
+    shares = runtime.shares()
+    runtime.close()
+    outcome.report(
+        import_seconds=IMPORTED,
+        compile_seconds=compiled,
+        steps=work["iterations"] * config.steps_per_iteration,
+        seconds=seconds,
+        shares=shares,
+        parameters=sum(x.size for x in jax.tree.leaves(state.params)),
+        versions=versions(),
+    )
+
+
+if __name__ == "__main__":
+    main(outcome.task())

@@ -1,0 +1,42 @@
+"""PPO on Atari's Pong: Nature CNN on four stacked grey frames, sticky actions, one episode a life.
+
+Command:  python -m jaxrl.main --config=configs/ppo_atari.py
+Others:   --config.env.name="envpool:Breakout-v5(...)", with the same arguments
+Hardware: 2 CPU cores
+Minutes:  see docs/results.md
+Expected: see docs/results.md; not trained to the end on this hardware
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+# What the field plays (Machado et al. 2018; Mnih et al. 2015): each action for 4 frames, repeated by chance
+# (sticky), 84 x 84 grey pixels, rewards clipped to their sign and a lost life ending the episode. The last
+# two only in what is learnt from: logs and evaluations report the raw scores of whole games.
+PREPROCESSING = (
+    "frame_skip=4, stack_num=4, gray_scale=True, repeat_action_probability=0.25, "
+    "reward_clip=True, episodic_life=True"
+)
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = f"envpool:Pong-v5({PREPROCESSING})"
+    c.env.num_envs = 16
+    c.env.stagger = False  # games start with up to 30 random steps and end at different times
+    c.network.encoder = "nature"
+    c.network.core = "none"
+    c.network.hidden_sizes = (512,)
+    c.ppo.rollout_length = 128
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 2.5e-4
+    c.ppo.clip_range = 0.1
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 10_000_000
+    c.log.every_steps = 20_000
+    c.evaluate.every_steps = 1_000_000
+    c.evaluate.episodes = 16
+    c.checkpoint.every_steps = 200_000
+    return c

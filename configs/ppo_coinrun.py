@@ -1,0 +1,42 @@
+"""PPO-LSTM with the IMPALA CNN on procgen's CoinRun: 200 levels, evaluated on these and on unseen ones.
+
+Command:  python -m jaxrl.main --config=configs/ppo_coinrun.py
+Unseen:   python -m jaxrl.evaluate --workdir=DIR \\
+            --environment="envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"
+Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
+Hardware: 2 CPU cores
+Minutes:  see docs/results.md
+Expected: see docs/results.md; not trained to the end on this hardware
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    # Cobbe et al. 2020, "Leveraging Procedural Generation": the easy mode with 200 levels.
+    c.env.name = "envpool:CoinrunEasy-v0(num_levels=200, start_level=0)"
+    c.evaluate.unseen = "envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"  # all there are from 1000 on
+    c.env.num_envs = 64
+    c.env.stagger = False  # episodes end at different times: with the coin or a fall
+    c.network.encoder = "impala"
+    c.network.core = "lstm"
+    c.network.hidden_sizes = (256,)
+    c.network.core_size = 256
+    c.normalize.rewards = True
+    c.ppo.rollout_length = 256
+    c.ppo.sequence_length = 32
+    c.ppo.num_epochs = 3
+    c.ppo.num_minibatches = 8
+    c.ppo.learning_rate = 5e-4
+    c.ppo.gamma = 0.999
+    c.ppo.gae_lambda = 0.95
+    c.ppo.clip_value = True
+    c.stop.steps = 25_000_000
+    c.log.every_steps = 20_000
+    c.evaluate.every_steps = 1_000_000
+    c.evaluate.episodes = 64
+    c.checkpoint.every_steps = 200_000
+    return c

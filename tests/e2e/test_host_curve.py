@@ -1,0 +1,50 @@
+"""CartPole learns the same curve whichever runtime steps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.learner import Trainer
+from jaxrl.metrics import MultiWriter, Writer
+
+SEEDS = range(4)
+ROWS = 10
+
+
+class Returns(Writer):
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if "episode/return" in scalars:
+            self.values.append(scalars["episode/return"])
+
+
+def curve(name: str, seed: int) -> list[float]:
+    """Mean return of the episodes that ended in each tenth of 100,000 steps."""
+    config = jaxrl.default_config()
+    config.seed, config.num_devices = seed, 1
+    config.env.update(name=name, num_envs=32)
+    config.network.update(core="lstm", hidden_sizes=(32,), core_size=32)
+    config.ppo.update(rollout_length=32, num_epochs=4, num_minibatches=4, learning_rate=2e-3)
+    config.stop.steps = 102_400
+    config.log.every_steps = 102_400 // ROWS
+    config.evaluate.update(every_steps=0, episodes=1)
+    writer = Returns()
+    Trainer(config, writer=MultiWriter([writer])).fit()
+    return writer.values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["envpool:CartPole-v1", "gymnasium:CartPole-v1"])
+def test_same_curve_within_noise(name: str) -> None:
+    host, device = (np.array([curve(each, seed) for seed in SEEDS]) for each in (name, "gymnax:CartPole-v1"))
+    assert host.shape == device.shape == (len(SEEDS), ROWS)
+    noise = np.sqrt((host.var(axis=0, ddof=1) + device.var(axis=0, ddof=1)) / len(SEEDS))
+    distance = np.abs(host.mean(axis=0) - device.mean(axis=0))
+    assert (distance < 4 * noise + 5).all(), (host.mean(axis=0), device.mean(axis=0), noise)
+    assert host.mean(axis=0)[-1] > 3 * host.mean(axis=0)[0]
