@@ -19,7 +19,7 @@ LIMIT = 20  # steps of an episode of CartPole that does not fall before
 
 
 def of_the_device(name):
-    program = tiny_program(envs.make(name))
+    program = tiny_program(envs.make(name), ppo__sequence_length=L)
     state = start(program)
     rollout, found = jax.jit(program.rollout), []
     for i in range(ROLLOUTS):
