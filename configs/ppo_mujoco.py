@@ -15,14 +15,14 @@ from jaxrl.config import default_config
 def get_config() -> ConfigDict:
     c = default_config()
     c.env.name = "envpool:HalfCheetah-v4"
-    c.env.num_envs = 32
+    c.env.num_envs = 64
     c.network.core = "none"
     c.network.hidden_sizes = (64, 64)
     c.network.separate_value = True
     c.normalize.observations = True
     c.normalize.rewards = True
     c.normalize.clip_rewards = 10.0
-    c.ppo.rollout_length = 64
+    c.ppo.rollout_length = 32
     c.ppo.num_epochs = 10
     c.ppo.num_minibatches = 32
     c.ppo.learning_rate = 3e-4
