@@ -292,7 +292,7 @@ def _start_advice(errors: str) -> str:
         return "remove the flag from XLA_FLAGS: this version of XLA does not know it"
     if "RESOURCE_EXHAUSTED" in errors or "out of memory" in errors.lower():
         return "another process holds the device's memory: `nvidia-smi` names it"
-    if "Unable to initialize backend" in errors:
+    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu" or "Unable to initialize backend" in errors:
         return "unset JAX_PLATFORMS, or install what it names: '.[cuda12]', '.[cuda13]' or '.[tpu]'"
     return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
 

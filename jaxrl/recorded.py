@@ -69,6 +69,16 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
     return list(found)
 
 
+def require_place(name: str, flag: str = "DIR") -> None:
+    """Raises ConfigError unless `name` is a folder, or a pattern in one that exists; runs may come later."""
+    try:
+        there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
+    except Exception as error:  # Each remote backend has errors of its own.
+        raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
+    if not there:
+        raise ConfigError(f"`{flag}` (={name!r}) is no folder")
+
+
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
     """The folder itself where it is a run's, else the runs in it, by name."""
     if (folder / "config.json").exists():

@@ -39,10 +39,6 @@ LAYERS = (
     ),
     ("networks", "sharding"),
     ("checkpoint", "rollout", "run_folder", "update"),
-<<<<<<< HEAD
-    ("evaluation", "functional", "iteration", "keeper", "nonfinite", "sharded", "trained", "warm_start"),
-    ("comparison", "inference", "learner", "timing"),
-=======
     (
         "evaluation",
         "functional",
@@ -57,22 +53,22 @@ LAYERS = (
     ),
     ("host_runtime",),
     ("runtimes",),
-    ("inference", "learner", "timing"),
->>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
+    ("comparison", "inference", "learner", "timing", "watching"),
     (
         "benchmark",
         "cli",
         "compare",
         "doctor",
-        "health",
-        "trial",
         "evaluate",
         "export",
+        "health",
         "inference_benchmark",
         "main",
         "profile_summary",
         "run",
+        "trial",
         "verify_checkpoint",
+        "watch",
     ),
 )
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}

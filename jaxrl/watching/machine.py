@@ -1,0 +1,47 @@
+"""How busy the machine is on which one watches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+_GIGABYTE = 1e9
+
+
+class Machine:
+    """Cores, memory and NVIDIA GPUs (with the `monitor` extra)."""
+
+    def __init__(self) -> None:
+        psutil.cpu_percent()  # The first call begins the interval of the next.
+        self._nvml: Any = None
+        with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+
+    def describe(self) -> str:
+        """One line, since the call before."""
+        memory = psutil.virtual_memory()
+        used = (memory.total - memory.available) / _GIGABYTE
+        parts = [
+            f"cpu {psutil.cpu_percent():.0f}% of {psutil.cpu_count()} cores",
+            f"memory {used:.1f} of {memory.total / _GIGABYTE:.1f} GB",
+        ]
+        with contextlib.suppress(Exception):  # A driver that stops answering.
+            parts += self._gpus()
+        return ", ".join(parts)
+
+    def _gpus(self) -> Iterator[str]:
+        nvml = self._nvml
+        for index in range(nvml.nvmlDeviceGetCount() if nvml else 0):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            busy, memory = (
+                nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+                nvml.nvmlDeviceGetMemoryInfo(handle),
+            )
+            used, total = memory.used / _GIGABYTE, memory.total / _GIGABYTE
+            yield f"gpu {index} {busy}% {used:.1f} of {total:.1f} GB"
