@@ -36,18 +36,21 @@ def wait_for_checkpoint(training: Pod, after: int) -> None:
     training.wait_until(lambda: max(steps(training.folder), default=0) >= after)
 
 
+@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_lost_worker_and_on_with_one_process(
-    tmp_path: Path, compilation_cache: Path, one_process: States
+    tmp_path: Path, compilation_cache: Path, one_process: States, lost: int
 ) -> None:
     folder = tmp_path / "run"
     with pod(folder, compilation_cache, "2", "--devices=2", "--restart=1", "--shrink") as training:
         wait_for_checkpoint(training, ITERATIONS * STEPS)
-        os.kill(training.starts[0][1], signal.SIGKILL)
+        os.kill(training.starts[0][lost], signal.SIGKILL)
         begun = time.monotonic()
         training.wait_until(lambda: len(training.starts) == 2)
         assert time.monotonic() - begun < 15
-        assert "process 1 was ended by SIGKILL" in training.output
-        assert "[0] error: another process of the run was lost: " in training.output
+        assert f"process {lost} was ended by SIGKILL" in training.output
+        # Without the first, where all meet, JAX may end the others before they can speak.
+        said = (f"[{1 - lost}] error: another process of the run was lost: ", "Terminating process because")
+        assert any(text in training.output for text in said[: 1 if lost else 2])
         resumed = max(steps(folder))
         wait_for_checkpoint(training, resumed + 2 * STEPS)
         training.process.terminate()
@@ -81,13 +84,28 @@ def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path, compilation_cache: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
 def test_any_number_of_processes_trains_the_same(
-    tmp_path: Path, compilation_cache: Path, one_process: States, processes: int
+    tmp_path: Path, compilation_cache: Path, one_process: States
 ) -> None:
     folder = tmp_path / "run"
-    arguments = [str(processes), f"--devices={4 // processes}", f"--config.stop.steps={ITERATIONS * STEPS}"]
-    with pod(folder, compilation_cache, *arguments) as training:
-        assert training.ended() == 0, training.output
+    for processes, iterations in ((2, 2), (4, ITERATIONS)):
+        stop = f"--config.stop.steps={iterations * STEPS}"
+        with pod(folder, compilation_cache, str(processes), f"--devices={4 // processes}", stop) as training:
+            assert training.ended() == 0, training.output
     assert_same(folder, one_process)
-    assert json.loads((folder / "summary.json").read_text())["device"] == f"4 x cpu in {processes} processes"
+    assert json.loads((folder / "summary.json").read_text())["device"] == "4 x cpu in 4 processes"
+
+
+@pytest.mark.slow
+def test_two_processes_of_one_device_are_two_devices_bitwise(tmp_path: Path, compilation_cache: Path) -> None:
+    # With two terms there is only one order to add in.
+    stop = f"--config.stop.steps={ITERATIONS * STEPS}"
+    states = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        with pod(folder, compilation_cache, str(processes), f"--devices={2 // processes}", stop) as training:
+            assert training.ended() == 0, training.output
+        states.append(state(folder, ITERATIONS * STEPS))
+    one, two = states
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
