@@ -22,14 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-<<<<<<< HEAD
 from jaxrl import cli, storage
-from jaxrl.config import ConfigError, versions
-=======
-from jaxrl import cli
 from jaxrl.config import ConfigError, check_same_spaces, versions
 from jaxrl.fields import RunError
->>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
 
 if TYPE_CHECKING:
     from jaxrl.evaluation import Result

@@ -13,6 +13,7 @@ from envs.base import HostFactory, HostOptions
 from jaxrl import sharding
 from jaxrl.config import Config
 from jaxrl.evaluation import STREAM, Result
+from jaxrl.host_program import one_copy
 from jaxrl.networks import Policy
 from jaxrl.rollout.episodes import Episodes
 from jaxrl.rollout.host_episodes import HostPlayer, quotas
@@ -58,7 +59,7 @@ class HostEvaluator:
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_envs)[mine])
         played: list[list[float]] = []
         if len(keys):
-            params, obs_stats = sharding.one_copy((params, obs_stats))
+            params, obs_stats = one_copy((params, obs_stats))
             episodes_E = self._players[sample].play(
                 self._options(keys), params, obs_stats, keys, quotas(num_envs, episodes)[mine], self._given_up
             )

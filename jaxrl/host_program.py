@@ -114,3 +114,8 @@ class HostProgram(Learning):
     def staggered(self) -> bool:
         """Whether first episodes are cut off."""
         return self.config.env.stagger and (self.spec.max_episode_steps or 0) > 1
+
+
+def one_copy(tree: PyTree) -> PyTree:
+    """Replicated global arrays as arrays of this process's first device, without a copy."""
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)

@@ -16,7 +16,7 @@ from jaxrl import networks
 from jaxrl.agreement import Agreement
 from jaxrl.clock import Clock
 from jaxrl.config import Config, ConfigError
-from jaxrl.host_program import HostProgram
+from jaxrl.host_program import HostProgram, one_copy
 from jaxrl.pipeline import Dispatch, Pipeline
 from jaxrl.profiling import host_phase
 from jaxrl.rollout.actor import Actor
@@ -24,7 +24,7 @@ from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.rollout.host import HostRollout
 from jaxrl.rollout.watch import Cancelled
 from jaxrl.sharded import ShardedHostProgram
-from jaxrl.sharding import SHARDED, TRAJECTORY_SPECS, Topology, one_copy
+from jaxrl.sharding import SHARDED, TRAJECTORY_SPECS, Topology
 from jaxrl.types import TrainState, Trajectory
 
 

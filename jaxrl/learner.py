@@ -298,31 +298,17 @@ class Trainer:
         with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
             training = pool.submit(self.runtime.compile)
             abstract = self.program.abstract_state()
-<<<<<<< HEAD
-            params, stats = abstract.params, abstract.obs_stats
-            evaluation = pool.submit(self._evaluator.compile, params, stats, self.config.evaluate.episodes)
-            self._state = self.state
-            evaluation.result()
-            self._pipeline.train = training.result()
-            self._agreement.begin()  # The others compile for as long as they compile.
-=======
             arguments = abstract.params, abstract.obs_stats, self.config.evaluate.episodes
-            others = [pool.submit(each.compile, *arguments) for each in self._evaluators]
+            jobs = [training, *(pool.submit(each.compile, *arguments) for each in self._evaluators)]
             self._state = self.runtime.prepare(self.state)
-            for job in (training, *others):
-                job.result()
->>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
+            _ = [job.result() for job in jobs]
+            self._agreement.begin()  # The others compile for as long as they compile.
         log.info("compiled in %.1f s", self.clock.seconds("compile"))
         self.writer.status("training")
 
     def _traces(self) -> Traces:
-<<<<<<< HEAD
         folder = self.folder.trace_folder if self.folder is not None and is_first() else None
-        programs = lambda: (self._pipeline.train, *self._evaluator.compiled)  # noqa: E731
-=======
-        folder = self.folder.path / "tensorboard" if self.folder is not None and is_first() else None
         programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
->>>>>>> af3929c (Host environments train: an actor thread collects rollouts, the devices learn from them)
         window = self.config.profile_start_iteration, self.config.profile_iterations
         return Traces(folder, *window, programs, self.writer.message, self.clock)
 

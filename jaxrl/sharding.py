@@ -131,23 +131,20 @@ class Topology:
     @property
     def local_devices(self) -> list[jax.Device]:
         """Those of this process, in the order of the axis."""
-        here = jax.process_index()
-        return [device for device in self.mesh.devices.flat if device.process_index == here]
+        return list(self.mesh.local_devices)
 
     def local_rows(self, per_device: int) -> np.ndarray:
         """The global indices of the environments of this process, which has `per_device` on each device."""
-        here = [i for i, device in enumerate(self.mesh.devices.flat) if device in set(self.local_devices)]
-        return (np.array(here)[:, None] * per_device + np.arange(per_device)).reshape(-1)
+        here = [device in set(self.local_devices) for device in self.mesh.devices.flat]
+        return np.flatnonzero(np.repeat(here, per_device))
 
     def distribute(
         self, tree: PyTree, specs: PyTree, prepare: Callable[[PyTree], PyTree] = lambda part: part
     ) -> PyTree:
-        """Global arrays of this process's rows, which lie on the host or on one device.
-
-        Each device is sent its own rows and no others.
+        """Global arrays of this process's rows, of which each device is sent its own and no others.
 
         Args:
-          tree: of the rows of this process.
+          tree: of the rows of this process, on the host or on one device.
           specs: a prefix of the tree.
           prepare: turns the part of one device, which lies there, into what is kept of it.
         """
@@ -348,11 +345,6 @@ def everywhere(value: Any) -> list[Any]:
         if max(lengths) <= start + room:
             return [json.loads(whole[:length]) for whole, length in zip(received, lengths, strict=True)]
     raise AssertionError("counting does not end")
-
-
-def one_copy(tree: PyTree) -> PyTree:
-    """Replicated global arrays as arrays of this process's first device, without a copy."""
-    return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def to_host(tree: PyTree) -> PyTree:
