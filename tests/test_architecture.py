@@ -66,6 +66,7 @@ LAYERS = (
         "main",
         "profile_summary",
         "run",
+        "sync",
         "trial",
         "verify_checkpoint",
         "watch",

@@ -12,6 +12,7 @@ import email.policy
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -312,3 +313,16 @@ def _parts(headers: Any, body: bytes) -> list[bytes]:
         re.split(rb"\r?\n\r?\n", part, maxsplit=1)[1].removesuffix(b"\n").removesuffix(b"\r")
         for part in parts
     ]
+
+
+def main() -> None:
+    """Serves a bucket for each name on the command line, and prints what leads clients here."""
+    server = GcsServer()
+    server.buckets = {name: {} for name in sys.argv[1:]}
+    for name, value in server.environment.items():
+        print(f"export {name}={value}", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
