@@ -132,6 +132,7 @@ def default_config() -> ConfigDict:
     # Where metrics go: any of tensorboard, jsonl, csv (files of the run's folder), wandb, mlflow, neptune
     # (trackers; each needs its extra); () is none.
     c.log.writers = ("tensorboard", "jsonl")
+    c.log.layers = True  # also the gradient's norm by layer
     c.log.project = "jaxrl"  # of a tracker: the project or experiment
     c.log.name = ""  # of a tracker: the run's name; empty: the end of the folder's path
 

@@ -69,6 +69,15 @@ class Result:
         )
 
 
+def samples(episodes: Episodes) -> dict[str, Any]:
+    """Returns and lengths of the single episodes, from host copies; for histograms."""
+    played = np.asarray(episodes.played)
+    return {
+        "returns": np.asarray(episodes.episode_return)[played],
+        "lengths": np.asarray(episodes.length)[played],
+    }
+
+
 class Evaluator:
     """Plays episodes on all devices, each its share."""
 
@@ -83,7 +92,13 @@ class Evaluator:
     def __call__(
         self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
     ) -> Result:
-        """Plays exactly `episodes` episodes from fresh resets and fresh carries.
+        """Summarises `play` with the same arguments."""
+        return Result.of(self.play(params, obs_stats, key, episodes, sample))
+
+    def play(
+        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
+    ) -> Episodes:
+        """Plays exactly `episodes` episodes from fresh resets and fresh carries; host copies of them.
 
         Args:
           params: network parameters.
@@ -97,7 +112,8 @@ class Evaluator:
         program = self._compiled[episodes, sample]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         key = jax.random.fold_in(key, STREAM)
-        return Result.of(to_host(program(params, obs_stats, self._topology.replicate(key))))
+        played: Episodes = to_host(program(params, obs_stats, self._topology.replicate(key)))
+        return played
 
     @property
     def compiled(self) -> tuple[Any, ...]:

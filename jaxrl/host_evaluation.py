@@ -44,6 +44,12 @@ class HostEvaluator:
     def __call__(
         self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
     ) -> Result:
+        """Summarises `play` with the same arguments."""
+        return Result.of(self.play(params, obs_stats, key, episodes, sample))
+
+    def play(
+        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
+    ) -> Episodes:
         """See `Evaluator`.
 
         Raises:
@@ -68,7 +74,7 @@ class HostEvaluator:
         parts = [part for part in sharding.everywhere(played) if part]
         score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
         found: tuple[Any, ...] = (score, length.astype(int), np.ones(len(score), bool), finished.astype(bool))
-        return Result.of(Episodes(*found))
+        return Episodes(*found)
 
     def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:
         """Nothing: what it takes is compiled with the first episode."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxrl.rollout import device
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.sharding import Axis
 from jaxrl.types import Array, EpisodeStats, Hyperparams, PyTree, TrainState, Trajectory
-from jaxrl.update import Updater
+from jaxrl.update import Updater, layer_norms
 
 # What `Program.iterate` reports, named here so that the loop over iterations is traced once and not twice.
 METRICS = (
@@ -51,10 +52,11 @@ def hyperparams_of(config: Config) -> Hyperparams:
     return Hyperparams(**jax.tree.map(jnp.float32, values), target_kl=jnp.float32(kl))
 
 
-def no_metrics() -> dict[str, Array]:
-    """The sums of `Program.repeat` over no iterations."""
+def no_metrics(layers: Sequence[str] = ()) -> dict[str, Array]:
+    """The sums of `Program.repeat` over no iterations; `layers`: further metrics, of the network's layers."""
     zero = jnp.zeros((), jnp.int32)
-    return dict.fromkeys(METRICS, jnp.zeros((), jnp.float32)) | {"iterations": zero, "ppo/updates": zero}
+    names = (*METRICS, *layers)
+    return dict.fromkeys(names, jnp.zeros((), jnp.float32)) | {"iterations": zero, "ppo/updates": zero}
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ class Learning:
     def example(self, start: dict[str, PyTree]) -> PyTree:
         """One observation; only shapes and dtypes count."""
         return jax.tree.map(lambda x: x[0], start["obs"])
+
+    def no_metrics(self) -> dict[str, Array]:
+        """The sums of `repeat` over no iterations."""
+        layers = self.config.log.layers
+        params = jax.eval_shape(self.policy.init, jax.random.key(0)) if layers else {}
+        return no_metrics(jax.eval_shape(layer_norms, params))
 
     def init(self, key: Array, hyperparams: Hyperparams) -> TrainState:
         """The state before the first iteration; `key` is the run's one source of randomness."""

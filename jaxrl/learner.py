@@ -19,7 +19,7 @@ from jaxrl.config import Config, largest_device_count, resolve
 from jaxrl.evaluation import Result
 from jaxrl.fields import RunError
 from jaxrl.interrupt import Interruption
-from jaxrl.iteration import hyperparams_of, no_metrics
+from jaxrl.iteration import hyperparams_of
 from jaxrl.keeper import Keeper, Progress, summary
 from jaxrl.metrics import MultiWriter, Writer, console
 from jaxrl.pipeline import MAX_IN_FLIGHT
@@ -154,7 +154,7 @@ class Trainer:
 
     def evaluate(self, episodes: int | None = None, sample: bool = False) -> Result:
         """Plays whole episodes with the current policy and frozen normaliser."""
-        return self._evaluators.play("eval/", self.state, self.iteration, episodes, sample)
+        return Result.of(self._evaluators.play("eval/", self.state, self.iteration, episodes, sample))
 
     def close(self) -> None:
         """Ends environments on the host, where a loop of your own has used them; `fit` does so by itself."""
@@ -280,7 +280,7 @@ class Trainer:
 
     def _restore(self) -> Progress | None:
         """Takes up the newest intact checkpoint of the folder; None where there is none."""
-        found = self._keeper.restore(self.program.abstract_state(), no_metrics())
+        found = self._keeper.restore(self.program.abstract_state(), self.program.no_metrics())
         if found is None:
             return None
         state, progress = found
@@ -309,8 +309,8 @@ class Trainer:
     def _traces(self) -> Traces:
         folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
-        window = self.config.profile_start_iteration, self.config.profile_iterations
-        return Traces(folder, *window, programs, self.writer.message, self.clock)
+        start, count = self.config.profile_window
+        return Traces(folder, start, count, programs, self.writer.message, self.clock)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.iteration % every == 0
@@ -351,12 +351,13 @@ class Trainer:
         self.writer.status("evaluating")
         try:
             with self.clock.measure("evaluate"), host_phase("evaluate"):
-                result, row = self._evaluators(self.state, self.iteration)
+                result, row, samples = self._evaluators(self.state, self.iteration)
         except Cancelled:
             return False
         self.last_evaluation = result
         self._evaluated_at = self.iteration
         self.writer.write(self.steps, row | self.clock.row())
+        self.writer.histograms(self.steps, samples)
         self.writer.status("training")
         log.info("step %d: greedy return %.2f (std %.2f)", self.steps, result.mean, result.std)
         return True

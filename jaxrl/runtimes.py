@@ -13,12 +13,13 @@ from jaxrl import networks
 from jaxrl.agreement import Agreement
 from jaxrl.clock import Clock
 from jaxrl.config import Config
-from jaxrl.evaluation import Evaluator, Result
+from jaxrl.evaluation import Evaluator, Result, samples
 from jaxrl.host_evaluation import HostEvaluator
 from jaxrl.host_runtime import HostRuntime
 from jaxrl.iteration import Program
 from jaxrl.networks import Policy
 from jaxrl.pipeline import Pipeline
+from jaxrl.rollout.episodes import Episodes
 from jaxrl.sharded import ShardedProgram
 from jaxrl.sharding import Topology
 from jaxrl.types import Array, PyTree, TrainState, Trajectory
@@ -75,6 +76,10 @@ class AnyEvaluator(Protocol):
         self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
     ) -> Result: ...
 
+    def play(
+        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
+    ) -> Episodes: ...
+
     def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None: ...
 
 
@@ -121,20 +126,27 @@ class Evaluators:
         iteration: int,
         episodes: int | None = None,
         sample: bool = False,
-    ) -> Result:
+    ) -> Episodes:
         """Plays `episodes` of one environment, or as many as the configuration says."""
         key = jax.random.fold_in(jax.random.key(self._config.seed), iteration)
         count = episodes or self._config.evaluate.episodes
-        return self._evaluators[prefix](state.params, state.obs_stats, key, count, sample)
+        return self._evaluators[prefix].play(state.params, state.obs_stats, key, count, sample)
 
-    def __call__(self, state: TrainState, iteration: int) -> tuple[Result, dict[str, float]]:
-        """Plays greedy episodes of all; returns the result in the environment trained on, and the metrics."""
+    def __call__(self, state: TrainState, iteration: int) -> tuple[Result, dict[str, float], dict[str, Any]]:
+        """Plays greedy episodes of all.
+
+        Returns:
+          (result in the environment trained on, metrics, returns and lengths of the single episodes).
+        """
         row: dict[str, float] = {}
-        results = {prefix: self.play(prefix, state, iteration) for prefix in self._evaluators}
-        for prefix, result in results.items():
+        found: dict[str, Any] = {}
+        played = {prefix: self.play(prefix, state, iteration) for prefix in self._evaluators}
+        for prefix, episodes in played.items():
+            result = Result.of(episodes)
             values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
             row |= {f"{prefix}{name}": value for name, value in values.items()}
-        return results["eval/"], row
+            found |= {f"{prefix}{name}": values for name, values in samples(episodes).items()}
+        return Result.of(played["eval/"]), row, found
 
 
 def evaluator(

@@ -91,6 +91,7 @@ class StopConfig:
 class LogConfig:
     every_steps: Positive
     writers: Annotated[tuple[str, ...], each(one_of(*WRITERS)), distinct()]
+    layers: bool
     project: str
     name: str
 
@@ -198,11 +199,7 @@ class Config:
         return min([*following, self.num_iterations])
 
     @property
-    def profile_start_iteration(self) -> int:
-        """The iteration with which a trace begins."""
-        return self.profile.start // self.steps_per_iteration
-
-    @property
-    def profile_iterations(self) -> int:
-        """Iterations in a trace; 0: none."""
-        return math.ceil(self.profile.steps / self.steps_per_iteration)
+    def profile_window(self) -> tuple[int, int]:
+        """The iteration with which a trace begins, and how many are in it (0: no trace)."""
+        per_iteration = self.steps_per_iteration
+        return self.profile.start // per_iteration, math.ceil(self.profile.steps / per_iteration)

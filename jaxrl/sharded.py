@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.host_program import HostProgram
-from jaxrl.iteration import Learning, Program, hyperparams_of, no_metrics
+from jaxrl.iteration import Learning, Program, hyperparams_of
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.sharding import REPLICATED, SHARDED, STATE_SPECS, TRAJECTORY_SPECS, Topology
 from jaxrl.types import Array, TrainState, Trajectory
@@ -39,7 +39,7 @@ class Sharded:
 
     def no_metrics(self) -> dict[str, Array]:
         """The sums of no iterations, on the devices."""
-        return self.topology.replicate(no_metrics())
+        return self.topology.replicate(self.program.no_metrics())
 
     def update(
         self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals
@@ -64,7 +64,7 @@ class Sharded:
         """A program (state, sums, ...) -> (state, sums, failed), lowered for compilation."""
         outputs = (STATE_SPECS, REPLICATED, REPLICATED)
         program = self.topology.shard(fn, (STATE_SPECS, REPLICATED, *inputs), outputs, donate=True)
-        sums = self.topology.abstract(jax.eval_shape(no_metrics), REPLICATED)
+        sums = self.topology.abstract(jax.eval_shape(self.program.no_metrics), REPLICATED)
         return program.lower(self.abstract_state(), sums, *arguments)
 
 

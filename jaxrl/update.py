@@ -84,9 +84,9 @@ class Updater:
 
         Returns:
           (params, opt_state, updates, metrics). Metrics are averages over the updates that were made;
-          `ppo/skipped` counts those that `nonfinite="skip"` dropped.
+          `ppo/skipped` counts those that `nonfinite="skip"` dropped, `grad/norm/LAYER` is of the last.
         """
-        params, opt_state, updates, metrics = self.each(
+        params, opt_state, updates, gradient, metrics = self.each(
             params, opt_state, updates, hyperparams, trajectory, advantage, target, key
         )
         made, skipped = metrics.pop("made"), metrics.pop("skipped")
@@ -95,6 +95,8 @@ class Updater:
             name: jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1) for name, x in metrics.items()
         }
         averages["ppo/skipped"] = skipped.sum(dtype=jnp.float32)
+        if self.config.log.layers:
+            averages |= layer_norms(gradient)
         return params, opt_state, updates, averages
 
     def each(
@@ -107,8 +109,13 @@ class Updater:
         advantage: Array,
         target: Array,
         key: Array,
-    ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
-        """Runs all epochs, like a call, but the metrics are those of each update: [epochs, minibatches]."""
+    ) -> tuple[PyTree, PyTree, Array, PyTree, dict[str, Array]]:
+        """Runs all epochs, like a call.
+
+        Returns:
+          (params, opt_state, updates, gradient, metrics): the gradient of the last update that was made,
+          and the metrics of each: [epochs, minibatches].
+        """
         batch = Batch(
             obs=trajectory.obs,
             reset=trajectory.reset,
@@ -127,7 +134,7 @@ class Updater:
                 batch, **{n: jnp.where(batch.valid, getattr(batch, n), 0.0) for n in names}
             )
         flat, unravel = jax.flatten_util.ravel_pytree(params)
-        learner = _Learner(flat, opt_state, updates, jnp.zeros((), bool))
+        learner = _Learner(flat, opt_state, updates, jnp.zeros((), bool), jnp.zeros_like(flat))
 
         def epoch(learner: _Learner, key: Array) -> tuple[_Learner, dict[str, Array]]:
             def minibatch(learner: _Learner, environment_CG: Array) -> tuple[_Learner, dict[str, Array]]:
@@ -142,7 +149,7 @@ class Updater:
 
         keys = jax.random.split(key, self.config.ppo.num_epochs)
         learner, metrics = jax.lax.scan(epoch, learner, keys)
-        return unravel(learner.flat), learner.opt_state, learner.updates, metrics
+        return unravel(learner.flat), learner.opt_state, learner.updates, unravel(learner.gradient), metrics
 
     def _deal(self, key: Array) -> Array:
         config = self.config
@@ -185,7 +192,7 @@ class Updater:
         def apply(learner: _Learner) -> _Learner:
             transform = optim.optimizer(hyperparams, rate)
             step, opt_state = transform.update(gradient, learner.opt_state)
-            return _Learner(learner.flat + step, opt_state, learner.updates + 1, learner.stopped)
+            return _Learner(learner.flat + step, opt_state, learner.updates + 1, learner.stopped, gradient)
 
         norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
         made, skipped = jnp.ones((), bool), jnp.zeros((), bool)
@@ -297,6 +304,17 @@ class _Learner:
     opt_state: PyTree
     updates: Array
     stopped: Array
+    gradient: Array
+
+
+def layer_norms(gradient: PyTree) -> dict[str, Array]:
+    """float32[] by `grad/norm/LAYER`: norms over the arrays of each layer, named as in the parameters."""
+    squares: dict[str, Array] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        name = jax.tree_util.keystr(path[:-1], simple=True, separator="/")
+        total = jnp.sum(jnp.square(leaf.astype(jnp.float32)))
+        squares[f"grad/norm/{name}"] = squares.get(f"grad/norm/{name}", jnp.float32(0)) + total
+    return {name: jnp.sqrt(x) for name, x in squares.items()}
 
 
 def _unless_stopped(

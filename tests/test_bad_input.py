@@ -78,6 +78,7 @@ BAD_OVERRIDES = [
     ("checkpoint.keep=0", "must be at least 1"),
     ("profile.start=-1", "must be at least 0"),
     ("profile.steps=-1", "must be at least 0"),
+    ("log.layers=some", "must be true or false"),
     ("profile.host=often", "must be true or false"),
     # what does not go together
     ("ppo.num_minibatches=3", "must divide `env.num_envs` (=64)"),

@@ -93,6 +93,9 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     after, metrics = jax.jit(program.update)(state, trajectory, totals)
     norm = jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(gradient)))
     np.testing.assert_allclose(metrics["grad/norm"], norm, rtol=1e-4)  # before clipping
+    layers = [x for name, x in metrics.items() if name.startswith("grad/norm/")]
+    assert len(layers) > 2
+    np.testing.assert_allclose(np.sqrt(np.sum(np.square(layers))), norm, rtol=1e-4)
     assert norm > 0.5  # so that it is clipped
     for name, expected in zip(("policy", "value", "entropy"), parts, strict=True):
         np.testing.assert_allclose(metrics[f"loss/{name}"], expected, rtol=1e-4, atol=1e-6)

@@ -53,14 +53,15 @@ def open_writers(
     local folder `files_at` instead, where that is given.
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
+    values = to_json(config)
     files: dict[str, Callable[[], Writer]] = {
         "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
         "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
-        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard")),
+        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard"), values),
     }
 
     def tracker(name: str) -> Writer:
-        return Background(_TRACKERS[name](run, config.log.project, config.log.name, to_json(config)))
+        return Background(_TRACKERS[name](run, config.log.project, config.log.name, values))
 
     writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
     display = console(config)

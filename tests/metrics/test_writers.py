@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.config import default_config, resolve
-from jaxrl.metrics import JsonlWriter, MultiWriter, TensorBoardWriter, Writer, log_to, open_writers
+from jaxrl.config import default_config, resolve, to_json
+from jaxrl.metrics import (
+    JsonlWriter,
+    MultiWriter,
+    TensorBoardWriter,
+    Writer,
+    log_to,
+    open_writers,
+    summaries,
+)
 from tests.checkpoint.checkpoints import file_size_limit
 
 
@@ -166,6 +175,46 @@ class TestTensorBoard:
         assert [
             len([e for e in _events_of(f) if e.HasField("session_log")]) for f in (files[0], files[-1])
         ] == [1, 0]
+
+    def test_shows_configuration_hyperparameters_and_a_layout(self, tmp_path: Path) -> None:
+        from tensorboardX.proto.layout_pb2 import Layout
+        from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+        config = default_config()
+        config.ppo.gamma = 0.9
+        writer = TensorBoardWriter(tmp_path, to_json(resolve(config, 1)))
+        writer.write(64, {"steps": 64, "episode/return": 20.0})
+        writer.histograms(64, {"eval/returns": [1.0, 2.0, 2.0, 500.0]})
+        writer.finish({"steps": 64})
+        writer.close()
+        (path,) = tmp_path.glob("events.out.tfevents.*")
+        values = {v.tag: v for e in _events_of(path) for v in e.summary.value}
+        table = values["config/text_summary"].tensor.string_val[0].decode().splitlines()
+        assert table[2] == "| **ppo.gamma** | **0.9** | 0.99 |"
+        assert "| env.wrappers | [] | |" in table
+        plugin = {
+            name: HParamsPluginData.FromString(values[f"_hparams_/{name}"].metadata.plugin_data.content)
+            for name in ("experiment", "session_start_info", "session_end_info")
+        }
+        start = plugin["session_start_info"].session_start_info
+        assert start.hparams["ppo.gamma"].number_value == 0.9
+        assert start.hparams["env.name"].string_value == "gymnax:CartPole-v1"
+        assert "stop.steps" not in start.hparams
+        names = {info.name for info in plugin["experiment"].experiment.hparam_infos}
+        assert names == set(start.hparams)
+        (layout,) = [v for tag, v in values.items() if tag.startswith("custom_scalars__config")]
+        charts = Layout.FromString(layout.tensor.string_val[0]).category
+        assert [category.title for category in charts] == ["Learning", "Health", "Speed"]
+        histogram = values["eval/returns"].histo
+        assert (histogram.num, histogram.min, histogram.max, sum(histogram.bucket)) == (4, 1.0, 500.0, 4)
+        # The x-axis is no curve.
+        assert "steps" not in values
+
+    def test_the_layout_names_keys_that_are_documented(self) -> None:
+        text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+        documented = re.findall(r"^\| `([\w/]+)` \|", text, re.MULTILINE)
+        tags = [tag for group in summaries.LAYOUT.values() for tags in group.values() for tag in tags]
+        assert not [tag for tag in tags if not any(re.match(tag, key) for key in documented)]
 
     def test_a_second_file_of_one_second_is_another(self, tmp_path: Path) -> None:
         writer = TensorBoardWriter(tmp_path)
