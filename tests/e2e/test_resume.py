@@ -69,7 +69,9 @@ def train(folder: Path, config: ConfigDict, *others: Writer) -> TrainState:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The logged metrics without those of the clock."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time")} for line in lines]
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith(("time", "host"))} for line in lines
+    ]
 
 
 def training_rows(folder: Path) -> list[dict[str, Any]]:
