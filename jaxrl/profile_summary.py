@@ -96,9 +96,17 @@ def _show(summary: Summary, top: int) -> None:
         console.print("no *.hlo.txt beside the trace: nothing says which operation is of which phase")
     console.print()
     operations = Table(box=None)
-    for heading in ("ms", "share", "times", "phase", "operation", "from"):
+    # On a narrow terminal only the last two give way.
+    for heading, width in (
+        ("ms", 8),
+        ("share", 5),
+        ("times", 6),
+        ("phase", 10),
+        ("operation", 1),
+        ("from", 1),
+    ):
         right = heading in ("ms", "share", "times")
-        operations.add_column(heading, justify="right" if right else "left", no_wrap=True)
+        operations.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=width)
     for operation in summary.operations[:top]:
         operations.add_row(
             f"{1e3 * operation.seconds:,.2f}",

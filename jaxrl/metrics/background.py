@@ -86,7 +86,7 @@ class Background(Writer):
         self._resumes = self._urgent = self._closing = self._warned = False
         self._summary: Mapping[str, Any] | None = None
         self._patience = PATIENCE
-        # Of the thread only.
+        # Written by the thread only.
         self._opened = False
         self._sent = self._skipped_until = -1
 
@@ -125,8 +125,10 @@ class Background(Writer):
             self._changed.notify()
         thread.join(min(2.0, self._patience))
         if thread.is_alive():
-            _log.warning("waiting for %s, at most %.0f s", self._tracker.name, self._patience)
-            thread.join(self._patience)
+            # One that has not even begun will hardly end.
+            patience = self._patience if self._opened else min(self._patience, PATIENCE_AFTER_SIGNAL)
+            _log.warning("waiting for %s, at most %.0f s", self._tracker.name, patience)
+            thread.join(patience)
         if thread.is_alive():
             _log.warning("%s did not end in time; it lacks the last rows", self._tracker.name)
 

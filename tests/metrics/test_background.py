@@ -141,6 +141,23 @@ def test_a_tracker_that_hangs_holds_up_neither_training_nor_its_end(
     service.gate.set()
 
 
+def test_one_that_never_opens_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "PATIENCE_AFTER_SIGNAL", 0.1)
+    service = Service()
+    answer = threading.Event()
+    monkeypatch.setattr(service, "open", lambda resume: answer.wait() and -1)
+    writer = Background(service)
+    writer.write(1, {})
+    started = time.monotonic()
+    writer.finish({"stop_reason": "steps"})
+    writer.close()
+    assert time.monotonic() - started < 5
+    assert "did not end in time" in caplog.text
+    answer.set()
+
+
 def test_what_a_full_inbox_drops_is_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_MAX_ROWS", 5)
     service = Service()
