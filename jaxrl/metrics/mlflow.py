@@ -12,7 +12,7 @@ from jaxrl.metrics.background import Row, RunIds, flatten, is_number, keep_off_t
 # What one call of MLflow's interface takes.
 _MAX_METRICS, _MAX_PARAMETERS = 1000, 100
 # Its own would keep trying for many minutes; rows wait here instead.
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
 _STEP = "steps"
 
 
