@@ -309,8 +309,7 @@ class Trainer:
     def _traces(self) -> Traces:
         folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
-        start, count = self.config.profile_window
-        return Traces(folder, start, count, programs, self.writer.message, self.clock)
+        return Traces(folder, self.config.profile_window, programs, self.writer.message, self.clock)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.iteration % every == 0

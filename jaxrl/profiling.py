@@ -44,28 +44,26 @@ class Traces:
     def __init__(
         self,
         folder: str | os.PathLike[str] | None,
-        start: int,
-        count: int,
+        window: tuple[int, int] = (0, 0),
         programs: Callable[[], Iterable[Any]] = tuple,
         tell: Callable[[str], None] = _log.info,
         clock: Clock | None = None,
     ) -> None:
-        """Prepares a window of `count` iterations (0: none) from the first call at or after `start`.
+        """Prepares a trace.
 
         Args:
           folder: where to; None records nothing, but keeps the edges.
-          start: iteration.
-          count: iterations.
+          window: (start, count): so many iterations (0: none) from the first call at or after `start`.
           programs: returns what is compiled by then, as `jax.stages.Compiled`.
           tell: says to people where a trace is.
           clock: of the run; waiting for training counts as training.
         """
         self._folder = None if folder is None else os.fspath(folder)
-        self._count = count
+        start, self._count = window
         self._programs = programs
         self._tell = tell
         self._clock = clock or Clock()
-        self._begin: int | None = start if count > 0 else None
+        self._begin: int | None = start if self._count > 0 else None
         self._end: int | None = None
         self._exact = True
         self._running = False

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     x = jnp.ones((128, 128)) / 128
     program = jax.jit(work).lower(x).compile()
-    traces = Traces(path / "tensorboard", start=0, count=2, programs=lambda: [program])
+    traces = Traces(path / "tensorboard", window=(0, 2), programs=lambda: [program])
     for iteration in range(3):
         traces.step(iteration, x)
         x = program(x)

@@ -56,7 +56,7 @@ def test_writes_a_trace_that_tensorboard_finds_and_the_programs_beside_it(
     x = jnp.ones(16)
     program = work.lower(x).compile()
     said: list[str] = []
-    traces = Traces(tmp_path, start=1, count=1, programs=lambda: [program], tell=said.append)
+    traces = Traces(tmp_path, window=(1, 1), programs=lambda: [program], tell=said.append)
     for iteration in range(3):
         traces.step(iteration, x)
         x = program(x)
@@ -68,19 +68,19 @@ def test_writes_a_trace_that_tensorboard_finds_and_the_programs_beside_it(
 
 def test_covers_the_asked_iterations_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = Profiler(monkeypatch)
-    assert train(Traces(tmp_path, 2, 3), 10, 40, profiler) == [(2, "start"), (5, "stop")]
+    assert train(Traces(tmp_path, (2, 3)), 10, 40, profiler) == [(2, "start"), (5, "stop")]
 
 
 def test_a_run_that_resumes_beyond_the_start_is_traced_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiler = Profiler(monkeypatch)
-    assert train(Traces(tmp_path, 2, 3), 10, 40, profiler, start=20) == [(20, "start"), (23, "stop")]
+    assert train(Traces(tmp_path, (2, 3)), 10, 40, profiler, start=20) == [(20, "start"), (23, "stop")]
 
 
 def test_can_be_asked_for_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = Profiler(monkeypatch)
-    traces = Traces(tmp_path, 0, 0)
+    traces = Traces(tmp_path, (0, 0))
     assert traces.edge() == sys.maxsize
     for begin in (10, 20):
         traces.request(begin, exact=True)
@@ -94,17 +94,17 @@ def test_one_of_several_processes_keeps_the_dispatches_that_all_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiler = Profiler(monkeypatch)
-    traces = Traces(tmp_path, 0, 0)
+    traces = Traces(tmp_path, (0, 0))
     traces.request(0, exact=False)
     assert train(traces, 10, 40, profiler) == [(0, "start"), (10, "stop")]
     # One that records nothing makes them too.
-    assert Traces(None, 2, 3).edge() == 2
-    assert train(Traces(None, 2, 3), 10, 40, profiler) == []
+    assert Traces(None, (2, 3)).edge() == 2
+    assert train(Traces(None, (2, 3)), 10, 40, profiler) == []
 
 
 def test_an_open_trace_is_written_when_training_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = Profiler(monkeypatch)
-    traces = Traces(tmp_path, 0, 100)
+    traces = Traces(tmp_path, (0, 100))
     traces.step(0)
     traces.close()
     traces.close()
@@ -116,7 +116,7 @@ def test_a_failing_profiler_warns_and_is_given_up(
 ) -> None:
     profiler = Profiler(monkeypatch, fails=True)
     with caplog.at_level(logging.WARNING):
-        assert train(Traces(tmp_path, 0, 2), 1, 5, profiler) == []
+        assert train(Traces(tmp_path, (0, 2)), 1, 5, profiler) == []
     assert [record.getMessage() for record in caplog.records] == [
         "no trace: the profiler did not start: profiler is busy"
     ]
