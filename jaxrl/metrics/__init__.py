@@ -79,7 +79,7 @@ def require_packages(config: Config) -> None:
     for name in config.log.writers:
         if name in _TRACKERS and importlib.util.find_spec(name) is None:
             raise ConfigError(
-                f"`log.writers` (={config.log.writers}) needs a package: pip install 'jaxrl[{name}]'"
+                f"`log.writers` (={config.log.writers}) needs a package: pip install -e '.[{name}]'"
             )
 
 

@@ -57,7 +57,7 @@ def test_a_signal_takes_a_trace_of_a_running_run(
 
 @pytest.mark.slow
 def test_the_profile_page_shows_phases(tmp_path: Path) -> None:
-    pytest.importorskip("xprof", reason="xprof is not installed: pip install 'jaxrl[profile]'")
+    pytest.importorskip("xprof", reason="xprof is not installed: pip install -e '.[profile]'")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no chromium to look at the page with")

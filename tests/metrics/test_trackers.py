@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def package(name: str) -> Any:
-    reason = f"{name} is not installed: pip install 'jaxrl[{name}]'"
+    reason = f"{name} is not installed: pip install -e '.[{name}]'"
     return pytest.importorskip(name, reason=reason, exc_type=ImportError)
 
 
@@ -199,5 +199,5 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = default_config()
     config.log.writers = ("jsonl", "mlflow")
-    with pytest.raises(ConfigError, match=r"`log.writers` \(=\('jsonl', 'mlflow'\)\) .* 'jaxrl\[mlflow\]'"):
+    with pytest.raises(ConfigError, match=r"`log.writers` \(=\('jsonl', 'mlflow'\)\) .* '.\[mlflow\]'"):
         require_packages(resolve(config, 1))
