@@ -3,7 +3,9 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# What is installed besides the package itself; .ci/run adds tpu, to compile for TPUs.
+EXTRAS := dev
+STAMP := $(VENV)/.installed-$(EXTRAS)
 ARGS :=
 
 # The first Python that really runs (version managers leave shims that do not) and can make a venv.
@@ -19,7 +21,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) .ci/check_python.py
 	@$(BIN)/python .ci/check_python.py >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing jaxrl and what it needs into $(VENV); the first time this downloads about 1 GB."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	@touch $@
 
 train: setup
@@ -43,7 +45,7 @@ lint: setup
 # Resolves the newest versions that pyproject.toml admits and pins them.
 lock: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
-		--report $(VENV)/report.json --editable '.[dev]'
+		--report $(VENV)/report.json --editable '.[dev,tpu]'
 	$(BIN)/python .ci/lock.py $(VENV)/report.json requirements.lock
 
 clean:

@@ -60,12 +60,12 @@ class Sharded:
             self._jitted[key] = self.topology.shard(fn, inputs, outputs, donate)
         return self._jitted[key]
 
-    def _lower(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
-        """A program (state, sums, ...) -> (state, sums, failed), lowered for compilation."""
+    def _trace(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
+        """A program (state, sums, ...) -> (state, sums, failed), as JAX traced it."""
         outputs = (STATE_SPECS, REPLICATED, REPLICATED)
         program = self.topology.shard(fn, (STATE_SPECS, REPLICATED, *inputs), outputs, donate=True)
         sums = self.topology.abstract(jax.eval_shape(self.program.no_metrics), REPLICATED)
-        return program.lower(self.abstract_state(), sums, *arguments)
+        return program.trace(self.abstract_state(), sums, *arguments)
 
 
 class ShardedProgram(Sharded):
@@ -75,7 +75,11 @@ class ShardedProgram(Sharded):
 
     def lower_repeat(self) -> Any:
         """`Program.repeat`, lowered for compilation."""
-        return self._lower(self.program.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
+        return self.trace_repeat().lower()
+
+    def trace_repeat(self) -> Any:
+        """`Program.repeat`, as JAX traced it."""
+        return self._trace(self.program.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
 
     def rollout(self, state: TrainState, donate: bool = True) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """`Program.rollout`; the trajectory is of [T, num_envs, ...]."""
@@ -94,4 +98,4 @@ class ShardedHostProgram(Sharded):
         config = self.program.config
         example = jax.eval_shape(lambda: self.program.example_rollout(config.env.num_envs))
         specs = (TRAJECTORY_SPECS, SHARDED)
-        return self._lower(self.program.learn, specs, *self.topology.abstract(example, specs))
+        return self._trace(self.program.learn, specs, *self.topology.abstract(example, specs)).lower()

@@ -23,6 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxrl import tpu_slices
 from jaxrl.config import ConfigError
 from jaxrl.fields import RunError
 from jaxrl.interrupt import leave
@@ -68,6 +69,7 @@ def offer_cpu_devices(count: int) -> None:
 
     XLA_FLAGS, JAX_NUM_CPU_DEVICES, or a backend that has started, overrules it.
     """
+    tpu_slices.hush_libtpu()
     flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not flag and not os.environ.get("JAX_NUM_CPU_DEVICES"):
         # JAX refuses once a backend runs, as in a notebook; the devices are then those it has.
@@ -97,7 +99,12 @@ class Topology:
                 f"`num_devices` (={device_count}) must be a multiple of the {processes} processes"
             )
         of_each = [jax.local_devices(process)[: device_count // processes] for process in range(processes)]
-        return cls(Mesh(np.concatenate(of_each), (_AXIS,), axis_types=(AxisType.Auto,)))
+        return cls.on(np.concatenate(of_each))
+
+    @classmethod
+    def on(cls, devices: Any) -> Topology:
+        """These devices; some only describe what programs shall be compiled for."""
+        return cls(Mesh(np.asarray(devices), (_AXIS,), axis_types=(AxisType.Auto,)))
 
     @property
     def axis(self) -> Axis:
@@ -384,17 +391,5 @@ STATE_SPECS = TrainState(
 )
 
 TRAJECTORY_SPECS = Trajectory(
-    obs=_TIME_MAJOR,
-    reset=_TIME_MAJOR,
-    action=_TIME_MAJOR,
-    action_mask=_TIME_MAJOR,
-    log_prob=_TIME_MAJOR,
-    value=_TIME_MAJOR,
-    reward=_TIME_MAJOR,
-    terminated=_TIME_MAJOR,
-    truncated=_TIME_MAJOR,
-    bootstrap_value=_TIME_MAJOR,
-    carry=_TIME_MAJOR,
-    last_value=SHARDED,
-    valid=_TIME_MAJOR,
+    **dict.fromkeys(Trajectory.__dataclass_fields__, _TIME_MAJOR) | {"last_value": SHARDED}
 )

@@ -17,12 +17,13 @@ MAX_MAIN_LINES = 60
 # Modules of jaxrl from the lowest layer to the highest. A module may import from its own layer and from
 # those below; `envs` lies below all of them. Packages count as one module.
 LAYERS = (
-    ("fields", "interrupt", "processes", "schema", "config", "types"),
+    ("fields", "interrupt", "processes", "schema", "config", "tpu_slices", "types"),
     (
         "advantage",
         "agreement",
         "clock",
         "distributions",
+        "hlo",
         "losses",
         "metrics",
         "normalize",
@@ -34,6 +35,7 @@ LAYERS = (
         "rows",
         "sequences",
         "storage",
+        "traced",
         "traces",
         "watchdog",
     ),
@@ -53,7 +55,7 @@ LAYERS = (
     ),
     ("host_runtime",),
     ("runtimes",),
-    ("comparison", "inference", "learner", "timing", "watching"),
+    ("comparison", "fitting", "inference", "learner", "timing", "watching"),
     (
         "benchmark",
         "cli",
@@ -64,6 +66,7 @@ LAYERS = (
         "health",
         "inference_benchmark",
         "main",
+        "preflight",
         "profile_summary",
         "run",
         "sync",

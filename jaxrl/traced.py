@@ -1,0 +1,122 @@
+"""What a traced program computes, before any compiler: operations of matrix products, and largest arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+
+
+@dataclass(frozen=True)
+class LargeArray:
+    """An array that some operation makes: its type, bytes, operation, and the line that asked for it."""
+
+    type: str
+    bytes: int
+    operation: str
+    line: str
+
+
+def matmul_flops(jaxpr: Any, platform: str) -> float:
+    """Floating-point operations of the matrix products and convolutions, on one device of a platform.
+
+    A scan counts as often as it turns, a loop of unknown length once, of branches the dearest.
+    """
+    total = 0.0
+    for equation, inner in _equations(jaxpr, platform):
+        name = equation.primitive.name
+        if name == "dot_general":
+            total += _dot_flops(equation)
+        elif name == "conv_general_dilated":
+            total += _conv_flops(equation)
+        elif name == "cond":
+            total += max(matmul_flops(part, platform) for part in inner)
+        else:
+            turns = equation.params["length"] if name == "scan" else 1
+            total += turns * sum(matmul_flops(part, platform) for part in inner)
+    return total
+
+
+def largest_arrays(jaxpr: Any, platform: str, count: int) -> list[LargeArray]:
+    """The largest arrays that operations inside the program make, on one device, without padding.
+
+    The compiler never stores some of them; of several of one type, the first is named.
+    """
+    found: dict[str, LargeArray] = {}
+
+    def visit(jaxpr: Any, outermost: bool) -> None:
+        for equation, inner in _equations(jaxpr, platform):
+            for part in inner:
+                # Only inside of it the arrays are those of one device.
+                visit(part, outermost and equation.primitive.name != "shard_map")
+            for variable in () if inner or outermost else equation.outvars:
+                array = _array(variable.aval, equation)
+                found.setdefault(array.type, array)
+
+    visit(jaxpr, True)
+    return sorted(found.values(), key=lambda array: -array.bytes)[:count]
+
+
+def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
+    """(equation, the programs inside it); of branches by platform only the one that is taken."""
+    taken: dict[Any, int] = {}  # variables that hold the number of a branch
+    for equation in (jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr).eqns:
+        name, inner = equation.primitive.name, list(_inner(equation))
+        known = [taken[x] for x in equation.invars if isinstance(x, Var) and x in taken]
+        if name == "platform_index":
+            platforms = equation.params["platforms"]
+            taken[equation.outvars[0]] = next(
+                (i for i, names in enumerate(platforms) if names is None or platform in names), 0
+            )
+        elif name == "cond" and known:
+            inner = [inner[known[0]]]
+        elif known:  # It is clamped and converted on the way.
+            taken[equation.outvars[0]] = known[0]
+        yield equation, inner
+
+
+def _inner(equation: Any) -> Iterator[Any]:
+    for value in equation.params.values():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, (Jaxpr, ClosedJaxpr)):
+                yield part
+
+
+def _array(aval: Any, equation: Any) -> LargeArray:
+    size = math.prod(getattr(aval, "shape", ()))
+    dtype = getattr(aval, "dtype", None)
+    numeric = dtype is not None and not jnp.issubdtype(dtype, jax.dtypes.extended)
+    frame = equation.source_info.traceback
+    return LargeArray(
+        aval.str_short(short_dtypes=True),
+        size * (dtype.itemsize if numeric and dtype is not None else 8),
+        equation.primitive.name,
+        _line(frame),
+    )
+
+
+def _line(traceback: Any) -> str:
+    """The innermost line of this repository's or the user's code."""
+    for frame in traceback.frames if traceback is not None else ():
+        if "site-packages" not in frame.file_name:
+            short = "/".join(frame.file_name.split("/")[-3:])
+            return f"{short}:{frame.line_num}"
+    return ""
+
+
+def _dot_flops(equation: Any) -> float:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    shape = equation.invars[0].aval.shape
+    depth = math.prod(shape[axis] for axis in contracted)
+    return 2.0 * depth * math.prod(equation.outvars[0].aval.shape)
+
+
+def _conv_flops(equation: Any) -> float:
+    kernel = equation.invars[1].aval.shape
+    features = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
+    return 2.0 * math.prod(kernel) / features * math.prod(equation.outvars[0].aval.shape)

@@ -1,0 +1,90 @@
+"""`python -m jaxrl.preflight` in processes of its own: TPU slices, this machine, what does not fit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PPO = "--config=configs/ppo.py"
+TINY = (
+    PPO,
+    "--config.ppo.rollout_length=8",
+    "--config.ppo.num_minibatches=2",
+    "--config.evaluate.episodes=4",
+)
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu, which compiles for TPUs, is not installed: pip install -e '.[tpu]', or run .ci/run",
+)
+
+
+def preflight(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jaxrl.preflight", *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
+
+
+def row(output: str, name: str) -> str:
+    return next(line for line in output.splitlines() if line.startswith(name)).removeprefix(name).strip()
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("topology", "kind", "limit"),
+    [("v5e:2x2", "4 x TPU v5 lite", "15.75 GiB"), ("v4:2x2x1", "4 x TPU v4", "30.75 GiB")],
+)
+def test_a_slice(topology: str, kind: str, limit: str) -> None:
+    done = preflight(*TINY, f"--topology={topology}", "--config.env.num_envs=12")
+    assert done.returncode == 0, done.stderr
+    assert "must be a multiple of 8. Examined with --config.env.num_envs=16" in done.stdout
+    assert done.stdout.startswith("Compiles, and does not run")
+    assert row(done.stdout, "devices").startswith(kind)
+    assert limit in row(done.stdout, "fits")
+    # 4 epochs x 2 minibatches, and sums over all devices before and after them.
+    exchanges = re.match(r"(\d+) all-reduce per iteration", row(done.stdout, "collectives"))
+    assert exchanges is not None
+    assert 8 < int(exchanges[1]) <= 14
+    assert "by the compiler's own estimate" in done.stdout
+    # Neither libtpu's complaints about a machine without TPU, nor warnings.
+    assert done.stderr == ""
+
+
+@needs_libtpu
+def test_what_does_not_fit() -> None:
+    done = preflight(*TINY, "--topology=v5e:1x1", "--config.env.num_envs=8388608")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert row(done.stdout, "fits").startswith("NO")
+    largest = done.stdout.split("largest arrays")[1]
+    assert "8388608" in largest
+    assert re.search(r"jaxrl/\S+\.py:\d+", largest)
+
+
+def test_this_machine() -> None:
+    done = preflight(*TINY, "--config.num_devices=2")
+    assert done.returncode == 0, done.stderr
+    assert row(done.stdout, "devices").startswith("2 x cpu")
+    assert "all-reduce per iteration" in row(done.stdout, "collectives")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology=v5e:3x3"], "`--topology` (='v5e:3x3') must have one of the shapes 1x1, 2x2"),
+        (["--topology=4x8"], "`--topology` (='4x8') must be GENERATION:SHAPE"),
+        (["--topologie=v5e:4x8"], "unknown flag `--topologie`"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str) -> None:
+    done = preflight(PPO, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
