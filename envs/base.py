@@ -128,7 +128,10 @@ class TimeStep:
 
 @runtime_checkable
 class JaxEnv(Protocol):
-    """One environment as pure functions, without automatic reset."""
+    """One environment as pure functions, without automatic reset.
+
+    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes.
+    """
 
     spec: EnvSpec
 

@@ -6,6 +6,8 @@
   --sample         sample actions instead of taking the most likely ones
   --seed=K         decides the episodes (default: 0)
   --environment=E  play another one, such as levels that training never shows (default: the run's)
+  --suite=FILE     play the categories of environments that FILE lists (docs/evaluation.md)
+  --video=DIR      with --suite: a film of an episode of each level
   --debug          full tracebacks instead of one line for bad input
 
 Every environment plays a fixed share of the episodes, from a fresh reset; the normaliser is frozen.
@@ -84,25 +86,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_integer("episodes", 100, "Episodes to play.", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer("episodes", None, "Episodes to play.", lower_bound=1, flag_values=values)
     flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
     flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "Decides the episodes.", lower_bound=0, flag_values=values)
+    flags.DEFINE_integer("seed", None, "Decides the episodes.", lower_bound=0, flag_values=values)
     flags.DEFINE_string("environment", "", "Another environment.", flag_values=values)
+    flags.DEFINE_string("suite", None, "File of a suite.", flag_values=values)
+    flags.DEFINE_string("video", None, "Folder of films.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     cli.parse_flags(values, argv)
     workdir = values["workdir"].value
     if not workdir:
         raise ConfigError("`--workdir` is missing: name the folder of a run")
     storage.require_run_folder("--workdir", workdir)
+    if values["video"].value and not values["suite"].value:
+        raise ConfigError(f"`--video` (={values['video'].value!r}) needs --suite=FILE")
+    if values["environment"].value and values["suite"].value:
+        raise ConfigError(
+            "`--environment` and `--suite` exclude each other: list the environment in the suite"
+        )
 
     from jaxrl import sharding
     from jaxrl.run_folder import RunFolder
 
     sharding.offer_cpu_devices(sharding.available_cores())
+    if values["suite"].value:
+        return _suite(values)
     folder = RunFolder(workdir)
+    defaults = {"episodes": 100, "checkpoint": "latest", "sample": False, "seed": 0, "environment": ""}
     asked: dict[str, Any] = {
-        name: values[name].value for name in ("episodes", "checkpoint", "sample", "seed", "environment")
+        name: default if values[name].value is None else values[name].value
+        for name, default in defaults.items()
     }
     step, result = evaluate(workdir, **asked)
     _show(step, result)
@@ -116,6 +130,16 @@ def _job(argv: Sequence[str]) -> int:
     file = folder.write_evaluation(name, record)
     print(f"written to {file}")
     return 0
+
+
+def _suite(values: flags.FlagValues) -> int:
+    from jaxrl.suites import job
+
+    if values["video"].value:
+        cli.require_writable_folder("video", str(values["video"].value))
+    named = ("checkpoint", "episodes", "sample", "seed", "video")
+    options: dict[str, Any] = {name: values[name].value for name in named}
+    return job.run(str(values["workdir"].value), str(values["suite"].value), **options)
 
 
 def _show(step: int, result: Result) -> None:

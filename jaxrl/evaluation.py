@@ -81,8 +81,16 @@ def samples(episodes: Episodes) -> dict[str, Any]:
 class Evaluator:
     """Plays episodes on all devices, each its share."""
 
-    def __init__(self, policy: Policy, env: VectorEnv, topology: Topology, config: Config):
-        """`env` must not be staggered: evaluation episodes are whole."""
+    def __init__(
+        self,
+        policy: Policy,
+        env: VectorEnv,
+        topology: Topology,
+        config: Config,
+        info_keys: tuple[str, ...] = (),
+    ):
+        """`env` must not be staggered: evaluation episodes are whole. See `play` for `info_keys`."""
+        self._info_keys = info_keys
         self._policy = policy
         self._env = env
         self._topology = topology
@@ -131,8 +139,9 @@ class Evaluator:
             keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
             quota = episodes // environments + (index < episodes % environments)
             most = -(-episodes // environments)
+            options = (self._clip, sample, self._info_keys)
             with profiling.phase("evaluate"):
-                return play(self._policy, self._env, params, obs_stats, keys, quota, most, self._clip, sample)
+                return play(self._policy, self._env, params, obs_stats, keys, quota, most, *options)
 
         specs = (REPLICATED, REPLICATED, REPLICATED)
         sharded = self._topology.shard(program, specs, SHARDED)

@@ -56,6 +56,7 @@ LAYERS = (
     ("host_runtime",),
     ("runtimes",),
     ("comparison", "fitting", "inference", "learner", "timing", "watching"),
+    ("suites",),
     (
         "benchmark",
         "cli",

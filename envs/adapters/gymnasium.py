@@ -65,8 +65,8 @@ class GymnasiumFactory:
     def __init__(
         self, label: str, name: str, kwargs: dict[str, Any], obs_leaves: list[Leaf], found: dict[str, Any]
     ):
-        self._name, self._kwargs = name, kwargs
-        self._obs_leaves, self._action_leaf = obs_leaves, found["action"]
+        self.name, self.kwargs = name, kwargs
+        self.obs_leaves, self.action_leaf = obs_leaves, found["action"]
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
@@ -78,7 +78,7 @@ class GymnasiumFactory:
         return obs
 
     def start(self, options: HostOptions) -> HostEnv:
-        return GymnasiumEnv(self.spec, self._name, self._kwargs, self._obs_leaves, self._action_leaf, options)
+        return GymnasiumEnv(self.spec, self.name, self.kwargs, self.obs_leaves, self.action_leaf, options)
 
 
 class GymnasiumEnv(HostEnv):

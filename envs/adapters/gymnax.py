@@ -72,6 +72,12 @@ class Gymnax(JaxEnv):
         )
         return state, timestep
 
+    def render(self, state: Any) -> np.ndarray:
+        """uint8[height, width, 3], by gymnax's own visualizer; CannotRender where it has none."""
+        from envs.adapters.gymnax_pictures import picture
+
+        return picture(self.spec.name, self._env, self._params, state)
+
 
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""

@@ -8,6 +8,7 @@ from envs.base import HostFactory, JaxEnv
 from envs.names import check_arguments, parse_call, unknown
 from envs.wrappers.flatten_observation import FlattenObservation
 from envs.wrappers.host import WrappedFactory
+from envs.wrappers.limit_cost import LimitCost
 from envs.wrappers.one_hot_observation import OneHotObservation
 from envs.wrappers.previous_action import PreviousAction
 from envs.wrappers.select_observation import SelectObservation
@@ -16,6 +17,7 @@ from envs.wrappers.time_limit import TimeLimit
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "flatten_observation": FlattenObservation,
+    "limit_cost": LimitCost,
     "one_hot_observation": OneHotObservation,
     "previous_action": PreviousAction,
     "select_observation": SelectObservation,

@@ -50,3 +50,6 @@ class StickyActions(Wrapper):
         action = jnp.where(repeat, state.action, jnp.asarray(action, state.action.dtype))
         env_state, timestep = self.env.step(env_key, state.env, action)
         return StickyActionsState(env_state, action, jnp.ones((), bool)), timestep
+
+    def inner(self, state: Any) -> Any:
+        return state.env

@@ -45,3 +45,6 @@ class TimeLimit(Wrapper):
 
     def action_mask(self, state: TimeLimitState) -> jax.Array:
         return self.env.action_mask(state.env)
+
+    def inner(self, state: Any) -> Any:
+        return state.env

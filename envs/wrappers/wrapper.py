@@ -6,8 +6,10 @@ import dataclasses
 from typing import Any
 
 import jax
+import numpy as np
 
 from envs.base import Box, JaxEnv, Space, TimeStep
+from envs.pictures import CannotRender
 
 
 class Wrapper(JaxEnv):
@@ -25,6 +27,17 @@ class Wrapper(JaxEnv):
 
     def action_mask(self, state: Any) -> jax.Array:
         return self.env.action_mask(state)
+
+    def inner(self, state: Any) -> Any:
+        """The wrapped environment's part of `state`; overridden where a wrapper keeps a state of its own."""
+        return state
+
+    def render(self, state: Any) -> np.ndarray:
+        """A picture, uint8[height, width, 3], where the environment has a `render`; else CannotRender."""
+        if not hasattr(self.env, "render"):
+            raise CannotRender(f"{self.spec.name} cannot be drawn: it has no `render`")
+        found: np.ndarray = self.env.render(self.inner(state))
+        return found
 
 
 class ObservationWrapper(Wrapper):

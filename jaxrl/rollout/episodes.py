@@ -28,12 +28,16 @@ class Episodes:
       length: int32[E, Q], steps.
       played: bool[E, Q], whether the slot was asked for.
       finished: bool[E, Q], False where the episode was cut off by the safety limit.
+      info_sum, info_max: float32[E, Q] by key of the environment's info, over the steps of the episode; for
+        the keys that were asked for.
     """
 
     episode_return: Array
     length: Array
     played: Array
     finished: Array
+    info_sum: dict[str, Array] = flax.struct.field(default_factory=dict)
+    info_max: dict[str, Array] = flax.struct.field(default_factory=dict)
 
 
 def play(
@@ -46,6 +50,7 @@ def play(
     max_quota: int,
     clip_obs: float,
     sample: bool,
+    info_keys: tuple[str, ...] = (),
 ) -> Episodes:
     """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
 
@@ -61,6 +66,7 @@ def play(
       max_quota: Q.
       clip_obs: bound of normalised observations.
       sample: sample actions instead of taking the distribution's mode.
+      info_keys: what of the environment's info to record; `TimeStep.info` must have them at each step.
     """
     limit = env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
     endless = env.spec.max_episode_steps is None
@@ -71,7 +77,8 @@ def play(
     env_state, obs = env.reset(reset_keys)
     empty = jnp.zeros((num_envs, max_quota))
     asked = jnp.arange(max_quota) < quota_E[:, None]
-    episodes = Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool))
+    sums, largest = dict.fromkeys(info_keys, empty), dict.fromkeys(info_keys, empty - jnp.inf)
+    episodes = Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), sums, largest)
     first = jnp.ones(num_envs, bool)
     carry = policy.initial_carry(num_envs)
     start = (jnp.zeros((), jnp.int32), env_state, obs, first, carry, episodes, empty.astype(bool))
@@ -91,11 +98,16 @@ def play(
         current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
         length = episodes.length + current
         ends = current & timestep.done[:, None]
+        info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in info_keys}
         cut_off = endless & (length >= limit) & ~timestep.terminated[:, None]
         episodes = episodes.replace(
             episode_return=episodes.episode_return + current * timestep.reward[:, None],
             length=length,
             finished=episodes.finished | (ends & ~cut_off),
+            info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},
+            info_max={
+                key: jnp.where(current, jnp.maximum(x, info[key]), x) for key, x in episodes.info_max.items()
+            },
         )
         return t + 1, env_state, timestep.obs, timestep.done, out.carry, episodes, ended | ends
 

@@ -158,3 +158,21 @@ def test_previous_action(space, action, features):
     np.testing.assert_array_equal(
         without.step(KEY, without.reset(KEY)[0], jnp.asarray(action))[1].obs[size:], features
     )
+
+
+def test_limit_cost_counts_steps_beyond_the_bound_and_changes_nothing_else() -> None:
+    plain = envs.make("gymnax:CartPole-v1")
+    costly = envs.make("gymnax:CartPole-v1", ("limit_cost(index=2, bound=0.05)", "time_limit(steps=50)"))
+    state, _ = plain.reset(jax.random.key(0))
+    theirs, _ = costly.reset(jax.random.key(0))
+    costs = []
+    for _ in range(9):
+        state, timestep = plain.step(jax.random.key(1), state, jnp.int32(1))
+        theirs, other = costly.step(jax.random.key(1), theirs, jnp.int32(1))
+        np.testing.assert_array_equal(timestep.obs, other.obs)
+        assert other.info["cost"] == (abs(timestep.obs[2]) > 0.05)
+        costs.append(float(other.info["cost"]))
+    assert {0.0, 1.0} == set(costs)
+    for wrong in ("limit_cost(index=4, bound=1)", "limit_cost(index=0, bound=-1)"):
+        with pytest.raises(ValueError, match="wrapper limit_cost"):
+            envs.make("gymnax:CartPole-v1", (wrong,))

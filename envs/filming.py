@@ -1,0 +1,81 @@
+"""One episode of any environment, with a picture of every step."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.adapters.gymnasium import GymnasiumFactory
+from envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
+from envs.host.filming import film_gymnasium
+from envs.pictures import CannotRender, Shot, draw, image_of
+
+# Takes an action for each shot that is not the last.
+Film = Generator[Shot, Any, None]
+
+
+def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
+    """Plays one episode.
+
+    Pictures are those of the environment (gymnax's visualizer, Gymnasium's `rgb_array`, a `render(state)` of
+    one's own device environment), else the observations where those are images.
+
+    Raises:
+      CannotRender: there is neither.
+      HostEnvError: the environment failed.
+    """
+    if not registry.is_host(name):
+        return _film_device(registry.make(name, wrappers), seed)
+    factory = registry.make_host(name, wrappers)
+    if isinstance(factory, GymnasiumFactory):
+        return film_gymnasium(factory, seed)
+    return _film_observations(factory, seed)
+
+
+def _film_device(env: JaxEnv, seed: int) -> Film:
+    reset_key, key = jax.random.split(jax.random.key(seed))
+    state, obs = jax.jit(env.reset)(reset_key)
+    step, over, t = jax.jit(env.step), False, 0
+    while True:
+        mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
+        action = yield Shot(jax.device_get(obs), mask, _picture(env, state, obs), over)
+        state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
+        obs, over, t = timestep.obs, bool(timestep.done), t + 1
+
+
+def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
+    """That of the environment where it draws itself, else the observation."""
+    try:
+        if not hasattr(env, "render"):
+            raise CannotRender(_reason(env.spec))
+        found: np.ndarray = env.render(state)
+        return found
+    except CannotRender:
+        if not image_of(env.spec.observation_space):
+            raise
+        return draw(np.asarray(obs))
+
+
+def _film_observations(factory: HostFactory, seed: int) -> Film:
+    if not image_of(factory.spec.observation_space):
+        raise CannotRender(_reason(factory.spec))
+    env = factory.start(HostOptions(seeds=(seed,)))
+    over = False
+    try:
+        while True:
+            step = env.recv(0)
+            obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
+            over = bool(step.game_over[0])
+            action = yield Shot(obs, None, draw(obs), over)
+            env.send(0, np.asarray(action)[None])
+    finally:
+        env.close()
+
+
+def _reason(spec: EnvSpec) -> str:
+    return f"{spec.name} cannot be drawn: it has no pictures, and its observations are no images"

@@ -1,0 +1,53 @@
+"""An episode of a Gymnasium environment in this process, drawn by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from envs.adapters.gymnasium import GymnasiumFactory
+from envs.host.spaces import observation_tree
+from envs.host.worker import Problem, Reader, action_of, make_env
+from envs.pictures import CannotRender, Shot
+
+
+def film_gymnasium(factory: GymnasiumFactory, seed: int) -> Generator[Shot, Any, None]:
+    """See `envs.filming.film`."""
+    name = factory.spec.name
+    try:
+        env = make_env(factory.name, {**factory.kwargs, "render_mode": "rgb_array"})
+    except Exception as error:  # an environment that knows no render_mode may say so in any way
+        raise CannotRender(f"{name} has no render_mode rgb_array: {_line(error)}") from error
+    arrays = [np.zeros(leaf["shape"], leaf["stored"]) for leaf in factory.obs_leaves]
+    readers = [Reader(leaf, array) for leaf, array in zip(factory.obs_leaves, arrays, strict=True)]
+    try:
+        obs, _ = env.reset(seed=seed)
+        over = False
+        while True:
+            for reader in readers:
+                reader.read(obs)
+            seen = observation_tree(factory.obs_leaves, [array.copy() for array in arrays])
+            action = yield Shot(seen, None, _picture(name, env), over)
+            stored = np.asarray(action, factory.action_leaf["stored"])
+            obs, _, terminated, truncated, _ = env.step(action_of(factory.action_leaf, stored))
+            over = bool(terminated or truncated)
+    except Problem as error:
+        raise CannotRender(f"{name} {error}") from error
+    finally:
+        env.close()
+
+
+def _picture(name: str, env: Any) -> np.ndarray:
+    try:
+        found = env.render()
+    except Exception as error:  # a missing package of the environment's, for example
+        raise CannotRender(f"{name} cannot be drawn: {_line(error)}") from error
+    if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[-1] != 3:
+        raise CannotRender(f"{name} draws nothing with render_mode rgb_array")
+    return found
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

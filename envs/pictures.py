@@ -1,0 +1,58 @@
+"""Pictures of environments: what one step of a film holds, and how observations are drawn."""
+
+from __future__ import annotations
+
+import colorsys
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from envs.base import Box, Space
+
+
+class CannotRender(Exception):
+    """There is no picture of this environment. The message is one line that says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shot:
+    """What one step shows.
+
+    Attributes:
+      obs: the observation to act on, as the policy sees it.
+      mask: bool[A], the allowed actions, or None.
+      picture: uint8[height, width, 3].
+      over: the episode has ended; no action is taken any more.
+    """
+
+    obs: Any
+    mask: Any
+    picture: np.ndarray
+    over: bool
+
+
+def image_of(space: Space) -> bool:
+    """Whether observations are [height, width, channels]."""
+    return isinstance(space, Box) and len(space.shape) == 3
+
+
+def draw(obs: np.ndarray) -> np.ndarray:
+    """uint8[height, width, 3] of an observation [height, width, channels].
+
+    Bytes are taken for grey or RGB, of several grey frames the last; anything else for planes of objects,
+    each of which gets a colour.
+    """
+    if obs.dtype == np.uint8:
+        channels = obs.shape[-1]
+        return obs[..., -3:] if channels % 3 == 0 else np.repeat(obs[..., -1:], 3, axis=-1)
+    planes = obs.shape[-1]
+    colours = np.array([_colour(i / max(planes, 1)) for i in range(planes)] + [(0, 0, 0)])
+    present = obs > 0
+    top = np.where(present.any(axis=-1), planes - 1 - np.argmax(present[..., ::-1], axis=-1), planes)
+    return colours[top].astype(np.uint8)
+
+
+def _colour(hue: float) -> tuple[int, int, int]:
+    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
+    return round(255 * red), round(255 * green), round(255 * blue)

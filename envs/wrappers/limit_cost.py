@@ -1,0 +1,33 @@
+"""`limit_cost`: counts the steps beyond a limit as a cost, beside the reward."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import JaxEnv, TimeStep
+from envs.wrappers.wrapper import Wrapper, require_box
+
+
+class LimitCost(Wrapper):
+    """Adds `info["cost"]`, 1 where |obs[index]| of a vector observation is more than `bound`, else 0.
+
+    Nothing that the policy sees changes: it is for evaluations that ask how safely a task was solved.
+    """
+
+    def __init__(self, env: JaxEnv, index: int, bound: float):
+        super().__init__(env)
+        (size,) = require_box("limit_cost", env, ndim=1).shape
+        if not isinstance(index, int) or not 0 <= index < size:
+            raise ValueError(f"wrapper limit_cost: index (={index!r}) must lie in [0, {size - 1}]")
+        if not isinstance(bound, int | float) or bound < 0:
+            raise ValueError(f"wrapper limit_cost: bound (={bound!r}) must be a number of at least 0")
+        self._index, self._bound = index, float(bound)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        cost = (jnp.abs(timestep.obs[self._index]) > self._bound).astype(jnp.float32)
+        return state, dataclasses.replace(timestep, info={**timestep.info, "cost": cost})
