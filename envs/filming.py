@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ def _film_device(env: JaxEnv, seed: int) -> Film:
     step, over, t = jax.jit(env.step), False, 0
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
-        action = yield Shot(jax.device_get(obs), mask, _picture(env, state, obs), over)
+        action = yield Shot(jax.device_get(obs), mask, partial(_picture, env, state, obs), over)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
         obs, over, t = timestep.obs, bool(timestep.done), t + 1
 
@@ -71,7 +72,7 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
             step = env.recv(0)
             obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
             over = bool(step.game_over[0])
-            action = yield Shot(obs, None, draw(obs), over)
+            action = yield Shot(obs, None, partial(draw, obs), over)
             env.send(0, np.asarray(action)[None])
     finally:
         env.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ class Shot:
     Attributes:
       obs: the observation to act on, as the policy sees it.
       mask: bool[A], the allowed actions, or None.
-      picture: uint8[height, width, 3].
+      picture: draws it, uint8[height, width, 3]; only until the next action.
       over: the episode has ended; no action is taken any more.
     """
 
     obs: Any
     mask: Any
-    picture: np.ndarray
+    picture: Callable[[], np.ndarray]
     over: bool
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
         from gymnax.visualize import vis_gym
 
         if env.name in vis_gym.SUPPORTED_GYM_ENVS:
-            return vis_gym.render_gym_frame(env.name, state, params)
+            return _drawn_by_gymnasium(env.name, params, state)
         if env.name in _PLOTTED:
             return _plotted(env, params, state)
     except ImportError as error:
@@ -33,6 +35,30 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
             raise
         raise CannotRender(f"{label}: {' '.join(str(error).split())}; or -e '.[video]'") from error
     raise CannotRender(f"{label} cannot be drawn: gymnax has no picture of it")
+
+
+def _drawn_by_gymnasium(name: str, params: Any, state: Any) -> np.ndarray:
+    from gymnax.visualize import vis_gym
+
+    env = _gymnasium_env(name)
+    vis_gym.set_gym_params(env, name, params)
+    env.state = vis_gym.get_gym_state(state, name)
+    if hasattr(state, "last_u"):
+        env.last_u = np.asarray(state.last_u, np.float64)
+    return np.asarray(env.render())
+
+
+@functools.lru_cache(maxsize=1)
+def _gymnasium_env(name: str) -> Any:
+    """Kept for the next picture: starting its renderer takes far longer than drawing."""
+    import gymnasium
+
+    # Neither a screen nor sound is needed, and SDL complains of machines without.
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(driver, "dummy")
+    env = gymnasium.make(name, render_mode="rgb_array")
+    env.reset()
+    return env.unwrapped
 
 
 def _plotted(env: Any, params: Any, state: Any) -> np.ndarray:

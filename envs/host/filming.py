@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from envs.pictures import CannotRender, Shot
 def film_gymnasium(factory: GymnasiumFactory, seed: int) -> Generator[Shot, Any, None]:
     """See `envs.filming.film`."""
     name = factory.spec.name
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws most, and needs neither
+        os.environ.setdefault(driver, "dummy")
     try:
         env = make_env(factory.name, {**factory.kwargs, "render_mode": "rgb_array"})
     except Exception as error:  # an environment that knows no render_mode may say so in any way
@@ -29,7 +33,7 @@ def film_gymnasium(factory: GymnasiumFactory, seed: int) -> Generator[Shot, Any,
             for reader in readers:
                 reader.read(obs)
             seen = observation_tree(factory.obs_leaves, [array.copy() for array in arrays])
-            action = yield Shot(seen, None, _picture(name, env), over)
+            action = yield Shot(seen, None, partial(_picture, name, env), over)
             stored = np.asarray(action, factory.action_leaf["stored"])
             obs, _, terminated, truncated, _ = env.step(action_of(factory.action_leaf, stored))
             over = bool(terminated or truncated)

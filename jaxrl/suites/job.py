@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from envs.base import EnvSpec, HostEnvError
@@ -59,14 +59,13 @@ def run(
     }
     try:
         report = _report(policy, suite, levels)
-        films = _films(policy, suite, levels, video) if video else []
+        _show(report)
+        name = f"suite-{suite.name}-step-{policy.step}"
+        print(f"written to {RunFolder(workdir).write_evaluation(name, report)}")
+        for line in _films(policy, suite, levels, video) if video else ():
+            print(line, flush=True)
     except HostEnvError as error:
         raise RunError(str(error)) from error
-    _show(report)
-    for line in films:
-        print(line)
-    written = RunFolder(workdir).write_evaluation(f"suite-{suite.name}-step-{policy.step}", report)
-    print(f"written to {written}")
     return 0
 
 
@@ -107,16 +106,14 @@ def _described(policy: Trained, level: Level) -> dict[str, Any]:
     }
 
 
-def _films(policy: Trained, suite: Suite, levels: Levels, folder: str) -> list[str]:
-    """Writes a film of each level in the first mode; returns lines that say so, or why not."""
+def _films(policy: Trained, suite: Suite, levels: Levels, folder: str) -> Iterator[str]:
+    """Writes a film of each level in the first mode; yields lines that say so, or why not."""
     from jaxrl.suites import video
 
-    lines = []
     for name, category in levels.items():
         for i, (level, _) in enumerate(category):
             file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
-            lines.append(video.write(policy, level, suite.modes[0] == "sample", suite.seed, file))
-    return lines
+            yield video.write(policy, level, suite.modes[0] == "sample", suite.seed, file)
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -49,10 +49,14 @@ def _play(trained: Trained, level: Level, sample: bool, seed: int) -> tuple[list
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(level.env, play.wrappers_of(trained, level), seed)
-    shot, reset, pictures = next(film), np.ones(1, bool), []
+    pictures: list[np.ndarray] = []
+    shot, reset, stride = next(film), np.ones(1, bool), 1
     try:
         for t in range(MAX_STEPS):
-            pictures.append(shot.picture)
+            if len(pictures) == MAX_FRAMES:
+                pictures, stride = pictures[::2], 2 * stride
+            if t % stride == 0 or shot.over:
+                pictures.append(shot.picture())
             if shot.over:
                 break
             rest = [] if shot.mask is None else [shot.mask[None]]
@@ -62,25 +66,23 @@ def _play(trained: Trained, level: Level, sample: bool, seed: int) -> tuple[list
             shot = film.send(np.asarray(out["action"])[0])
     finally:
         film.close()
-    return pictures, len(pictures) - 1
+    return pictures, t
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:
-    """Writes a GIF, at most `MAX_FRAMES` long; small pictures are enlarged, large ones reduced."""
+    """Writes a GIF; small pictures are enlarged, large ones reduced."""
     try:
         from PIL import Image
     except ImportError as error:
         raise ConfigError("`--video` needs the package pillow: pip install -e '.[video]'") from error
-    stride = -(-len(pictures) // MAX_FRAMES)
-    chosen = [*pictures[:-1:stride], pictures[-1]]
-    height, width = chosen[0].shape[:2]
+    height, width = pictures[0].shape[:2]
     if width < _SMALLEST:
         factor = _SMALLEST // width
         size, how = (width * factor, height * factor), Image.Resampling.NEAREST
     else:
         factor = min(1.0, _WIDEST / width)
         size, how = (round(width * factor), round(height * factor)), Image.Resampling.BILINEAR
-    frames = [Image.fromarray(np.ascontiguousarray(x)).resize(size, how) for x in chosen]
+    frames = [Image.fromarray(np.ascontiguousarray(x)).resize(size, how) for x in pictures]
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     few = [frame.quantize(64) for frame in frames]
     few[0].save(file, save_all=True, append_images=few[1:], duration=_MILLISECONDS, loop=0, optimize=True)
