@@ -141,7 +141,7 @@ def _show(report: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     # In a file, or on a narrow terminal, the lines are longer than the screen, but whole.
-    console = Console(highlight=False, width=max(Console().width, 120))
+    console = Console(highlight=False, width=max(Console().width, 130))
     console.print(f"suite {report['suite']}, checkpoint of step {report['step']:,}", markup=False)
     table = Table(box=None)
     for heading in ("actions", "category"):
