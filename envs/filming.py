@@ -32,9 +32,9 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
     """
     if not registry.is_host(name):
         return _film_device(registry.make(name, wrappers), seed)
-    factory = registry.make_host(name, wrappers)
-    if isinstance(factory, GymnasiumFactory):
-        return film_gymnasium(factory, seed)
+    factory, bare = registry.make_host(name, wrappers), registry.make_host(name)
+    if isinstance(bare, GymnasiumFactory):
+        return film_gymnasium(bare, seed, factory.decode)
     return _film_observations(factory, seed)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from envs.adapters.gymnasium import GymnasiumFactory
@@ -15,8 +16,10 @@ from envs.host.worker import Problem, Reader, action_of, make_env
 from envs.pictures import CannotRender, Shot
 
 
-def film_gymnasium(factory: GymnasiumFactory, seed: int) -> Generator[Shot, Any, None]:
-    """See `envs.filming.film`."""
+def film_gymnasium(
+    factory: GymnasiumFactory, seed: int, decode: Callable[[Any], Any]
+) -> Generator[Shot, Any, None]:
+    """See `envs.filming.film`; `decode` makes of [1, ...] observations what the policy sees."""
     name = factory.spec.name
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws most, and needs neither
         os.environ.setdefault(driver, "dummy")
@@ -32,7 +35,8 @@ def film_gymnasium(factory: GymnasiumFactory, seed: int) -> Generator[Shot, Any,
         while True:
             for reader in readers:
                 reader.read(obs)
-            seen = observation_tree(factory.obs_leaves, [array.copy() for array in arrays])
+            row = observation_tree(factory.obs_leaves, [array[None].copy() for array in arrays])
+            seen = jax.tree.map(lambda x: np.asarray(x)[0], decode(row))
             action = yield Shot(seen, None, partial(_picture, name, env), over)
             stored = np.asarray(action, factory.action_leaf["stored"])
             obs, _, terminated, truncated, _ = env.step(action_of(factory.action_leaf, stored))
