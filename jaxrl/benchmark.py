@@ -5,9 +5,9 @@
   --workdir=DIR                 where benchmark_metrics.json goes (default: nowhere)
   --debug                       full tracebacks instead of one line for bad input
 
-Training is compiled ahead of time and runs in windows of equal work; steps per second are those of the
-median window, updates included. Beside it stands the machine's limit: the time that the matrix products
-alone would take at the rate measured for one large product.
+Training is compiled ahead of time, warmed up, and runs in windows of equal work; steps per second are those
+of the median window, updates included. Beside it stands the machine's limit: the time that the matrix
+products alone would take at the rate measured for one large product.
 """
 
 from __future__ import annotations
@@ -75,18 +75,24 @@ def _show(result: dict[str, Any]) -> None:
     seconds, memory, matmul, save = (
         result[name] for name in ("seconds_per_iteration", "peak_memory_bytes", "matmul", "save")
     )
+    hardware = result["hardware"]
     pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
     megabytes = lambda x: "unknown" if x is None else f"{x / 1e6:,.0f} MB"  # noqa: E731
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
-        ("on", f"{result['device']}; jax {result['versions']['jax']}"),
+        ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
+        (
+            "with",
+            f"jax {result['versions']['jax']}, jaxrl {result['versions'].get('jaxrl', 'of a checkout')}",
+        ),
         ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
+        ("host", f"reading and writing metrics adds {percent(seconds['host'] / seconds['total'])}"),
         *([("shares of the time", shares)] if shares else []),
         ("compile", f"{result['compile_seconds']:.1f} s"),
-        ("peak memory", f"host {megabytes(memory['host'])}, program {megabytes(memory['program'])}"),
+        ("peak memory", ", ".join(f"{name} {megabytes(size)}" for name, size in memory.items())),
         ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),
         ("matmul rate", f"{matmul['flops_per_second'] / 1e9:.0f} GFLOP/s measured"),
         ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} steps per second"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import resource
 import sys
 import time
@@ -60,6 +61,29 @@ def peak_device_bytes() -> int | None:
 def peak_memory() -> dict[str, int | None]:
     """Bytes on `host` and `device`, as in summary.json."""
     return {"host": peak_host_bytes(), "device": peak_device_bytes()}
+
+
+def hardware(cores: int) -> dict[str, Any]:
+    """The machine in words and numbers, for results that are kept; `cores` may be used."""
+    import psutil
+
+    first = jax.local_devices()[0]
+    return {
+        "cpu": _cpu_model(),
+        "cores": cores,
+        "memory_bytes": psutil.virtual_memory().total,
+        "devices": f"{jax.device_count()} x {first.device_kind}",
+        "backend": " ".join(first.client.platform_version.split()),
+        "system": platform.platform(),
+    }
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _memory_stats(device: Any) -> dict[str, int] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,20 +17,23 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import EnvSpec
-from jaxrl import runtimes
+from jaxrl import resources, rows, runtimes
 from jaxrl.agreement import Agreement
 from jaxrl.checkpoint import Checkpointer
 from jaxrl.clock import Clock
 from jaxrl.config import Config, resolve, to_json, versions
 from jaxrl.host_runtime import HostRuntime
+from jaxrl.metrics import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.networks import Policy
+from jaxrl.pipeline import MAX_IN_FLIGHT
 from jaxrl.runtimes import Runtime
 from jaxrl.sharded import ShardedProgram
-from jaxrl.sharding import REPLICATED, STATE_SPECS, Topology
+from jaxrl.sharding import REPLICATED, STATE_SPECS, Topology, available_cores
 from jaxrl.trained import zeros
 from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
+_PAIRS = 7  # of windows with and without the loop of a run
 _MATMUL_SIZE = 2048
 _ROWS = 64  # over which a forward pass is counted
 
@@ -47,11 +49,12 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     Returns:
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
       `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
-      once, the updates alone and what the rest comes to), `shares` (of the time, as the metrics `time/*`; on
+      once, the updates alone and what the rest comes to; `host`: what the loop of a run adds on top, which
+      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `shares` (of the time, as the metrics `time/*`; on
       the host only), `compile_seconds`,
-      `peak_memory_bytes` (host process, compiled program), `matmul` (FLOPs per step, measured rate, the
+      `peak_memory_bytes` (host process, device where it tells, compiled program), `matmul` (FLOPs per step, measured rate, the
       bound in steps per second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
-      share at the configured interval), `device`, `versions` and the configuration.
+      share at the configured interval), `device`, `hardware`, `versions` and the configuration.
 
     Raises:
       ConfigError: the configuration is wrong.
@@ -68,6 +71,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     state, windows = _windows(_trains(runtime), state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
+    state, host = _host_share(runtime, state, config, clock, max(0.2, seconds / WINDOWS) / per_iteration)
     shares = runtime.shares()
     runtime.close()
     stall = _save_seconds(state)
@@ -86,10 +90,11 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
             "total": per_iteration,
             "rollout": rollout,
             "update": per_iteration - rollout,
+            "host": per_iteration * host,
         },
         "shares": shares,
         "compile_seconds": compile_seconds,
-        "peak_memory_bytes": {"host": _host_bytes(), "program": _program_bytes(runtime.compiled)},
+        "peak_memory_bytes": resources.peak_memory() | {"program": _program_bytes(runtime.compiled)},
         "matmul": {
             "flops_per_step": flops,
             "flops_per_second": matmul_rate,
@@ -100,6 +105,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         "environment": config.env.name,
         "num_envs": config.env.num_envs,
         "device": topology.description,
+        "hardware": resources.hardware(available_cores()),
         "versions": versions(),
         "config": to_json(config),
     }
@@ -173,6 +179,53 @@ def _windows(
     return state, windows
 
 
+def _host_share(
+    runtime: Runtime, state: TrainState, config: Config, clock: Clock, iterations: float
+) -> tuple[TrainState, float]:
+    """What a run's loop adds to the time of the same iterations without it; the median of several pairs."""
+    count, train = max(1, round(iterations)), _trains(runtime)
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        writers = JsonlWriter(f"{folder}/metrics.jsonl"), TensorBoardWriter(f"{folder}/tensorboard")
+        with contextlib.closing(MultiWriter(writers)) as writer:
+            loop = _RunLoop(runtime, config, clock, writer)
+            state = loop(state, count)  # opens the files
+            for _ in range(_PAIRS):
+                seconds = []
+                for job in (train, loop):
+                    started = time.perf_counter()
+                    state = jax.block_until_ready(job(state, count))
+                    seconds.append(time.perf_counter() - started)
+                ratios.append(seconds[1] / seconds[0])
+    return state, max(0.0, statistics.median(ratios) - 1)
+
+
+class _RunLoop:
+    """Trains so many iterations as a run does: a few dispatches in flight, their metrics read and written."""
+
+    def __init__(self, runtime: Runtime, config: Config, clock: Clock, writer: Writer) -> None:
+        self._runtime, self._config, self._clock, self._writer = runtime, config, clock, writer
+        self._meter = resources.Meter(available_cores())
+
+    def __call__(self, state: TrainState, count: int) -> TrainState:
+        every = self._config.log_iterations
+        at = int(state.iteration)
+        end = at + count
+        while at < end:
+            target = self._runtime.fits(at, min(end, (at // every + 1) * every))
+            state, at = self._runtime.dispatch(state, at, target, closes_row=target % every == 0)
+            self._write(MAX_IN_FLIGHT - 1)
+        self._write(0)
+        return state
+
+    def _write(self, in_flight: int) -> None:
+        for dispatch in self._runtime.finished(in_flight):
+            if dispatch.closes_row:
+                row = rows.averages(jax.device_get(dispatch.sums), skips=False)
+                step = dispatch.iteration * self._config.steps_per_iteration
+                self._writer.write(step, row | self._clock.row() | self._meter.read())
+
+
 def _rollout_seconds(program: ShardedProgram, state: TrainState, iterations: int) -> float:
     """Seconds of one rollout, from a program that makes nothing but rollouts."""
 
@@ -223,11 +276,6 @@ def _timed(run: Callable[[], Any]) -> float:
     started = time.perf_counter()
     jax.block_until_ready(run())
     return time.perf_counter() - started
-
-
-def _host_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak  # Linux counts kilobytes
 
 
 def _program_bytes(compiled: Any) -> int | None:
