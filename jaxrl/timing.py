@@ -50,10 +50,10 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
       `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
       once, the updates alone and what the rest comes to; `host`: what the loop of a run adds on top, which
-      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `shares` (of the time, as the metrics `time/*`; on
-      the host only), `compile_seconds`,
-      `peak_memory_bytes` (host process, device where it tells, compiled program), `matmul` (FLOPs per step, measured rate, the
-      bound in steps per second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
+      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `shares` (of the time, as
+      the metrics `time/*`; on the host only), `compile_seconds`, `peak_memory_bytes` (host process, device
+      where it tells, compiled program), `matmul` (FLOPs per step, measured rate, the bound in steps per
+      second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
       share at the configured interval), `device`, `hardware`, `versions` and the configuration.
 
     Raises:
