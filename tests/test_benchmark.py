@@ -22,7 +22,12 @@ SMALL = [
 ]
 
 
-def test_times_a_config(tmp_path: Path, cached_compilation: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_a_config(
+    tmp_path: Path,
+    cached_compilation: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(timing, "_MATMUL_SIZE", 512)  # of 2048 they take longer than all the rest
     arguments = [f"--config={ROOT}/configs/ppo_mlp.py", *SMALL, "--seconds=0.3", f"--workdir={tmp_path}"]
     assert main(["jaxrl.benchmark", *arguments]) == 0
