@@ -4,6 +4,7 @@
   python benchmarks/learning_curves.py train --runs=runs/results --seeds=1 --episodes=200 \
       ppo_minatar:gymnax:Asterix-MinAtar
   python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
+  python benchmarks/learning_curves.py draw --runs=runs/hosts --out=docs/img --together=host_curves.png
 
 An experiment is a config's name, or `config:environment`. A run that is complete is not run again. Afterwards
 `jaxrl.evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
@@ -90,6 +91,30 @@ def draw(arguments: argparse.Namespace) -> None:
     figure.savefig(Path(arguments.out) / "learning_curves.png", dpi=90)
 
 
+def draw_together(arguments: argparse.Namespace) -> None:
+    """Draws all experiments into one picture: the mean over seeds, and from the lowest to the highest."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    figure, ax = plt.subplots(figsize=(6, 3.6))
+    for folder in sorted(path for path in Path(arguments.runs).iterdir() if path.is_dir()):
+        curves = [curve(seed / "metrics.jsonl") for seed in sorted(folder.glob("seed-*"))]
+        grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 200)
+        values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
+        (line,) = ax.plot(grid, values.mean(axis=0), label=f"{folder.name}, {len(curves)} seeds")
+        ax.fill_between(grid, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+    ax.set_xlabel("environment steps")
+    ax.set_ylabel("training return")
+    ax.legend(fontsize=8)
+    ax.grid(alpha=0.3)
+    figure.tight_layout()
+    Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    figure.savefig(Path(arguments.out) / arguments.together, dpi=90)
+
+
 def row(name: str, seeds: list[Path]) -> str:
     """One line of the table."""
     summaries = [json.loads((seed / "summary.json").read_text()) for seed in seeds]
@@ -131,7 +156,8 @@ def main() -> None:
     drawing = jobs.add_parser("draw")
     drawing.add_argument("--runs", required=True)
     drawing.add_argument("--out", required=True)
-    drawing.set_defaults(job=draw)
+    drawing.add_argument("--together", help="one picture of this name, with all experiments in it")
+    drawing.set_defaults(job=lambda arguments: (draw_together if arguments.together else draw)(arguments))
     arguments = parser.parse_args()
     arguments.job(arguments)
 

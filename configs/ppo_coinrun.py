@@ -26,10 +26,11 @@ def get_config() -> ConfigDict:
     c.network.hidden_sizes = (256,)
     c.network.core_size = 256
     c.normalize.rewards = True
-    c.ppo.rollout_length = 256
+    c.ppo.rollout_length = 128
     c.ppo.sequence_length = 32
     c.ppo.num_epochs = 3
     c.ppo.num_minibatches = 8
+    c.ppo.gradient_accumulation = 4  # a minibatch at once takes 10 GB on CPU
     c.ppo.learning_rate = 5e-4
     c.ppo.gamma = 0.999
     c.ppo.gae_lambda = 0.95

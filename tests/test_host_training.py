@@ -25,6 +25,7 @@ from jaxrl.metrics import MultiWriter, Writer
 from jaxrl.nonfinite import NonFiniteError
 from jaxrl.rollout.host import HostRollout
 from jaxrl.run_folder import RunFolder
+from jaxrl.timing import measure
 
 ENVS, LENGTH = 8, 8
 STEPS = ENVS * LENGTH  # of one iteration
@@ -290,3 +291,12 @@ def test_wrappers_of_observations() -> None:
     np.testing.assert_array_equal(factory.decode(obs[None]), obs[None][..., [2, 0]])
     env.close()
     bare.close()
+
+
+def test_timing_says_what_limits() -> None:
+    found = measure(tiny_config(1), 1, 0.5)
+    assert found["shares"].keys() == {"time/environments", "time/inference", "time/rollout_wait"}
+    assert all(0 <= share <= 1 for share in found["shares"].values())
+    seconds = found["seconds_per_iteration"]
+    assert 0 < seconds["update"] <= seconds["total"] * 1.5
+    assert nothing_is_left()
