@@ -53,7 +53,7 @@ class HostRuntime(Pipeline):
         self._actor: Actor | None = None
         self._collector: HostRollout | None = None
         self._latest: Trajectory | None = None
-        self._waited, self._measured = 0.0, np.zeros(3)
+        self._waited, self._measured, self._measured_at = 0.0, np.zeros(3), self._clock.total()
 
     def compile(self) -> None:
         self.learn = self.compiled = self.program.lower_learn().compile()
@@ -82,7 +82,7 @@ class HostRuntime(Pipeline):
             self._topology.local_devices[0],
             self._place,
         )
-        self._waited, self._measured = 0.0, np.zeros(3)
+        self._waited, self._measured, self._measured_at = 0.0, np.zeros(3), self._clock.total()
         keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
         self._actor = Actor(self._collector, keys_of, config.host.overlap, self._agreement.gives_up)
         self._actor.prepare(*one_copy((state.params, state.obs_stats)))
@@ -138,10 +138,11 @@ class HostRuntime(Pipeline):
         return self._latest
 
     def shares(self) -> dict[str, float]:
-        """Shares of the training time since the last call, see docs/metrics.md."""
-        seconds = self._clock.lap("train", "shares")
-        if self._collector is None or not seconds:
+        """Shares of the time since the last call, see docs/metrics.md."""
+        if self._collector is None:
             return {}
+        now = self._clock.total()
+        seconds, self._measured_at = max(now - self._measured_at, 1e-9), now
         so_far = np.array([self._collector.watch.seconds, self._collector.inference_seconds, self._waited])
         environments, inference, waited = np.minimum(1.0, (so_far - self._measured) / seconds).tolist()
         self._measured = so_far
