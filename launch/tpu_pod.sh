@@ -267,6 +267,9 @@ case $command in
     ;;
   # The shell around the training is to write its exit code.
   stop) on_worker all "pkill -TERM -g \$(cat jaxrl.pid) python" ;;
-  fetch) cloud storage rsync --recursive "--project=$project" "$bucket" "${to:-runs/$name}" ;;
+  fetch)
+    if [[ -z $dry_run ]]; then mkdir -p "${to:-runs/$name}"; fi
+    cloud storage rsync --recursive "--project=$project" "$bucket" "${to:-runs/$name}"
+    ;;
   delete) delete ;;
 esac
