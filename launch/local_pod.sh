@@ -112,7 +112,7 @@ any_runs() {
       codes[index]=$code
       if ((code)) && [[ -z $failed ]]; then failed=$index; fi
       # A process that lost another one is not what went wrong first, though it may be seen first.
-      if ((code)) && follows "${codes[failed]}" && ! follows "$code"; then failed=$index; fi
+      if ((code)) && [[ -z $ending ]] && follows "${codes[failed]}" && ! follows "$code"; then failed=$index; fi
     fi
   done
   return $running
@@ -122,7 +122,7 @@ follows() { [[ $1 == 75 || $1 == 134 ]]; }
 
 described() {
   case $1 in
-    75) echo "lost another process, or was stuck (exit code 75)" ;;
+    75 | 134) echo "lost another process, or was stuck (exit code $1)" ;;
     130 | 143) echo "was asked to end (exit code $1)" ;;
     *) if (($1 > 128)); then echo "was ended by SIG$(kill -l $(($1 - 128)))"; else echo "ended with exit code $1"; fi ;;
   esac
@@ -139,13 +139,15 @@ wait_for_all() {
 
 # Ends all: those that can will have said why by themselves; a second signal does not wait for training.
 end_all() {
-  wait_for_all 3 || { signal_all TERM; wait_for_all 2; } || { signal_all TERM; wait_for_all 5; } ||
-    { signal_all KILL; wait_for_all 10; }
+  wait_for_all 3 && return
+  ending=yes
+  signal_all TERM
+  wait_for_all 2 || { signal_all TERM; wait_for_all 5; } || { signal_all KILL; wait_for_all 10; }
 }
 
 # Runs the processes until all have ended; returns the exit code.
 run() {
-  failed=''
+  failed='' ending=''
   start
   [[ -z $dry_run ]] || return 0
   while any_runs && [[ -z $failed ]]; do

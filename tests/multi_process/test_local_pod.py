@@ -75,6 +75,7 @@ def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path, compilation_cache: P
         os.kill(training.starts[0][1], signal.SIGSTOP)
         training.wait_until(lambda: len(training.starts) == 2)
         assert "[0] error: no progress in the phase `" in training.output
+        assert "process 0 lost another process, or was stuck (exit code 75)" in training.output
         resumed = max(steps(folder))
         wait_for_checkpoint(training, resumed + 2 * STEPS)
         os.kill(training.starts[1][1], signal.SIGTERM)  # not to the first
