@@ -68,6 +68,7 @@ def test_a_lost_worker_and_on_with_one_process(
     assert config["device_count"] == 2  # of the process that was left
 
 
+@pytest.mark.slow
 def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path, compilation_cache: Path) -> None:
     folder = tmp_path / "run"
     with pod(folder, compilation_cache, "2", "--devices=2", "--restart=1", "--watchdog=10") as training:
