@@ -213,14 +213,18 @@ def bucket_access(bucket: str) -> Finding:
     """Writes an object, reads it back and deletes it."""
     from etils import epath
 
+    from jaxrl import storage
+    from jaxrl.fields import ConfigError
+
     name = f"jaxrl-doctor-{os.getpid()}"
     try:
+        storage.prepare(bucket)
         file = epath.Path(bucket) / name
         file.write_text(name)
         same = file.read_text() == name
         file.unlink()
-    except ImportError as error:
-        return Finding("bucket", BROKEN, f"{bucket}: {error}", "pip install gcsfs")
+    except ConfigError as error:
+        return Finding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
     except Exception as error:  # Each backend has errors of its own.
         text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return Finding("bucket", BROKEN, text, _bucket_advice(text))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from jaxrl import storage
 from jaxrl.fields import ConfigError
 
 Row = dict[str, Any]
@@ -60,7 +61,12 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
     """
     found: dict[str, None] = {}
     for name in names:
-        runs = [str(run) for place in _expand(name) for run in runs_below(place)]
+        storage.prepare(name)
+        try:
+            with storage.as_os_errors():
+                runs = [str(run) for place in _expand(name) for run in runs_below(place)]
+        except OSError as error:
+            raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
         if not runs:
             raise ConfigError(
                 f"`{flag}` (={name!r}) is no run folder and holds none: there is no config.json"
@@ -71,9 +77,11 @@ def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
 
 def require_place(name: str, flag: str = "DIR") -> None:
     """Raises ConfigError unless `name` is a folder, or a pattern in one that exists; runs may come later."""
+    storage.prepare(name)
     try:
-        there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
-    except Exception as error:  # Each remote backend has errors of its own.
+        with storage.as_os_errors():
+            there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
+    except OSError as error:
         raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
     if not there:
         raise ConfigError(f"`{flag}` (={name!r}) is no folder")
@@ -95,11 +103,13 @@ def read(path: str) -> Run:
     Raises:
       ConfigError: a file is missing or damaged.
     """
+    storage.prepare(path)
     folder = epath.Path(path)
     try:
-        rows = MetricsTail(folder).poll()[1]
-        config = read_json(folder / "config.json")
-        summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
+        with storage.as_os_errors():
+            rows = MetricsTail(folder).poll()[1]
+            config = read_json(folder / "config.json")
+            summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
     except OSError as error:
         raise ConfigError(f"the run {path} cannot be read: {error}") from error
     if not rows:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jaxrl import doctor, health
+from tests.storage.gcs_server import GcsServer
 
 ROOT = Path(__file__).parents[1]
 
@@ -87,6 +88,15 @@ def test_a_folder_that_cannot_be_written() -> None:
 )
 def test_advice_on_buckets(message: str, advice: str) -> None:
     assert advice in health._bucket_advice(message)
+
+
+def test_a_bucket(gcs: GcsServer) -> None:
+    finding = health.bucket_access("gs://runs/mine")
+    assert (finding.status, finding.advice) == ("ok", "")
+    assert gcs.files("runs") == {}
+    missing = health.bucket_access("gs://no-such-bucket")
+    assert missing.status == "broken"
+    assert "gcloud storage" in missing.advice
 
 
 def test_a_folder_in_place_of_a_bucket(tmp_path: Path) -> None:

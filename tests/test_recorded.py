@@ -13,6 +13,7 @@ from jaxrl.fields import ConfigError
 from jaxrl.metrics import JsonlWriter
 from jaxrl.recorded import MetricsTail
 from tests.comparison.run_folders import write_run
+from tests.storage.gcs_server import GcsServer
 
 
 def test_runs_by_folder_pattern_and_name(tmp_path: Path) -> None:
@@ -76,3 +77,31 @@ def test_a_row_that_is_being_written_comes_later(tmp_path: Path) -> None:
     assert steps_of(tail) == (False, [1])
     file.write_text('{"step": 1}\n{"step": 2}\nnonsense\n{"step": 3}\n')
     assert steps_of(tail) == (False, [2, 3])
+
+
+def test_runs_in_a_bucket(tmp_path: Path, gcs: GcsServer) -> None:
+    local = write_run(tmp_path / "seed-0", [1.0, 2.0])
+    for name in ("config.json", "summary.json", "metrics.jsonl"):
+        gcs.put("runs", f"lr/seed-0/{name}", (local / name).read_bytes())
+    run = "gs://runs/lr/seed-0"
+    assert recorded.find(["gs://runs/lr"]) == [run]
+    assert recorded.find(["gs://runs/l*/seed-?"]) == [run]
+    there, here = recorded.read(run), recorded.read(str(local))
+    assert (there.rows, there.config, there.summary) == (here.rows, here.config, here.summary)
+    recorded.require_place("gs://runs/lr")
+    with pytest.raises(ConfigError, match="is no folder"):
+        recorded.require_place("gs://runs/nowhere")
+    with pytest.raises(ConfigError, match="is no run folder"):
+        recorded.find(["gs://runs/nowhere"])
+
+
+def test_rows_that_come_into_a_bucket(gcs: GcsServer) -> None:
+    lines = [b'{"step": 1}\n', b'{"step": 2}\n', b'{"step": 3}\n']
+    gcs.put("runs", "a/metrics.jsonl", b"".join(lines[:2]))
+    tail = MetricsTail(epath.Path("gs://runs/a"))
+    assert steps_of(tail) == (False, [1, 2])
+    assert steps_of(tail) == (False, [])
+    gcs.put("runs", "a/metrics.jsonl", b"".join(lines))
+    assert steps_of(tail) == (False, [3])
+    gcs.put("runs", "a/metrics.jsonl", lines[0])
+    assert steps_of(tail) == (True, [1])

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl import recorded
+from jaxrl import recorded, storage
 from jaxrl.fields import ConfigError
 from jaxrl.metrics import text
 from jaxrl.metrics.board import Curve
@@ -54,15 +54,16 @@ class Followed:
     def poll(self) -> None:
         """Reads what is new; what cannot be read becomes the `problem`."""
         try:
-            replaced, rows = self._tail.poll()
-            if not self.config or rows:
-                self.config = recorded.flatten(recorded.read_json(self._folder / "config.json"))
-            if not self.done or rows:  # It comes after the last row.
-                summary = self._folder / "summary.json"
-                self._summary = recorded.read_json(summary) if summary.exists() else None
-            holder = _holder(self._folder)
-            if holder != (self._process and self._process.pid):
-                self._process = _Process(holder) if holder else None
+            with storage.as_os_errors():
+                replaced, rows = self._tail.poll()
+                if not self.config or rows:
+                    self.config = recorded.flatten(recorded.read_json(self._folder / "config.json"))
+                if not self.done or rows:  # It comes after the last row.
+                    summary = self._folder / "summary.json"
+                    self._summary = recorded.read_json(summary) if summary.exists() else None
+                holder = _holder(self._folder)
+                if holder != (self._process and self._process.pid):
+                    self._process = _Process(holder) if holder else None
         except (OSError, ConfigError) as error:
             self.problem = str(error)
             return
@@ -161,6 +162,8 @@ class Followed:
 
 def _holder(folder: epath.Path) -> int | None:
     """The process that has, or had, the run's lock; None where it is on another machine, or no lock tells."""
+    if storage.is_remote(folder):
+        return None
     try:
         words = (folder / ".lock").read_text().split()
     except OSError:
