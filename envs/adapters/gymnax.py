@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.adapters.deferred import deferred_imports
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from envs.names import format_call, unknown
 from envs.trees import strong_types
@@ -27,9 +30,7 @@ _EPISODE_STEPS: dict[str, Callable[[Any, Any], int]] = {
 
 def names() -> Sequence[str]:
     """The environments that gymnax has registered."""
-    import gymnax
-
-    return tuple(gymnax.registered_envs)
+    return tuple(_gymnax().registered_envs)
 
 
 def make(name: str, **kwargs: Any) -> Gymnax:
@@ -81,8 +82,7 @@ class Gymnax(JaxEnv):
 
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
-    import gymnax
-
+    gymnax = _gymnax()
     try:
         env, params = gymnax.make(name)
         param_names = {field.name for field in dataclasses.fields(params)}
@@ -102,6 +102,11 @@ def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if key in param_names
     }
     return env, params.replace(**changes)
+
+
+def _gymnax() -> ModuleType:
+    with deferred_imports("seaborn", "matplotlib.pyplot"):
+        return importlib.import_module("gymnax")
 
 
 def _like(label: str, value: Any, default: Any) -> Any:
