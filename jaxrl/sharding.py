@@ -77,6 +77,13 @@ def offer_cpu_devices(count: int) -> None:
             jax.config.update("jax_num_cpu_devices", count)
 
 
+# How to compile, by platform; docs/performance.md has the measurements. The programs here spend their time in
+# library calls and vectorised loops: LLVM's higher levels take a tenth to a quarter longer and gain nothing.
+COMPILER_OPTIONS: dict[str, dict[str, str | bool | int | float]] = {
+    "cpu": {"xla_backend_optimization_level": 1}
+}
+
+
 @dataclass(frozen=True)
 class Topology:
     """The devices of one training run, as a one-dimensional mesh."""
@@ -124,7 +131,12 @@ class Topology:
         shardings = jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), out_specs, is_leaf=lambda x: isinstance(x, P)
         )
-        return jax.jit(mapped, out_shardings=shardings, donate_argnums=(0,) if donate else ())
+        return jax.jit(
+            mapped,
+            out_shardings=shardings,
+            donate_argnums=(0,) if donate else (),
+            compiler_options=COMPILER_OPTIONS.get(self.axis.platform),
+        )
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:
         """Shapes, dtypes and shardings of `tree`, for compiling and for restoring checkpoints."""

@@ -19,8 +19,9 @@ from jaxrl.sharding import Axis
 from jaxrl.types import Array, Hyperparams, PyTree, Trajectory
 
 # Activations of so many time steps stay in a core's cache between the forward and the backward pass, and
-# the products are still large enough (docs/performance.md).
-CPU_PART_STEPS = 2048
+# the products are still large enough (docs/performance.md). The steps of one time are the rows of a
+# recurrent core's products, so that it needs more of them.
+CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512}
 
 
 @flax.struct.dataclass
@@ -266,8 +267,11 @@ class Updater:
         """On CPU as many parts as leave each about `CPU_PART_STEPS` time steps, elsewhere one."""
         if self.axis.platform != "cpu":
             return 1
+        steps = CPU_PART_STEPS[
+            "recurrent" if jax.tree.leaves(self.policy.initial_carry(1)) else "feed-forward"
+        ]
         groups = self.config.minibatch_envs_per_device
-        most = max(1, groups * self.config.ppo.rollout_length // CPU_PART_STEPS)
+        most = max(1, groups * self.config.ppo.rollout_length // steps)
         return max(parts for parts in range(1, groups + 1) if groups % parts == 0 and parts <= most)
 
     def _loss(

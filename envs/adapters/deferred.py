@@ -14,8 +14,8 @@ from typing import Any
 def deferred_imports(*names: str) -> Iterator[None]:
     """What is imported inside gets stand-ins for the modules `names`, which load them when they are used.
 
-    gymnax imports seaborn and pyplot for its drawings: 1.7 of the 2.2 seconds that its import takes. Modules that are
-    loaded already stay as they are, and imports after the block see the real ones.
+    gymnax imports seaborn and pyplot for its drawings: 1.7 of the 2.2 seconds that its import takes.
+    Modules that are loaded already stay as they are, and imports after the block see the real ones.
     """
     standins = {name: _StandIn(name) for name in names if name not in sys.modules}
     sys.modules.update(standins)
