@@ -73,7 +73,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["WANDB_MODE"] = os.environ["NEPTUNE_MODE"] = "offline"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    from jaxrl.run import use_compilation_cache
+    from jaxrl.compiling import use_compilation_cache
 
     use_compilation_cache()
     config = load_config(str(Path(arguments.config)))

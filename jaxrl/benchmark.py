@@ -43,7 +43,8 @@ def _job(argv: Sequence[str]) -> int:
     if workdir and "://" not in workdir:
         cli.require_writable_folder("workdir", workdir)
 
-    from jaxrl.run import choose_devices, use_compilation_cache
+    from jaxrl.compiling import use_compilation_cache
+    from jaxrl.run import choose_devices
     from jaxrl.timing import measure
 
     devices = choose_devices(arguments.config)

@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 from ml_collections import ConfigDict
 
 from jaxrl import sharding
+from jaxrl.compiling import use_compilation_cache
 from jaxrl.config import (
     Config,
     ConfigError,
@@ -116,17 +115,6 @@ def _train(trainer: Trainer, folder: RunFolder) -> int:
         folder.write_summary(summary)
     trainer.writer.finish(summary)
     return trainer.interruption.exit_code if trainer.interrupted else 0
-
-
-def use_compilation_cache() -> None:
-    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles little.
-
-    `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
-    """
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def choose_devices(config: ConfigDict, processes: int | None = None) -> int:

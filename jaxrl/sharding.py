@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxrl import tpu_slices
+from jaxrl import compiling, tpu_slices
 from jaxrl.config import ConfigError
 from jaxrl.fields import RunError
 from jaxrl.interrupt import leave
@@ -77,13 +77,6 @@ def offer_cpu_devices(count: int) -> None:
             jax.config.update("jax_num_cpu_devices", count)
 
 
-# How to compile, by platform; docs/performance.md has the measurements. The programs here spend their time in
-# library calls and vectorised loops: LLVM's higher levels take a tenth to a quarter longer and gain nothing.
-COMPILER_OPTIONS: dict[str, dict[str, str | bool | int | float]] = {
-    "cpu": {"xla_backend_optimization_level": 1}
-}
-
-
 @dataclass(frozen=True)
 class Topology:
     """The devices of one training run, as a one-dimensional mesh."""
@@ -135,7 +128,7 @@ class Topology:
             mapped,
             out_shardings=shardings,
             donate_argnums=(0,) if donate else (),
-            compiler_options=COMPILER_OPTIONS.get(self.axis.platform),
+            compiler_options=compiling.OPTIONS.get(self.axis.platform),
         )
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:

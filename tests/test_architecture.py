@@ -22,6 +22,7 @@ LAYERS = (
         "advantage",
         "agreement",
         "clock",
+        "compiling",
         "distributions",
         "hlo",
         "losses",

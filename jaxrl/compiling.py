@@ -1,0 +1,23 @@
+"""How XLA is told to compile: options by platform, and the cache of compiled programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jax
+
+# The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels take a
+# tenth to a quarter longer and gain nothing (docs/performance.md).
+OPTIONS: dict[str, dict[str, str | bool | int | float]] = {"cpu": {"xla_backend_optimization_level": 1}}
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles little.
+
+    `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
+    """
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
