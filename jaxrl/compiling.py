@@ -7,8 +7,8 @@ from pathlib import Path
 
 import jax
 
-# The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels take a
-# tenth to a quarter longer and gain nothing (docs/performance.md).
+# The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels take
+# a tenth to a quarter longer and gain nothing (docs/performance.md).
 OPTIONS: dict[str, dict[str, str | bool | int | float]] = {"cpu": {"xla_backend_optimization_level": 1}}
 
 
