@@ -184,6 +184,7 @@ def _row(line: bytes) -> Row | None:
 
 def _expand(name: str) -> list[epath.Path]:
     """The folders that a name or a pattern stands for."""
+    storage.prepare(name)
     parts = epath.Path(os.path.expanduser(name)).parts
     first = next((i for i, part in enumerate(parts) if set(part) & set(_WILDCARDS)), None)
     if first is None or epath.Path(os.path.expanduser(name)).exists():

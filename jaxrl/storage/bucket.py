@@ -88,7 +88,7 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
         except ImportError as error:
             raise ConfigError(f"{given} needs the extra `s3`: pip install 'jaxrl[s3]' ({error})") from error
         within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket))
-        return client, "/".join(split(url))
+        return client, "/".join(split(url)).rstrip("/")
     if is_remote(url):
         raise ConfigError(f"{given} must be a local folder, gs://bucket/folder or s3://bucket/folder")
     return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(url))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from jaxrl import cli, storage
+from jaxrl import cli, recorded, storage
 from jaxrl.checkpoint import Checkpointer, CheckpointError
 from jaxrl.checkpoint import files as checkpoint_files
 from jaxrl.checkpoint import folder as checkpoint_folder
@@ -207,3 +207,11 @@ def test_a_failure_that_nobody_foresaw_is_one_line(
     assert capsys.readouterr().err == "error: the storage failed: This fault was ordered by a test., 400\n"
     with pytest.raises(Exception, match="This fault was ordered by a test"):
         cli.exit_code(job, debug=True)
+
+
+def test_runs_are_found_as_they_come(gcs: GcsServer) -> None:
+    gcs.put("runs", "sweep/a/config.json", b"{}")
+    assert recorded.find(["gs://runs/sweep"]) == ["gs://runs/sweep/a"]
+    gcs.put("runs", "sweep/b/config.json", b"{}")
+    assert recorded.find(["gs://runs/sweep"]) == ["gs://runs/sweep/a", "gs://runs/sweep/b"]
+    assert recorded.find(["gs://runs/sweep/*"]) == ["gs://runs/sweep/a", "gs://runs/sweep/b"]
