@@ -76,11 +76,12 @@ def _show(result: dict[str, Any]) -> None:
     seconds, memory, matmul, save = (
         result[name] for name in ("seconds_per_iteration", "peak_memory_bytes", "matmul", "save")
     )
-    hardware = result["hardware"]
+    hardware, added = result["hardware"], seconds["host"] / seconds["total"]
+    least, most = result["host_share_range"]
     pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
-    megabytes = lambda x: "unknown" if x is None else f"{x / 1e6:,.0f} MB"  # noqa: E731
+    megabytes = lambda x: f"{x / 1e6:,.{0 if x > 1e7 else 2}f} MB"  # noqa: E731
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
         ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
@@ -90,10 +91,13 @@ def _show(result: dict[str, Any]) -> None:
         ),
         ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
-        ("host", f"reading and writing metrics adds {percent(seconds['host'] / seconds['total'])}"),
+        (
+            "host",
+            f"the loop of a run, which logs, adds {percent(added)}  [{percent(least)}, {percent(most)}]",
+        ),
         *([("shares of the time", shares)] if shares else []),
         ("compile", f"{result['compile_seconds']:.1f} s"),
-        ("peak memory", ", ".join(f"{name} {megabytes(size)}" for name, size in memory.items())),
+        ("peak memory", ", ".join(f"{name} {megabytes(size)}" for name, size in memory.items() if size)),
         ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),
         ("matmul rate", f"{matmul['flops_per_second'] / 1e9:.0f} GFLOP/s measured"),
         ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} steps per second"),

@@ -50,10 +50,11 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
       `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
       once, the updates alone and what the rest comes to; `host`: what the loop of a run adds on top, which
-      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `shares` (of the time, as
-      the metrics `time/*`; on the host only), `compile_seconds`, `peak_memory_bytes` (host process, device
-      where it tells, compiled program), `matmul` (FLOPs per step, measured rate, the bound in steps per
-      second, the fraction of it), `save` (seconds a checkpoint stalls training, and its
+      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `host_share_range` (the
+      same over the total, lowest and highest of several pairs of windows), `shares` (of the time, as the
+      metrics `time/*`; on the host only), `compile_seconds`, `peak_memory_bytes` (host process, device where
+      it tells, compiled program), `matmul` (FLOPs per step, measured rate, the bound in steps per second, the
+      fraction of it), `save` (seconds a checkpoint stalls training, and its
       share at the configured interval), `device`, `hardware`, `versions` and the configuration.
 
     Raises:
@@ -71,7 +72,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     state, windows = _windows(_trains(runtime), state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
-    state, host = _host_share(runtime, state, config, clock, max(0.2, seconds / WINDOWS) / per_iteration)
+    state, added = _loop_shares(runtime, state, config, clock, max(0.2, seconds / WINDOWS) / per_iteration)
     shares = runtime.shares()
     runtime.close()
     stall = _save_seconds(state)
@@ -90,8 +91,9 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
             "total": per_iteration,
             "rollout": rollout,
             "update": per_iteration - rollout,
-            "host": per_iteration * host,
+            "host": per_iteration * max(0.0, statistics.median(added)),
         },
+        "host_share_range": [min(added), max(added)],
         "shares": shares,
         "compile_seconds": compile_seconds,
         "peak_memory_bytes": resources.peak_memory() | {"program": _program_bytes(runtime.compiled)},
@@ -179,10 +181,10 @@ def _windows(
     return state, windows
 
 
-def _host_share(
+def _loop_shares(
     runtime: Runtime, state: TrainState, config: Config, clock: Clock, iterations: float
-) -> tuple[TrainState, float]:
-    """What a run's loop adds to the time of the same iterations without it; the median of several pairs."""
+) -> tuple[TrainState, list[float]]:
+    """What a run's loop adds to the time of the same iterations without it, in shares; for several pairs."""
     count, train = max(1, round(iterations)), _trains(runtime)
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
@@ -197,7 +199,7 @@ def _host_share(
                     state = jax.block_until_ready(job(state, count))
                     seconds.append(time.perf_counter() - started)
                 ratios.append(seconds[1] / seconds[0])
-    return state, max(0.0, statistics.median(ratios) - 1)
+    return state, [ratio - 1 for ratio in ratios]
 
 
 class _RunLoop:

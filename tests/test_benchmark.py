@@ -58,7 +58,8 @@ def test_times_a_config(
     assert found["config"]["env"]["num_envs"] == 8
     assert math.isfinite(found["save"]["stall_seconds"])
     assert "steps per second" in shown
-    assert "reading and writing metrics adds" in shown
+    assert "the loop of a run, which logs, adds" in shown
+    assert found["host_share_range"][0] <= seconds["host"] / seconds["total"] <= found["host_share_range"][1]
 
 
 @pytest.mark.parametrize(
