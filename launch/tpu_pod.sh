@@ -176,12 +176,14 @@ create() {
 
 setup() {
   local archive attempt
-  archive=$(mktemp -d)/jaxrl.tgz
-  (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "this is no git checkout"
+  archive=JAXRL.tgz
+  if [[ -z $dry_run ]]; then
+    archive=$(mktemp -d)/jaxrl.tgz
+    (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "this is no git checkout"
+  fi
   local install='mkdir -p jaxrl && tar -xzf jaxrl.tgz -C jaxrl && cd jaxrl && python3 -m pip install -q --user uv'
   install+=' && python3 -m uv venv -q --allow-existing --python 3.12 .venv'
   install+=" && python3 -m uv pip install -q --python .venv -c requirements.lock -e '.[$extras]'"
-  if [[ -n $dry_run ]]; then archive=JAXRL.tgz; fi
   for attempt in 1 2 3 4 5; do
     # Workers answer a little later than the slice is there.
     if cloud compute tpus tpu-vm scp "$archive" "$name:jaxrl.tgz" "${where[@]}" --worker=all; then break; fi
@@ -198,7 +200,7 @@ start() {
   # Once in a session of its own, it and its children are one group, which the number in jaxrl.pid names.
   inner="echo \$\$ >../jaxrl.pid; .venv/bin/python -u -m jaxrl.main ${arguments[*]@Q} --workdir=${bucket@Q}"
   inner+=" >>../jaxrl.log 2>&1; echo \$? >../jaxrl.exit"
-  job="cd jaxrl; if [ -e ../jaxrl.pid ]; then kill -KILL -\$(cat ../jaxrl.pid) 2>/dev/null; fi; rm -f ../jaxrl.exit"
+  job="cd jaxrl; if [ -e ../jaxrl.pid ]; then kill -KILL -\$(cat ../jaxrl.pid) 2>/dev/null; fi; rm -f ../jaxrl.exit ../jaxrl.stop"
   job+="; setsid sh -c ${inner@Q} >/dev/null 2>&1 </dev/null &"
   say "training"
   on_worker all "$job"
@@ -206,10 +208,11 @@ start() {
 
 follow() { on_worker 0 "tail -n ${1:-0} --pid=\$(cat jaxrl.pid) -F jaxrl.log"; }
 
-# The exit code of the training, RUNNING, or nothing where worker 0 does not answer.
+# The exit code of the training, RUNNING, STOPPED where `stop` ended it, or nothing where worker 0 does not answer.
 training() {
-  if [[ -n $dry_run ]]; then on_worker 0 'cat jaxrl.exit || echo RUNNING' >&3; echo 0; return; fi
-  on_worker 0 'cat jaxrl.exit 2>/dev/null || echo RUNNING' 2>/dev/null | tail -n 1 || true
+  local look='if [ -e jaxrl.exit ] && [ -e jaxrl.stop ]; then echo STOPPED; else cat jaxrl.exit || echo RUNNING; fi'
+  if [[ -n $dry_run ]]; then on_worker 0 "$look" >&3; echo 0; return; fi
+  on_worker 0 "$look" 2>/dev/null | tail -n 1 || true
 }
 
 # Follows until the training has ended or the slice is gone; returns the exit code, 75 for a slice lost.
@@ -219,6 +222,7 @@ attend() {
     follow "$lines" || true
     lines=0
     code=$(training)
+    if [[ $code == STOPPED ]]; then say "stopped, as asked; the slice still costs"; exit 143; fi
     if [[ $code =~ ^[0-9]+$ ]]; then return "$code"; fi
     if [[ $(state) != ACTIVE ]]; then say "the slice was taken away"; return 75; fi
     sleep "$poll"
@@ -266,7 +270,7 @@ case $command in
     on_worker 0 'tail -n 3 jaxrl.log; cat jaxrl.exit 2>/dev/null || echo RUNNING'
     ;;
   # The shell around the training is to write its exit code.
-  stop) on_worker all "pkill -TERM -g \$(cat jaxrl.pid) python" ;;
+  stop) on_worker all "touch jaxrl.stop; pkill -TERM -g \$(cat jaxrl.pid) python" ;;
   fetch)
     if [[ -z $dry_run ]]; then mkdir -p "${to:-runs/$name}"; fi
     cloud storage rsync --recursive "--project=$project" "$bucket" "${to:-runs/$name}"

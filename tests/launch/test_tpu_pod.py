@@ -89,7 +89,7 @@ def play(tmp_path: Path) -> Play:
 
 
 def dry(*arguments: str) -> list[str]:
-    """The lines of a dry run, on a machine without gcloud."""
+    """The lines of a dry run."""
     env = {"PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [str(SCRIPT), *arguments, "--dry-run"], env=env, capture_output=True, text=True, timeout=60
@@ -134,7 +134,9 @@ def test_dry_run_of_a_training() -> None:
         f"--workdir={BUCKET}",
     ]
     assert follow == f"{SSH} --worker=0 '--command=tail -n 20 --pid=$(cat jaxrl.pid) -F jaxrl.log'"
-    assert code == f"{SSH} --worker=0 '--command=cat jaxrl.exit || echo RUNNING'"
+    look = "if [ -e jaxrl.exit ] && [ -e jaxrl.stop ]; then echo STOPPED; "
+    look += "else cat jaxrl.exit || echo RUNNING; fi"
+    assert code == f"{SSH} --worker=0 '--command={look}'"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_dry_run_of_a_training() -> None:
         ),
         (
             ["stop", *WHERE.split()],
-            [f"{SSH} --worker=all '--command=pkill -TERM -g $(cat jaxrl.pid) python'"],
+            [f"{SSH} --worker=all '--command=touch jaxrl.stop; pkill -TERM -g $(cat jaxrl.pid) python'"],
         ),
     ],
     ids=lambda value: value[0] if value and " " not in value[0] else "",
@@ -199,11 +201,12 @@ def test_refusals_call_nothing(play: Play, arguments: list[str], message: str) -
 
 
 def test_without_gcloud_nothing_starts(tmp_path: Path) -> None:
-    env = {"PATH": "/usr/bin:/bin"}
-    if shutil.which("gcloud", path=env["PATH"]):
-        pytest.skip("gcloud is installed here")
-    done = subprocess.run([str(SCRIPT), "logs", *WHERE.split()], env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("there is no gcloud here")) == (2, 1)
+    for tool in ("bash", "env"):
+        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
+    command = [str(SCRIPT), "logs", *WHERE.split()]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: there is no gcloud here: install the Google Cloud CLI\n"
 
 
 REQUEST = ["queued-resources create", "queued-resources describe", "tpu-vm describe"]
@@ -259,6 +262,14 @@ def test_bad_input_is_not_tried_again(play: Play) -> None:
     assert done.returncode == 1
     assert "training ended with exit code 2" in done.stderr
     assert play.calls == FIRST
+
+
+def test_what_was_asked_to_stop_is_not_started_again(play: Play) -> None:
+    play.answer(states=["ACTIVE"], codes=["RUNNING", "STOPPED"])
+    done = play.run("run", "--poll=0", *OPTIONS, *TRAINING)
+    assert done.returncode == 143
+    assert "stopped, as asked" in done.stdout
+    assert play.calls.count("tpu-vm ssh: setsid") == 1
 
 
 def test_restarts_are_limited(play: Play) -> None:
