@@ -125,3 +125,37 @@ def test_waiting_for_the_others_has_an_end() -> None:
     said = f"the 2 processes did not meet at {address} within 2 s (--join); this is process 1"
     assert err == f"error: {said}\n"
     assert time.monotonic() - begun < 40
+
+
+_FAILING = """
+import os, sys, time
+from jaxrl import cli, processes, sharding
+
+def job():
+    with sharding.joined(processes.find(os.environ)):
+        for _ in range(3):
+            sharding.everywhere("well")
+        if not sharding.is_first():
+            raise ZeroDivisionError("of the second alone")
+        sharding.everywhere("waits for an answer that will not come")
+
+sys.exit(cli.exit_code(job, debug=False))
+"""
+
+
+def test_an_error_of_one_ends_the_others_soon() -> None:
+    port = free_port()
+    names = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
+    started = [start(names | {"JAX_PROCESS_ID": str(index)}, "-c", _FAILING) for index in (0, 1)]
+    begun = time.monotonic()
+    try:
+        ends = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    (first_said, first_code), (second_said, second_code) = ends
+    assert "ZeroDivisionError: of the second alone" in second_said
+    assert second_code == 1
+    assert "error: another process of the run was lost: " in first_said
+    assert first_code == 75
+    assert time.monotonic() - begun < 40
