@@ -3,8 +3,8 @@
 Command:  python -m jaxrl.main --config=configs/ppo_atari.py
 Others:   --config.env.name="envpool:Breakout-v5(...)", with the same arguments
 Hardware: 2 CPU cores
-Minutes:  see docs/results.md
-Expected: see docs/results.md; not trained to the end on this hardware
+Minutes:  about 6 for 0.06 M steps on one shared core; hours to learn
+Expected: -20.3 in training after 0.12 M steps, like random play; the rest is not measured (docs/results.md)
 """
 
 from ml_collections import ConfigDict

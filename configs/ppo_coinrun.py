@@ -5,8 +5,8 @@ Unseen:   python -m jaxrl.evaluate --workdir=DIR \\
             --environment="envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"
 Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
-Minutes:  see docs/results.md
-Expected: see docs/results.md; not trained to the end on this hardware
+Minutes:  not measured yet
+Expected: not measured yet
 """
 
 from ml_collections import ConfigDict

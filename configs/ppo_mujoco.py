@@ -3,8 +3,8 @@
 Command:  python -m jaxrl.main --config=configs/ppo_mujoco.py
 Others:   --config.env.name=envpool:Hopper-v4, envpool:Walker2d-v4
 Hardware: 2 CPU cores
-Minutes:  see docs/results.md
-Expected: see docs/results.md
+Minutes:  not measured yet
+Expected: not measured yet
 """
 
 from ml_collections import ConfigDict
