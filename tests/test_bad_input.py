@@ -79,6 +79,10 @@ BAD_OVERRIDES = [
     ("profile.start=-1", "must be at least 0"),
     ("profile.steps=-1", "must be at least 0"),
     ("log.layers=some", "must be true or false"),
+    ("host.overlap=maybe", "must be true or false"),
+    ("host.num_groups=0", "must be at least 1"),
+    ("host.num_workers=-1", "must be at least 0"),
+    ("host.timeout=0", "must be above 0"),
     ("profile.host=often", "must be true or false"),
     # what does not go together
     ("ppo.num_minibatches=3", "must divide `env.num_envs` (=64)"),
@@ -99,6 +103,7 @@ BAD_NAMES = [
     ("network.activation=tan", "tanh"),
     ("network.head=gausian", "did you mean 'gaussian'"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
+    ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.
 LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}

@@ -19,7 +19,6 @@ from envs.base import HostOptions
 from jaxrl.config import ConfigError, resolve
 from jaxrl.fields import RunError
 from jaxrl.host_runtime import HostRuntime
-from jaxrl.iteration import no_metrics
 from jaxrl.learner import Trainer
 from jaxrl.metrics import MultiWriter, Writer
 from jaxrl.nonfinite import NonFiniteError
@@ -245,7 +244,7 @@ def test_rollback_starts_the_environments_again(
     assert run.fit()["steps"] == 5 * STEPS
     assert "iteration 4 was not finite: back to step 128" in caplog.text
     assert all(np.isfinite(x).all() for x in learned(run.state))
-    assert no_metrics().keys() == run.runtime.sums.keys()
+    assert run.program.no_metrics().keys() == run.runtime.sums.keys()
 
 
 def test_signal_is_answered_within_a_rollout(tmp_path: Path) -> None:

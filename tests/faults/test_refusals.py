@@ -167,8 +167,14 @@ def test_no_config_json_is_executed(straight: Run, run: Run, marker: Path) -> No
 EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runpy", "shelve", "yaml"}
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
-# The config file; messages between the trainer and the workers that it has started itself.
-ALLOWED = {("jaxrl/cli.py", "spec.loader.exec_module"), ("envs/host/worker.py", "pickle")}
+# The config file; messages between the trainer and the workers that it has started itself; suites, by
+# `yaml.safe_load`; exported arrays, with `allow_pickle=False`.
+ALLOWED = {
+    ("jaxrl/cli.py", "spec.loader.exec_module"),
+    ("envs/host/worker.py", "pickle"),
+    ("jaxrl/suites/definition.py", "yaml"),
+    ("jaxrl/inference/numpy_policy.py", "np.load"),
+}
 
 
 def test_nothing_can_execute_data_or_unpack_archives() -> None:
