@@ -3,8 +3,8 @@
 Command:  python -m jaxrl.main --config=configs/ppo_mujoco.py
 Others:   --config.env.name=envpool:Hopper-v4, envpool:Walker2d-v4
 Hardware: 2 CPU cores
-Minutes:  not measured yet
-Expected: not measured yet
+Minutes:  1
+Expected: greedy return 1785 (1 seed, 16 episodes; docs/results.md)
 """
 
 from ml_collections import ConfigDict
