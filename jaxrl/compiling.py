@@ -7,9 +7,16 @@ from pathlib import Path
 
 import jax
 
-# The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels take
-# a tenth to a quarter longer and gain nothing (docs/performance.md).
-OPTIONS: dict[str, dict[str, str | bool | int | float]] = {"cpu": {"xla_backend_optimization_level": 1}}
+_LEVEL = "xla_backend_optimization_level"
+
+
+def options(platform: str) -> dict[str, str | bool | int | float]:
+    """How to compile programs for a platform, unless XLA_FLAGS says it.
+
+    The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels
+    take a tenth to a quarter longer and gain nothing (docs/performance.md).
+    """
+    return {_LEVEL: 1} if platform == "cpu" and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
 
 def use_compilation_cache() -> None:

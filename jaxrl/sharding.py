@@ -128,7 +128,7 @@ class Topology:
             mapped,
             out_shardings=shardings,
             donate_argnums=(0,) if donate else (),
-            compiler_options=compiling.OPTIONS.get(self.axis.platform),
+            compiler_options=compiling.options(self.axis.platform),
         )
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:

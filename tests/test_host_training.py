@@ -215,6 +215,7 @@ def test_environment_that_fails_in_an_evaluation(tmp_path: Path) -> None:
     assert nothing_is_left()
 
 
+@pytest.mark.slow
 def test_exploding_parameters_are_named_by_layer() -> None:
     run, _ = trainer(tiny_config(4, ppo__learning_rate=3e38))
     run.debug = True
@@ -292,6 +293,7 @@ def test_wrappers_of_observations() -> None:
     bare.close()
 
 
+@pytest.mark.slow
 def test_timing_says_what_limits() -> None:
     found = measure(tiny_config(1), 1, 0.5)
     assert found["shares"].keys() == {"time/environments", "time/inference", "time/rollout_wait"}

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.multi_device.test_devices import TOLERANCE
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_eight_devices_learn_what_one_learns(tmp_path: Path) -> None:
     # correctness 12 and 25: environments and actions follow from the global index.
     env = os.environ | {
