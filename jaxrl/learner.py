@@ -328,12 +328,12 @@ class Trainer:
         return None
 
     def _report(self, iteration: int, sums: Mapping[str, Array]) -> None:
-        with self.clock.measure("train"):
+        with self.clock.measure("train"):  # with writing: the devices go on meanwhile
             values = rows.averages(jax.device_get(sums), self._skips)
-        steps = iteration * self.config.steps_per_iteration
-        made = int(sums["iterations"]) * self.config.steps_per_iteration
-        row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
-        self.writer.write(steps, row | self.clock.row() | self._meter.read() | self.runtime.shares())
+            steps = iteration * self.config.steps_per_iteration
+            made = int(sums["iterations"]) * self.config.steps_per_iteration
+            row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
+            self.writer.write(steps, row | self.clock.row() | self._meter.read() | self.runtime.shares())
         if self._skips:
             self._require_progress(iteration, values["ppo/updates"])
 
