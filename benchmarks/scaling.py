@@ -151,7 +151,7 @@ def _with_processes(options: argparse.Namespace, overrides: list[str], count: in
     rate, steps = 0.0, 1
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:
-            changes = {"stop.steps": steps, "stop.return": "none", "log.tensorboard": "false"}
+            changes = {"stop.steps": steps, "stop.return": "none", "log.writers": "jsonl"}
             changes |= {
                 "evaluate.every_steps": 0,
                 "checkpoint.every_steps": 0,

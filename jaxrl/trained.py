@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from envs import registry
 from envs.base import Dict, EnvSpec, Space
-from jaxrl import networks, normalize, sharding
+from jaxrl import networks, normalize, sharding, tpu_slices
 from jaxrl.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.config import Config, ConfigError
 from jaxrl.networks import Policy
@@ -53,6 +53,7 @@ def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -
       ConfigError: the folder is no run, or `checkpoint` is no name of one.
       CheckpointError: it has no such checkpoint, or that is damaged.
     """
+    tpu_slices.hush_libtpu()
     config = RunFolder(workdir).read_config()
     spec = registry.spec_of(config.env.name, config.env.wrappers)
     policy = networks.build(config.network, spec)
