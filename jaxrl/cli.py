@@ -83,6 +83,21 @@ def _has_others() -> bool:
     return sharding.has_joined()
 
 
+def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+    """What the `main` of every job but training does; returns the exit code, as `exit_code` has it.
+
+    Args:
+      usage: the module's docstring, which `--help` prints.
+      job: takes the program's name and its arguments.
+      argv: these, or None for those of the process.
+    """
+    argv = list(sys.argv if argv is None else argv)
+    if {"--help", "-h", "-help"} & set(argv):
+        print(usage)
+        return 0
+    return exit_code(lambda: job(argv), "--debug" in argv)
+
+
 def parse_flags(
     values: flags.FlagValues, argv: Sequence[str], known_only: bool = False, positional: bool = False
 ) -> list[str]:

@@ -60,11 +60,7 @@ def compare(paths: Sequence[str], options: Options, force: bool = False) -> Comp
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the comparison that `argv` asks for; returns the exit code (2: bad input)."""
-    argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(__doc__)
-        return 0
-    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+    return cli.run_job(__doc__, _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Summarises what `argv` names; returns the exit code (2: bad input)."""
-    argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(__doc__)
-        return 0
-    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+    return cli.run_job(__doc__, _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:

@@ -199,11 +199,7 @@ def sync(source: str, destination: str, dry_run: bool = False, tell: Callable[[s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Copies what `argv` asks for; returns the exit code (1: not all, 2: bad input)."""
-    argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(__doc__)
-        return 0
-    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+    return cli.run_job(__doc__, _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:

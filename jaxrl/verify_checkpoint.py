@@ -97,11 +97,7 @@ def verify(workdir: str, step: int | None = None) -> list[Entry]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
-    argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(__doc__)
-        return 0
-    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+    return cli.run_job(__doc__, _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:

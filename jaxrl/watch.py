@@ -31,11 +31,7 @@ _REFRESH_SECONDS = 0.25
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Watches what `argv` names until a key ends it; returns the exit code (2: bad input)."""
-    argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(__doc__)
-        return 0
-    return cli.exit_code(lambda: _job(argv), "--debug" in argv)
+    return cli.run_job(__doc__, _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
