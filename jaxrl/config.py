@@ -87,7 +87,7 @@ def default_config() -> ConfigDict:
     c.network = ConfigDict()
     # auto (by the observation), mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
     c.network.encoder = "auto"
-    c.network.core = "lstm"  # lstm, gru, none
+    c.network.core = "lstm"  # lstm, gru, mingru, lru, none
     c.network.hidden_sizes = (128,)
     c.network.core_size = 128
     c.network.activation = "tanh"

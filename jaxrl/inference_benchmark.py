@@ -2,7 +2,7 @@
 
   --workdir=DIR                 the policy of a run; or
   --config=FILE                 an untrained one (as fast); --config.SECTION.FIELD=VALUE changes a field
-  --all                         every encoder that takes the observations, times lstm, gru and none
+  --all                         every encoder that takes the observations, times every core
   --batch=1,8,64,512            batch sizes
   --seconds=S                   how long for each batch size, after compilation and warm-up (default: 1)
   --output=FILE                 JSON file (default: DIR/inference_benchmark.json; with --config: none)

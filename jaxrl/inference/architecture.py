@@ -16,7 +16,7 @@ from jaxrl.networks.heads import head_name
 Layer = dict[str, Any]
 
 _ENCODERS = {"identity", "mlp", "impala", *CONVOLUTIONS}
-_CORES = {"lstm", "gru", "none"}
+_CORES = {"lstm": "Recurrent", "gru": "Recurrent", "mingru": "MinGRU", "lru": "LRU", "none": ""}  # modules
 _HEADS = {"categorical", "multi_categorical", "gaussian", "tanh_gaussian"}
 
 
@@ -110,7 +110,8 @@ def _impala(module: str) -> list[Layer]:
 def _core(network: NetworkConfig, counts: Counter[str]) -> Layer:
     if network.core == "none":
         return {"type": "none"}
-    return {"type": network.core, "weights": _named("Recurrent", counts), "size": network.core_size}
+    core = {"type": network.core, "weights": _named(_CORES[network.core], counts), "size": network.core_size}
+    return core | ({"activation": network.activation} if network.core == "lru" else {})
 
 
 def _head(name: str, space: Space) -> Layer:

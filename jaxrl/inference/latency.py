@@ -17,7 +17,7 @@ from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.inference.function import PolicyFunction
 from jaxrl.trained import zeros
 
-CORES = ("lstm", "gru", "none")
+CORES = ("lstm", "gru", "mingru", "lru", "none")
 _FEWEST_CALLS = 200  # for a 99th percentile that two calls do not decide
 _WARM_UP = 20
 

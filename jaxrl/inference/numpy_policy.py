@@ -133,30 +133,53 @@ class NumpyPolicy:
         if core["type"] == "none":
             return x, {}
         carry = {name: np.where(reset[:, None], np.float32(0), value) for name, value in carry.items()}
-        weights = {part: self.array(f"{core['weights']}.{part}") for part in ("input", "recurrent", "bias")}
-        inputs, recurrent = x @ weights["input"] + weights["bias"], carry["h"] @ weights["recurrent"]
-        after = (_lstm if core["type"] == "lstm" else _gru)(inputs, recurrent, carry)
-        return after["h"], after
+        weights = lambda name: self.array(f"{core['weights']}.{name}")  # noqa: E731
+        y, after = _CORES[core["type"]](weights, x, carry)
+        return (_ACTIVATIONS[core["activation"]](y) if "activation" in core else y), after
 
 
-_STATE = {"lstm": ("c", "h"), "gru": ("h",), "none": ()}
+_STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real"), "none": ()}
+Weights = Callable[[str], Array]
 
 
 def _sigmoid(x: Array) -> Array:
     return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)
 
 
-def _lstm(inputs: Array, recurrent: Array, carry: dict[str, Array]) -> dict[str, Array]:
-    i, f, g, o = np.split(inputs + recurrent, 4, axis=-1)
+def _lstm(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    gates = x @ weights("input") + weights("bias") + carry["h"] @ weights("recurrent")
+    i, f, g, o = np.split(gates, 4, axis=-1)
     c = _sigmoid(f) * carry["c"] + _sigmoid(i) * np.tanh(g)
-    return {"c": c, "h": _sigmoid(o) * np.tanh(c)}
+    h = _sigmoid(o) * np.tanh(c)
+    return h, {"c": c, "h": h}
 
 
-def _gru(inputs: Array, recurrent: Array, carry: dict[str, Array]) -> dict[str, Array]:
-    xr, xz, xn = np.split(inputs, 3, axis=-1)
-    hr, hz, hn = np.split(recurrent, 3, axis=-1)
+def _gru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    xr, xz, xn = np.split(x @ weights("input") + weights("bias"), 3, axis=-1)
+    hr, hz, hn = np.split(carry["h"] @ weights("recurrent"), 3, axis=-1)
     r, z = _sigmoid(xr + hr), _sigmoid(xz + hz)
-    return {"h": (1 - z) * np.tanh(xn + r * hn) + z * carry["h"]}
+    h = (1 - z) * np.tanh(xn + r * hn) + z * carry["h"]
+    return h, {"h": h}
+
+
+def _mingru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    z, n = np.split(x @ weights("input") + weights("bias"), 2, axis=-1)
+    z = _sigmoid(z)
+    h = (1 - z) * carry["h"] + z * n
+    return h, {"h": h}
+
+
+def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    nu, theta, gamma = np.exp(weights("eigenvalues"))
+    modulus, before = np.exp(-nu), carry["real"] + 1j * carry["imaginary"]
+    real, imaginary = np.split(x @ weights("input"), 2, axis=-1)
+    h = modulus * np.exp(1j * theta) * before + gamma * (real + 1j * imaginary)
+    after = {"real": h.real.astype(np.float32), "imaginary": h.imag.astype(np.float32)}
+    state = np.concatenate([after["real"], after["imaginary"]], axis=-1)
+    return state @ weights("output") + x @ weights("skip") + weights("bias"), after
+
+
+_CORES = {"lstm": _lstm, "gru": _gru, "mingru": _mingru, "lru": _lru}
 
 
 def _gelu(x: Array) -> Array:

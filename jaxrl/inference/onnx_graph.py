@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 _FORBIDDEN = -1e9  # as `numpy_policy` has it
+_STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real")}
 
 
 def element_type(dtype: Any) -> int:
@@ -144,32 +145,60 @@ class Graph:
         reset = self._op("Unsqueeze", "reset", self._constant([1], np.int64))
         zero = self._constant(0)
         before = {
-            name: self._op("Where", reset, zero, f"carry.{trunk}.{name}")
-            for name in {"lstm": ("c", "h"), "gru": ("h",)}[core["type"]]
+            name: self._op("Where", reset, zero, f"carry.{trunk}.{name}") for name in _STATE[core["type"]]
         }
-        weights = {
-            part: self._weight(f"params.{core['weights']}.{part}") for part in ("input", "recurrent", "bias")
-        }
-        inputs = self._op("Gemm", x, weights["input"], weights["bias"])
-        recurrent = self._op("MatMul", before["h"], weights["recurrent"])
-        step = self._lstm if core["type"] == "lstm" else self._gru
-        return step(inputs, recurrent, before, f"next_carry.{trunk}")
+        steps = {"lstm": self._lstm, "gru": self._gru, "mingru": self._mingru, "lru": self._lru}
+        y = steps[core["type"]](core["weights"], x, before, f"next_carry.{trunk}")
+        return self._layer({"op": core["activation"]}, y) if "activation" in core else y
 
-    def _lstm(self, inputs: str, recurrent: str, before: dict[str, str], after: str) -> str:
-        gates = self._op("Add", inputs, recurrent)
+    def _product(self, weights: str, x: str) -> str:
+        parts = (self._weight(f"params.{weights}.{part}") for part in ("input", "bias"))
+        return self._op("Gemm", x, *parts)
+
+    def _lstm(self, weights: str, x: str, before: dict[str, str], after: str) -> str:
+        recurrent = self._op("MatMul", before["h"], self._weight(f"params.{weights}.recurrent"))
+        gates = self._op("Add", self._product(weights, x), recurrent)
         i, f, g, o = self._several("Split", (gates,), 4, axis=1, num_outputs=4)
         i, f, o = (self._op("Sigmoid", x) for x in (i, f, o))
         kept = self._op("Mul", f, before["c"])
         c = self._op("Add", kept, self._op("Mul", i, self._op("Tanh", g)), result=f"{after}.c")
         return self._op("Mul", o, self._op("Tanh", c), result=f"{after}.h")
 
-    def _gru(self, inputs: str, recurrent: str, before: dict[str, str], after: str) -> str:
-        xr, xz, xn = self._several("Split", (inputs,), 3, axis=1, num_outputs=3)
+    def _gru(self, weights: str, x: str, before: dict[str, str], after: str) -> str:
+        recurrent = self._op("MatMul", before["h"], self._weight(f"params.{weights}.recurrent"))
+        xr, xz, xn = self._several("Split", (self._product(weights, x),), 3, axis=1, num_outputs=3)
         hr, hz, hn = self._several("Split", (recurrent,), 3, axis=1, num_outputs=3)
         r, z = (self._op("Sigmoid", self._op("Add", a, b)) for a, b in ((xr, hr), (xz, hz)))
         n = self._op("Tanh", self._op("Add", xn, self._op("Mul", r, hn)))
-        fresh = self._op("Mul", self._op("Sub", self._constant(1), z), n)
-        return self._op("Add", fresh, self._op("Mul", z, before["h"]), result=f"{after}.h")
+        return self._mixed(z, before["h"], n, f"{after}.h")
+
+    def _mingru(self, weights: str, x: str, before: dict[str, str], after: str) -> str:
+        z, n = self._several("Split", (self._product(weights, x),), 2, axis=1, num_outputs=2)
+        return self._mixed(self._op("Sigmoid", z), n, before["h"], f"{after}.h")
+
+    def _lru(self, weights: str, x: str, before: dict[str, str], after: str) -> str:
+        log_nu, log_theta, log_gamma = self._weights[f"params.{weights}.eigenvalues"].astype(np.float64)
+        eigenvalue = np.exp(-np.exp(log_nu) + 1j * np.exp(log_theta))
+        real, imaginary = self._constant(eigenvalue.real), self._constant(eigenvalue.imag)
+        product = self._op("MatMul", x, self._weight(f"params.{weights}.input"))
+        scaled = self._op("Mul", product, self._constant(np.tile(np.exp(log_gamma), 2)))
+        inputs = self._several("Split", (scaled,), 2, axis=1, num_outputs=2)
+        re, im = before["real"], before["imaginary"]
+        turned = self._op("Sub", self._op("Mul", real, re), self._op("Mul", imaginary, im))
+        h_real = self._op("Add", turned, inputs[0], result=f"{after}.real")
+        turned = self._op("Add", self._op("Mul", real, im), self._op("Mul", imaginary, re))
+        h_imaginary = self._op("Add", turned, inputs[1], result=f"{after}.imaginary")
+        state = self._op("Concat", h_real, h_imaginary, axis=1)
+        y = self._op("MatMul", state, self._weight(f"params.{weights}.output"))
+        skipped = self._op(
+            "Gemm", x, *(self._weight(f"params.{weights}.{part}") for part in ("skip", "bias"))
+        )
+        return self._op("Add", y, skipped)
+
+    def _mixed(self, z: str, x: str, y: str, result: str) -> str:
+        """z x + (1 - z) y."""
+        rest = self._op("Mul", self._op("Sub", self._constant(1), z), y)
+        return self._op("Add", self._op("Mul", z, x), rest, result=result)
 
     def _act(self, head: dict[str, Any], x: str, masked: bool) -> None:
         if head["type"] in ("gaussian", "tanh_gaussian"):

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
 from jaxrl.networks.cells import GRU, LSTM, Cell
-from jaxrl.networks.layers import DTYPES
+from jaxrl.networks.initializers import per_block_orthogonal
+from jaxrl.networks.layers import DTYPES, activation
+from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.products import matmul
 from jaxrl.networks.recurrent_scan import recurrent_scan
 from jaxrl.networks.registry import Registry
@@ -40,7 +41,7 @@ class Recurrent(nn.Module):
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
         gates = self.cell.gates
-        init = _per_gate_orthogonal(gates)
+        init = per_block_orthogonal(gates)
         weight_x = self.param("input", init, (x_LNF.shape[-1], gates * self.size))
         weight_h = self.param("recurrent", init, (self.size, gates * self.size))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
@@ -53,18 +54,6 @@ class Recurrent(nn.Module):
         bias = jnp.zeros(shape, dtype)
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
         return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
-
-
-def _per_gate_orthogonal(gates: int) -> nn.initializers.Initializer:
-    """Each gate's block is orthogonal of its own, as if the gates were separate layers."""
-    orthogonal = nn.initializers.orthogonal()
-
-    def init(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-        rows, columns = shape
-        keys = jax.random.split(key, gates)
-        return jnp.concatenate([orthogonal(k, (rows, columns // gates), dtype) for k in keys], axis=-1)
-
-    return init
 
 
 class NoCore(nn.Module):
@@ -90,6 +79,16 @@ def _lstm(network: NetworkConfig) -> nn.Module:
 @CORES.register("gru")
 def _gru(network: NetworkConfig) -> nn.Module:
     return Recurrent(network.core_size, GRU, DTYPES[network.compute_dtype])
+
+
+@CORES.register("mingru")
+def _mingru(network: NetworkConfig) -> nn.Module:
+    return MinGRU(network.core_size, DTYPES[network.compute_dtype])
+
+
+@CORES.register("lru")
+def _lru(network: NetworkConfig) -> nn.Module:
+    return LRU(network.core_size, activation(network.activation), DTYPES[network.compute_dtype])
 
 
 @CORES.register("none")

@@ -36,9 +36,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__activation": "gelu",
         "normalize__observations": True,
     },
-    "clipped": {"env__name": "gymnax:Pendulum-v1", "network__activation": "silu"},
+    "clipped": {"env__name": "gymnax:Pendulum-v1", "network__activation": "silu", "network__core": "lru"},
     "impala": {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "impala", "network__core": "none"},
-    "discrete": {"env__name": "gymnax:FrozenLake-misc", "network__activation": "relu"},
+    "discrete": {
+        "env__name": "gymnax:FrozenLake-misc",
+        "network__activation": "relu",
+        "network__core": "mingru",
+        "network__separate_value": True,
+    },
     "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
     "masked": {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
 }

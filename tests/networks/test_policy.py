@@ -32,7 +32,7 @@ def inputs(policy):
     return params, normal(jnp.zeros((L, N, 3))), carry, jnp.asarray(reset)
 
 
-TRUNKS = [("lstm", False), ("lstm", True), ("gru", True), ("none", True)]
+TRUNKS = [("lstm", False), ("lstm", True), ("gru", True), ("mingru", True), ("lru", True), ("none", True)]
 
 
 @pytest.mark.parametrize(("core", "separate_value"), TRUNKS)
@@ -48,7 +48,7 @@ def test_a_sequence_equals_its_steps(core, separate_value):
         np.testing.assert_allclose(got, expected[-1], atol=1e-5)
 
 
-@pytest.mark.parametrize(("core", "separate_value"), TRUNKS[:3])
+@pytest.mark.parametrize(("core", "separate_value"), TRUNKS[:-1])
 def test_nothing_before_a_reset_is_remembered(core, separate_value):
     # correctness 5: environments 0 to 2 start an episode at step 3. Other observations before it, and another
     # carry (each of h and c, of each trunk), must not change what follows; in environments 3 and 4 they must.
@@ -116,7 +116,7 @@ def test_gain_of_the_value_is_one():
     np.testing.assert_allclose(np.linalg.svd(hidden, compute_uv=False), np.sqrt(2), rtol=1e-5)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru", "none"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru", "lru", "none"])
 def test_bfloat16_computes_and_float32_stays(core):
     # correctness 22: parameters, carry, log-probabilities and values are float32 whatever computes.
     policy = build(core=core, compute_dtype="bfloat16", separate_value=True)
@@ -152,7 +152,7 @@ def test_masks_reach_the_distribution():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"core": "lstn"}, r"`network.core` \(='lstn'\) must be one of gru, lstm, none.*'lstm'"),
+        ({"core": "lstn"}, r"`network.core` \(='lstn'\) must be one of gru, lru, lstm, mingru, none.*'lstm'"),
         ({"encoder": "mpl"}, r"`network.encoder` \(='mpl'\).*'mlp'"),
         ({"activation": "rel"}, r"`network.activation` \(='rel'\).*relu"),
     ],

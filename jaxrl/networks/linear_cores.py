@@ -1,0 +1,111 @@
+"""Cores whose gates see only the input, so that no matrix product waits for the step before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl.networks.initializers import per_block_orthogonal
+from jaxrl.networks.linear_recurrence import linear_recurrence
+from jaxrl.networks.products import matmul
+from jaxrl.types import Array
+
+# Steps that the first and the last unit begin to remember (Tallec and Ollivier 2018).
+_MEMORY = (2.0, 128.0)
+# Of a minGRU's weights of gates: they see the input alone, and at gain 1 hardly tell one from another.
+_GATE_GAIN = 4.0
+
+
+class MinGRU(nn.Module):
+    """h_t = (1 - z_t) h_{t-1} + z_t n_t, z_t = sigmoid(x_t W_z + b_z), n_t = x_t W_n + b_n.
+
+    Feng et al. 2024, "Were RNNs all we needed?"
+    """
+
+    size: int
+    dtype: jnp.dtype = jnp.float32
+
+    def initial_carry(self, n: int) -> dict[str, Array]:
+        return {"h": jnp.zeros((n, self.size), jnp.float32)}
+
+    @nn.compact
+    def __call__(
+        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        shape = (x_LNF.shape[-1], 2 * self.size)
+        weight = self.param("input", self._weight_init, shape)
+        bias = self.param("bias", self._bias_init, shape[1:])
+        z, n = jnp.split(matmul(x_LNF.astype(self.dtype), weight.astype(self.dtype)) + bias, 2, axis=-1)
+        z = jax.nn.sigmoid(z)
+        (h_LNH,) = linear_recurrence((1 - z,), (z * n,), (carry["h"],), reset_LN)
+        return h_LNH.astype(self.dtype), {"h": h_LNH[-1]}
+
+    def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+        del key
+        return jnp.zeros(shape, dtype).at[: self.size].set(-jnp.log(_memories(self.size) - 1))
+
+    def _weight_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+        # A unit that averages over m steps makes noise sqrt(2m - 1) times smaller; its candidates are as much
+        # larger, or what it holds could not be read.
+        gains = jnp.concatenate([jnp.full(self.size, _GATE_GAIN), jnp.sqrt(2 * _memories(self.size) - 1)])
+        return per_block_orthogonal(2)(key, shape, dtype) * gains.astype(dtype)
+
+
+class LRU(nn.Module):
+    """h_t = lambda h_{t-1} + gamma x_t B in complex numbers; y_t = f(Re(h_t C) + x_t D + bias).
+
+    lambda = exp(-exp(nu) + i exp(theta)) lies inside the unit circle whatever is learned. f stands for the
+    layers that follow: Orvieto et al. 2023, "Resurrecting recurrent neural networks for long sequences".
+    """
+
+    size: int
+    activation: Callable[[Array], Array]
+    dtype: jnp.dtype = jnp.float32
+
+    def initial_carry(self, n: int) -> dict[str, Array]:
+        return {part: jnp.zeros((n, self.size), jnp.float32) for part in ("imaginary", "real")}
+
+    @nn.compact
+    def __call__(
+        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        features, size = x_LNF.shape[-1], self.size
+        nu, theta, gamma = self.param("eigenvalues", _eigenvalues, (3, size))
+        modulus = jnp.exp(-jnp.exp(nu))
+        a = (modulus * jnp.cos(jnp.exp(theta)), modulus * jnp.sin(jnp.exp(theta)))
+        x = x_LNF.astype(self.dtype)
+        inputs = self._product(x, "input", per_block_orthogonal(2), (features, 2 * size))
+        b = tuple(jnp.exp(gamma) * part for part in jnp.split(inputs, 2, axis=-1))
+        before = (carry["real"], carry["imaginary"])
+        real, imaginary = linear_recurrence(tuple(part[None, None] for part in a), b, before, reset_LN)
+        state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
+        y = self._product(state, "output", nn.initializers.orthogonal(), (2 * size, size))
+        y = y + self._product(x, "skip", nn.initializers.orthogonal(), (features, size))
+        bias = self.param("bias", nn.initializers.zeros, (size,))
+        after = {"real": real[-1], "imaginary": imaginary[-1]}
+        return self.activation(y + bias).astype(self.dtype), after
+
+    def _product(
+        self, x: Array, name: str, init: nn.initializers.Initializer, shape: tuple[int, int]
+    ) -> Array:
+        return matmul(x, self.param(name, init, shape).astype(self.dtype))
+
+
+def _memories(size: int) -> Array:
+    """Steps that each unit begins with, evenly in the logarithm: what is forgotten cannot be learned from."""
+    return jnp.geomspace(*_MEMORY, size)
+
+
+def _eigenvalues(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
+    """log nu, log theta and log gamma: any angle, and gamma = sqrt(1 - |lambda|^2).
+
+    That gives every unit the variance of its input, however long it remembers.
+    """
+    memory = _memories(shape[-1])
+    angle = jax.random.uniform(key, memory.shape, dtype, 1e-3, 2 * math.pi)
+    gamma = jnp.sqrt(-jnp.expm1(-2 / memory))
+    return jnp.stack([-jnp.log(memory), jnp.log(angle), jnp.log(gamma)]).astype(dtype)
