@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     # Cobbe et al. 2020, "Leveraging Procedural Generation": the easy mode with 200 levels.
     c.env.name = "envpool:CoinrunEasy-v0(num_levels=200, start_level=0)"
     c.evaluate.unseen = "envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"  # all there are from 1000 on
-    c.env.num_envs = 64
+    c.env.num_envs = 32
     c.env.stagger = False  # episodes end at different times: with the coin or a fall
     c.network.encoder = "impala"
     c.network.core = "lstm"
@@ -30,7 +30,6 @@ def get_config() -> ConfigDict:
     c.ppo.sequence_length = 32
     c.ppo.num_epochs = 3
     c.ppo.num_minibatches = 8
-    c.ppo.gradient_accumulation = 4  # a minibatch at once takes 10 GB on CPU
     c.ppo.learning_rate = 5e-4
     c.ppo.gamma = 0.999
     c.ppo.gae_lambda = 0.95

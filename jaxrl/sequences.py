@@ -41,16 +41,17 @@ def minibatch_environments(
     return jnp.arange(groups) * num_minibatches + member
 
 
-def take_sequences(tree: PyTree, environment_CG: Array, length: int) -> PyTree:
+def take_sequences(tree: PyTree, environment_CG: Array, length: int, first_chunk: Array | int = 0) -> PyTree:
     """Gathers sequences [L, N, ...] from leaves [T, B, ...]; N = C * G, chunk-major.
 
     Args:
       tree: leaves [T, B, ...], time-major.
-      environment_CG: int32[T / L, G], environment of each sequence, by chunk.
+      environment_CG: int32[C, G], environment of each sequence, by chunk.
       length: L.
+      first_chunk: where these C of the T / L chunks begin.
     """
-    chunks, _ = environment_CG.shape
-    time_LC = jnp.arange(length)[:, None] + jnp.arange(chunks) * length
+    chunk_C = first_chunk + jnp.arange(environment_CG.shape[0])
+    time_LC = jnp.arange(length)[:, None] + chunk_C * length
 
     def take(x: Array) -> Array:
         rows_LCG = time_LC[:, :, None] * x.shape[1] + environment_CG
@@ -60,11 +61,11 @@ def take_sequences(tree: PyTree, environment_CG: Array, length: int) -> PyTree:
     return jax.tree.map(take, tree)
 
 
-def take_carries(tree: PyTree, environment_CG: Array) -> PyTree:
+def take_carries(tree: PyTree, environment_CG: Array, first_chunk: Array | int = 0) -> PyTree:
     """Gathers the carries [N, ...] before those sequences from leaves [T / L, B, ...]."""
+    chunk_C1 = first_chunk + jnp.arange(environment_CG.shape[0])[:, None]
 
     def take(x: Array) -> Array:
-        chunk_C1 = jnp.arange(x.shape[0])[:, None]
         return x.at[chunk_C1, environment_CG].get(mode="promise_in_bounds").reshape(-1, *x.shape[2:])
 
     return jax.tree.map(take, tree)

@@ -20,8 +20,9 @@ from jaxrl.types import Array, Hyperparams, PyTree, Trajectory
 
 # Activations of so many time steps stay in a core's cache between the forward and the backward pass, and
 # the products are still large enough (docs/performance.md). The steps of one time are the rows of a
-# recurrent core's products, so that it needs more of them.
-CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512}
+# recurrent core's products, so that it needs more of them; a large image has a thousand rows of its own.
+CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
+LARGE_IMAGE = 32  # pixels a side
 
 
 @flax.struct.dataclass
@@ -246,33 +247,42 @@ class Updater:
         environment_CG: Array,
     ) -> tuple[Array, Sums]:
         """Gradient of the summed loss over one minibatch, in equal parts."""
-        parts = self.config.ppo.gradient_accumulation or self._parts_that_fit_the_cache()
+        chunk_parts, group_parts = divided = self.parts(batch.obs)
         length = self.config.sequence_length
         gradient = jax.grad(self._loss, has_aux=True)
 
-        def part(environment_CG: Array) -> tuple[Array, Sums]:
-            sequences = take_sequences(batch, environment_CG, length)
-            carries = take_carries(carry, environment_CG)
+        def part(environment_CG: Array, first_chunk: Array | int) -> tuple[Array, Sums]:
+            sequences = take_sequences(batch, environment_CG, length, first_chunk)
+            carries = take_carries(carry, environment_CG, first_chunk)
             return gradient(flat, unravel, hyperparams, sequences, carries)
 
-        if parts == 1:
-            return part(environment_CG)
-        chunks, groups = environment_CG.shape
-        by_part = environment_CG.reshape(chunks, parts, groups // parts).swapaxes(0, 1)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, by_part[0]))
-        add = lambda total, environments: (jax.tree.map(jnp.add, total, part(environments)), None)  # noqa: E731
-        return jax.lax.scan(add, zeros, by_part)[0]
+        if chunk_parts == group_parts == 1:
+            return part(environment_CG, 0)
+        chunks, groups = (n // parts for n, parts in zip(environment_CG.shape, divided, strict=True))
+        by_part = environment_CG.reshape(chunk_parts, chunks, group_parts, groups).swapaxes(1, 2)
+        by_part = by_part.reshape(-1, chunks, groups)
+        first_chunk = jnp.repeat(jnp.arange(chunk_parts) * chunks, group_parts)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, by_part[0], 0))
+        add = lambda total, which: (jax.tree.map(jnp.add, total, part(*which)), None)  # noqa: E731
+        return jax.lax.scan(add, zeros, (by_part, first_chunk))[0]
 
-    def _parts_that_fit_the_cache(self) -> int:
-        """On CPU as many parts as leave each about `CPU_PART_STEPS` time steps, elsewhere one."""
-        if self.axis.platform != "cpu":
-            return 1
-        steps = CPU_PART_STEPS[
-            "recurrent" if jax.tree.leaves(self.policy.initial_carry(1)) else "feed-forward"
-        ]
-        groups = self.config.minibatch_envs_per_device
-        most = max(1, groups * self.config.ppo.rollout_length // steps)
-        return max(parts for parts in range(1, groups + 1) if groups % parts == 0 and parts <= most)
+    def parts(self, obs: PyTree) -> tuple[int, int]:
+        """How often the chunks in time and the groups of environments of a minibatch are divided.
+
+        By `ppo.gradient_accumulation`, or on CPU so that each part has about `CPU_PART_STEPS` time steps.
+        """
+        config = self.config
+        if config.ppo.gradient_accumulation or self.axis.platform != "cpu":
+            return 1, config.ppo.gradient_accumulation or 1
+        groups = config.minibatch_envs_per_device
+        most = groups * config.ppo.rollout_length // CPU_PART_STEPS[self._kind_of_work(obs)]
+        group_parts = _largest_divisor(groups, most)
+        return _largest_divisor(config.num_chunks, most // group_parts), group_parts
+
+    def _kind_of_work(self, obs: PyTree) -> str:
+        if any(x.ndim == 5 and min(x.shape[2:4]) >= LARGE_IMAGE for x in jax.tree.leaves(obs)):
+            return "images"
+        return "recurrent" if jax.tree.leaves(self.policy.initial_carry(1)) else "feed-forward"
 
     def _loss(
         self,
@@ -300,6 +310,11 @@ class Updater:
         )
         loss = sums.policy + hyperparams.value_coef * sums.value - hyperparams.entropy_coef * sums.entropy
         return loss, sums
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    """The largest divisor of `n` up to `most`, at least 1."""
+    return max(d for d in range(1, n + 1) if n % d == 0 and d <= max(1, most))
 
 
 @flax.struct.dataclass

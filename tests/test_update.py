@@ -8,10 +8,11 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl import losses
+from jaxrl import losses, update
 from jaxrl.advantage import gae
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.sharding import Axis
+from jaxrl.update import Updater
 from tests.programs import Noise, start, tiny_program
 
 T, B = 16, 8
@@ -128,6 +129,17 @@ def test_accumulated_gradients_equal_whole_ones(rolled, updated):
     # correctness 12: parts are summed and divided once by the count of all.
     _, *arguments = rolled
     program = tiny_program(ppo__sequence_length=4, ppo__gradient_accumulation=4)
+    assert_same_update(jax.jit(program.update)(*arguments), updated)
+
+
+@pytest.mark.parametrize("steps", [8, 2])
+def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
+    # With so few time steps a part, each is two chunks or one of one environment.
+    _, *arguments = rolled
+    monkeypatch.setitem(update.CPU_PART_STEPS, "recurrent", steps)
+    program = tiny_program(ppo__sequence_length=4)
+    parts = Updater(program.config, program.policy, program.axis).parts(arguments[1].obs)
+    assert parts == {8: (2, 4), 2: (4, 4)}[steps]
     assert_same_update(jax.jit(program.update)(*arguments), updated)
 
 

@@ -3,7 +3,6 @@
 from jaxrl.networks.cores import CORES
 from jaxrl.networks.encoders import ENCODERS
 from jaxrl.networks.heads import HEADS
-from jaxrl.networks.layers import outside_loops
 from jaxrl.networks.policy import Policy, PolicyOutput, build
 
-__all__ = ["CORES", "ENCODERS", "HEADS", "Policy", "PolicyOutput", "build", "outside_loops"]
+__all__ = ["CORES", "ENCODERS", "HEADS", "Policy", "PolicyOutput", "build"]

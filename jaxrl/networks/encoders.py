@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.layers import DTYPES, Conv, activation, dense, max_pool
+from jaxrl.networks.convolution import max_pool
+from jaxrl.networks.layers import DTYPES, Conv, activation, dense
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array, PyTree
 

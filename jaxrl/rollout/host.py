@@ -20,7 +20,7 @@ import numpy as np
 from envs.base import HostEnv, group_rows
 from jaxrl import normalize
 from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy, outside_loops
+from jaxrl.networks import Policy
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.rollout.host_buffer import Buffer, GameBook
 from jaxrl.rollout.watch import Cancelled, Watch
@@ -298,5 +298,4 @@ class _Programs:
 
     def _policy(self, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Any:
         seen = normalize.normalize(obs_stats, self.decode(obs), self.clip_obs)
-        with outside_loops():
-            return self.policy.step(params, seen, carry, first, None)
+        return self.policy.step(params, seen, carry, first, None)

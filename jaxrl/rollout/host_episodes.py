@@ -11,7 +11,7 @@ import numpy as np
 from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
 from jaxrl import normalize
 from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy, outside_loops
+from jaxrl.networks import Policy
 from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.rollout.watch import Cancelled, Watch, attended
 from jaxrl.types import Array, PyTree
@@ -111,8 +111,7 @@ class HostPlayer:
         t: Array,
     ) -> tuple[Array, PyTree]:
         seen = normalize.normalize(obs_stats, self._factory.decode(obs), self._clip_obs)
-        with outside_loops():
-            out = self._policy.step(params, seen, carry, first, None)
+        out = self._policy.step(params, seen, carry, first, None)
         head = self._policy.head
         if not self._sample:
             return head.to_env(out.distribution.mode()), out.carry
