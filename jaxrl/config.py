@@ -90,6 +90,8 @@ def default_config() -> ConfigDict:
     c.network.core = "lstm"  # lstm, gru, mingru, lru, none
     c.network.hidden_sizes = (128,)
     c.network.core_size = 128
+    # How an lstm runs over time: `scan`, or `pallas`, a kernel for TPUs (docs/performance.md).
+    c.network.recurrence = "scan"
     c.network.activation = "tanh"
     c.network.separate_value = False
     # auto (by the action space), categorical, multi_categorical, gaussian (clipped), tanh_gaussian (bounded)

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "token": 0}
+_KERNEL = 'custom_call_target="tpu_custom_call"'
 _COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
@@ -48,11 +49,13 @@ class Work:
 
     Attributes:
       collectives: exchanges with other devices.
-      cycles: the compiler's own estimate, without collectives; 0 where it makes none (CPU, GPU).
+      cycles: the compiler's own estimate, without collectives and kernels; 0 where it makes none (CPU, GPU).
+      kernels: calls of kernels of our own.
     """
 
     collectives: tuple[Collective, ...]
     cycles: int
+    kernels: int
 
     @property
     def exchanges(self) -> int:
@@ -74,7 +77,7 @@ def read(text: str) -> Work:
     """Reads `compiled.as_text()`."""
     entry, computations = _computations(text)
     times = _times(entry, computations)
-    collectives, cycles = [], 0
+    collectives, cycles, kernels = [], 0, 0
     for name, instructions in computations.items():
         if not times[name]:
             continue
@@ -82,9 +85,11 @@ def read(text: str) -> Work:
             kind = line.opcode.removesuffix("-start")
             if kind in _COLLECTIVES:
                 collectives.append(Collective(kind, times[name], _bytes(line)))
+            elif _KERNEL in line.rest:
+                kernels += times[name]
             elif found := _CYCLES.search(line.rest):
                 cycles += times[name] * int(found[1])
-    return Work(tuple(collectives), cycles)
+    return Work(tuple(collectives), cycles, kernels)
 
 
 def bytes_of(shape: str) -> int:

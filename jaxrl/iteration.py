@@ -16,7 +16,7 @@ from envs.vector import VectorEnv
 from jaxrl import normalize, optim, profiling
 from jaxrl.advantage import discounted_returns, explained_variance, gae
 from jaxrl.config import Config
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, check_platform
 from jaxrl.rollout import device
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.sharding import Axis
@@ -69,6 +69,9 @@ class Learning:
     config: Config
     policy: Policy
     axis: Axis
+
+    def __post_init__(self) -> None:
+        check_platform(self.config.network, self.axis.platform)
 
     def first_rows(self, key: Array) -> dict[str, PyTree]:
         """The fields of `TrainState` that belong to the environments, before the first iteration."""

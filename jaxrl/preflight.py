@@ -110,9 +110,9 @@ def _show(report: Report, devices: str, clock: float) -> None:
     rows.append(("arithmetic", f"{products}, {per_step / 1e6:.3g} MFLOP per step"))
     if work := report.work:
         if work.cycles and clock:
-            rows.append(
-                ("", f"{1e3 * work.cycles / clock:.3g} ms per iteration by the compiler's own estimate")
-            )
+            without = f", without {work.kernels} calls of kernels" if work.kernels else ""
+            estimate = f"{1e3 * work.cycles / clock:.3g} ms per iteration by the compiler's own estimate"
+            rows.append(("", estimate + without))
         kinds = ", ".join(f"{count} {kind}" for kind, count in work.kinds().items()) or "none"
         rows.append(
             ("collectives", f"{kinds} per iteration, {_bytes(work.exchanged_bytes)} from each device")

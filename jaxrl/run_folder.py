@@ -293,6 +293,8 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
     for section in ("env", "network"):
         theirs, ours = getattr(stored, section), getattr(given, section)
         for field in dataclasses.fields(theirs):
+            if field.name == "recurrence":  # Another way to compute the same.
+                continue
             yield f"{section}.{field.name}", getattr(theirs, field.name), getattr(ours, field.name)
     for name in ("observations", "rewards"):
         yield f"normalize.{name}", getattr(stored.normalize, name), getattr(given.normalize, name)

@@ -43,6 +43,7 @@ class NetworkConfig:
     core: str
     hidden_sizes: Annotated[tuple[int, ...], each(at_least(1))]
     core_size: Positive
+    recurrence: Annotated[str, one_of("scan", "pallas")]
     activation: str
     separate_value: bool
     head: str

@@ -25,7 +25,8 @@ class LargeArray:
 def matmul_flops(jaxpr: Any, platform: str) -> float:
     """Floating-point operations of the matrix products and convolutions, on one device of a platform.
 
-    A scan counts as often as it turns, a loop of unknown length once, of branches the dearest.
+    A scan counts as often as it turns, a kernel as often as its grid has cells, a loop of unknown length
+    once, of branches the dearest.
     """
     total = 0.0
     for equation, inner in _equations(jaxpr, platform):
@@ -37,8 +38,7 @@ def matmul_flops(jaxpr: Any, platform: str) -> float:
         elif name == "cond":
             total += max(matmul_flops(part, platform) for part in inner)
         else:
-            turns = equation.params["length"] if name == "scan" else 1
-            total += turns * sum(matmul_flops(part, platform) for part in inner)
+            total += _turns(equation) * sum(matmul_flops(part, platform) for part in inner)
     return total
 
 
@@ -78,6 +78,13 @@ def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
         elif known:  # It is clamped and converted on the way.
             taken[equation.outvars[0]] = known[0]
         yield equation, inner
+
+
+def _turns(equation: Any) -> int:
+    name, params = equation.primitive.name, equation.params
+    if name == "pallas_call":
+        return math.prod(params["grid_mapping"].grid)
+    return params["length"] if name == "scan" else 1
 
 
 def _inner(equation: Any) -> Iterator[Any]:

@@ -53,6 +53,7 @@ BAD_OVERRIDES = [
     ("network.hidden_sizes=0", "must hold elements each of which must be at least 1"),
     ("network.core_size=0", "must be at least 1"),
     ("network.compute_dtype=float16", "must be one of float32, bfloat16"),
+    ("network.recurrence=kernel", "must be one of scan, pallas"),
     ("normalize.clip_observations=0", "must be above 0"),
     ("normalize.clip_rewards=-1", "must be at least 0"),
     ("ppo.rollout_length=0", "must be at least 1"),
@@ -103,6 +104,7 @@ BAD_NAMES = [
     ("network.activation=tan", "tanh"),
     ("network.head=gausian", "did you mean 'gaussian'"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
+    ("network.recurrence=pallas", "is a kernel for TPUs; on cpu it must be scan"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.

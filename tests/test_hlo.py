@@ -10,7 +10,8 @@ from jaxrl import hlo
 from jaxrl.sharding import REPLICATED, SHARDED, Topology
 
 # A loop of 5 turns with an all-reduce of 40 bytes; one of 3 in it, known only by its condition, with another
-# of 8 + 4; and a loop of unknown length. Fusions of 100 cycles inside, 7 outside.
+# of 8 + 4; and a loop of unknown length. Fusions of 100 cycles inside, 7 outside; a kernel in each loop of
+# known length.
 TEXT = """\
 HloModule jit_f, is_scheduled=true
 
@@ -20,6 +21,7 @@ HloModule jit_f, is_scheduled=true
 
 %inner_body (a: (s32[], f32[10])) -> (s32[], f32[10]) {
   %a.1 = (s32[], f32[10]{0:T(128)S(1)}) parameter(0)
+  %k = f32[10]{0} custom-call(%a.1), custom_call_target="tpu_custom_call", backend_config={"body":"TUz"}
   %b = (bf16[4]{0:T(128)}, f32[]) all-reduce-start(%a.1), channel_id=2, to_apply=%add
   %c = (bf16[4]{0:T(128)}, f32[]) all-reduce-done(%b)
 }
@@ -35,6 +37,8 @@ HloModule jit_f, is_scheduled=true
   %a.3 = (s32[], f32[10]{0}) parameter(0)
   %d = f32[10]{0} fusion(%a.3), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"100"}
   %e = f32[10]{0} all-reduce(%d), channel_id=1, to_apply=%add, metadata={op_name="body=%x condition=%y"}
+  %k.1 = f32[10]{0} custom-call(%e), custom_call_target="tpu_custom_call", backend_config={"body":"TUz"}
+  %s = f32[10]{0} custom-call(%k.1), custom_call_target="Sharding"
   ROOT %w = (s32[], f32[10]{0}) while(%a.3), condition=%inner_condition, body=%inner_body
 }
 
@@ -67,6 +71,7 @@ def test_loops_multiply() -> None:
     assert work.exchanges == 20
     assert work.exchanged_bytes == 5 * 40 + 15 * 12
     assert work.cycles == 7 + 5 * 100  # what is inside a fusion is part of the fusion's
+    assert work.kernels == 5 + 15
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_a_lost_config_comes_from_the_latest_checkpoint(
         (tmp_path / "config.json").write_text(text)
     assert RunFolder(str(tmp_path)).read_config() == config
     assert "config.json is missing or damaged" in caplog.text
+    raw.network.recurrence = "pallas"  # another way to compute the same
+    RunFolder(str(tmp_path)).require_same(resolve(raw, 1))
     raw.seed = 8
     with pytest.raises(ConfigError, match=r"`seed` \(=7 there, 8 now\)"):
         RunFolder(str(tmp_path)).require_same(resolve(raw, 1))

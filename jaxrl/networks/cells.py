@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -40,25 +41,32 @@ class Cell:
 def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, Array]]:
     # sigmoid(x) = tanh(x / 2) / 2 + 1/2, so that ONE tanh serves all gates; it alone is kept of them.
     size = inputs.shape[-1] // 4
-    scale = jnp.repeat(jnp.array([0.5, 0.5, 1.0, 0.5], jnp.float32), size)
+    column = jax.lax.broadcasted_iota(jnp.int32, (1, 4 * size), 1)
+    scale = jnp.where((column >= 2 * size) & (column < 3 * size), 1.0, 0.5)
     tanh = jnp.tanh(scale * (inputs + recurrent))
-    i, f, g, o = _lstm_gates(tanh)
+    i, f, g, o = lstm_gates(tanh)
     c = f * before["c"] + i * g
     tanh_c = jnp.tanh(c)
     return {"c": c, "h": o * tanh_c}, (tanh, tanh_c)
 
 
-def _lstm_gates(tanh: Array) -> tuple[Array, Array, Array, Array]:
+def lstm_gates(tanh: Array) -> tuple[Array, Array, Array, Array]:
+    """Input, forget, cell and output gate of the tanh that `LSTM.forward` keeps."""
     i, f, g, o = jnp.split(tanh, 4, axis=-1)
     return 0.5 * i + 0.5, 0.5 * f + 0.5, g, 0.5 * o + 0.5
 
 
-def _lstm_backward(kept: tuple[Array, Array], before: Carry, gradient: Carry) -> tuple[Array, Array, Carry]:
+def lstm_backward(
+    kept: tuple[Array, Array],
+    before: Carry,
+    gradient: Carry,
+    once: Callable[[Array], Array] = lambda x: x,
+) -> tuple[Array, Array, Carry]:
+    """`LSTM.backward`; `once` marks what is to be computed once, and not again for each of the gates."""
     tanh, tanh_c = kept
-    i, f, g, o = _lstm_gates(tanh)
+    i, f, g, o = lstm_gates(tanh)
     dh = gradient["h"]
-    # The barrier: computed once, and not again for each of the gates.
-    dc = jax.lax.optimization_barrier(gradient["c"] + dh * o * (1 - tanh_c * tanh_c))
+    dc = once(gradient["c"] + dh * o * (1 - tanh_c * tanh_c))
     gates = (
         dc * g * i * (1 - i),
         dc * before["c"] * f * (1 - f),
@@ -89,6 +97,6 @@ def _gru_backward(kept: tuple[Array, ...], before: Carry, gradient: Carry) -> tu
 
 
 # Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o in this order.
-LSTM = Cell(4, ("c", "h"), _lstm_forward, _lstm_backward)
+LSTM = Cell(4, ("c", "h"), _lstm_forward, partial(lstm_backward, once=jax.lax.optimization_barrier))
 # Cho et al. 2014, with the reset gate applied after the recurrent product, as cuDNN does; gates r, z, n.
 GRU = Cell(3, ("h",), _gru_forward, _gru_backward)

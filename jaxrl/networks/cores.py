@@ -9,11 +9,13 @@ The carry is zeroed before every step whose `reset` is set, and is float32 whate
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from jaxrl.config import NetworkConfig
+from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.networks import lstm_kernel
 from jaxrl.networks.cells import GRU, LSTM, Cell
 from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.layers import DTYPES, activation
@@ -32,6 +34,7 @@ class Recurrent(nn.Module):
     size: int
     cell: Cell
     dtype: jnp.dtype = jnp.float32
+    kernel: bool = False  # of an LSTM, see jaxrl.networks.lstm_kernel
 
     def initial_carry(self, n: int) -> dict[str, Array]:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -46,7 +49,8 @@ class Recurrent(nn.Module):
         weight_h = self.param("recurrent", init, (self.size, gates * self.size))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
         inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
-        y_LNH, carry = recurrent_scan(self.cell, self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
+        run = lstm_kernel.lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
+        y_LNH, carry = run(self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
         return y_LNH.astype(self.dtype), carry
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
@@ -73,7 +77,8 @@ class NoCore(nn.Module):
 
 @CORES.register("lstm")
 def _lstm(network: NetworkConfig) -> nn.Module:
-    return Recurrent(network.core_size, LSTM, DTYPES[network.compute_dtype])
+    kernel = network.recurrence == "pallas"
+    return Recurrent(network.core_size, LSTM, DTYPES[network.compute_dtype], kernel)
 
 
 @CORES.register("gru")
@@ -95,3 +100,28 @@ def _lru(network: NetworkConfig) -> nn.Module:
 def _none(network: NetworkConfig) -> nn.Module:
     del network
     return NoCore()
+
+
+def check_recurrence(network: NetworkConfig) -> None:
+    """Raises ConfigError where `network.recurrence` asks for a kernel that the core does not have."""
+    if network.recurrence != "pallas":
+        return
+    if network.core != "lstm":
+        raise ConfigError(f"`network.recurrence` (='pallas') needs `network.core` (={network.core!r}) lstm")
+    largest = lstm_kernel.largest_size(DTYPES[network.compute_dtype])
+    if network.core_size > largest:
+        raise ConfigError(
+            f"`network.recurrence` (='pallas') keeps weights on the chip: with {network.compute_dtype} "
+            f"`network.core_size` (={network.core_size}) must be at most {largest}"
+        )
+
+
+def check_platform(network: NetworkConfig, platform: str) -> None:
+    """Raises ConfigError where training on a platform, such as "cpu", would not use the kernel asked for.
+
+    A trained policy acts anywhere: single steps need no kernel.
+    """
+    if network.recurrence == "pallas" and not lstm_kernel.runs_on(platform):
+        raise ConfigError(
+            f"`network.recurrence` (='pallas') is a kernel for TPUs; on {platform} it must be scan"
+        )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.distributions import Distribution
-from jaxrl.networks.cores import CORES
+from jaxrl.networks.cores import CORES, check_recurrence
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.heads import Head, build_head
 from jaxrl.networks.layers import DTYPES, activation, dense
@@ -70,6 +70,7 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
             f"`network.compute_dtype` (={network.compute_dtype!r}) must be one of {', '.join(DTYPES)}"
         )
     activation(network.activation)
+    check_recurrence(network)
     head = build_head(network, spec)
     module = ActorCritic(network, spec, head.module)
     core = CORES.get(network.core)(network)

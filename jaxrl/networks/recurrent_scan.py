@@ -49,7 +49,7 @@ def recurrent_scan(
     Returns:
       (h_LNH, carry after the last step); float32.
     """
-    h_LNH, carry, _ = _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
+    h_LNH, carry, _ = scan_forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
     return h_LNH, carry
 
 
@@ -57,9 +57,11 @@ def _dot(a: Array, b: Array, dtype: Dtype) -> Array:
     return jnp.dot(a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32)
 
 
-def _forward(
+def scan_forward(
     cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[Array, Carry, PyTree]:
+    """(h_LNH, last carry, (weight_HG, reset_LN, carries before each step, what the cell keeps of each))."""
+
     def step(carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         inputs_NG, reset_N = xs
         before = masked(carry, reset_N)
@@ -78,11 +80,12 @@ def _forward(
 def _vjp_forward(
     cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
 ) -> tuple[PyTree, PyTree]:
-    h_LNH, last, residuals = _forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
+    h_LNH, last, residuals = scan_forward(cell, dtype, weight_HG, inputs_LNG, carry, reset_LN)
     return (h_LNH, last), residuals
 
 
-def _vjp_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
+def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
+    """Gradients of the array arguments of `recurrent_scan`, of what `scan_forward` keeps of it."""
     weight_HG, reset_LN, before_L, kept_L = residuals
     dh_LNH, dlast = cotangents
     # Transposed once: on CPU a product with a transposed operand of few rows runs at half speed, and without
@@ -106,4 +109,4 @@ def _vjp_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTre
     return dweight_HG, dinputs_LNG, dcarry, None
 
 
-recurrent_scan.defvjp(_vjp_forward, _vjp_backward)
+recurrent_scan.defvjp(_vjp_forward, scan_backward)

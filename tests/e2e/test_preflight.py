@@ -57,6 +57,15 @@ def test_a_slice(topology: str, kind: str, limit: str) -> None:
 
 
 @needs_libtpu
+def test_the_lstm_kernel() -> None:
+    done = preflight(*TINY, "--topology=v5e:2x2", "--config.network.recurrence=pallas")
+    assert done.returncode == 0, done.stderr
+    # 4 epochs x 2 minibatches, forward and backward; the rollout's single steps take none.
+    assert "by the compiler's own estimate, without 16 calls of kernels" in done.stdout
+    assert done.stderr == ""
+
+
+@needs_libtpu
 def test_what_does_not_fit() -> None:
     done = preflight(*TINY, "--topology=v5e:1x1", "--config.env.num_envs=8388608")
     assert done.returncode == 1, done.stdout + done.stderr

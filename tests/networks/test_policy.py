@@ -32,6 +32,25 @@ def inputs(policy):
     return params, normal(jnp.zeros((L, N, 3))), carry, jnp.asarray(reset)
 
 
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"core": "gru"}, "needs `network.core` (='gru') lstm"),
+        ({"core": "none"}, "needs `network.core` (='none') lstm"),
+        ({"core_size": 641}, "with float32 `network.core_size` (=641) must be at most 640"),
+        (
+            {"core_size": 769, "compute_dtype": "bfloat16"},
+            "with bfloat16 `network.core_size` (=769) must be at most 768",
+        ),
+    ],
+)
+def test_the_kernel_is_of_an_lstm_whose_weights_fit(fields, rule):
+    with pytest.raises(ConfigError) as caught:
+        build(recurrence="pallas", **fields)
+    assert str(caught.value).startswith("`network.recurrence` (='pallas')")
+    assert rule in str(caught.value)
+
+
 TRUNKS = [("lstm", False), ("lstm", True), ("gru", True), ("mingru", True), ("lru", True), ("none", True)]
 
 
