@@ -40,8 +40,8 @@ WORKS = {
     work.name: work
     for work in (
         HostWork("cartpole", "CartPole-v1", (), "mlp", 64, 128, 4, 4, 20),
-        HostWork("pong", "Pong-v5", _ATARI, "nature", 16, 128, 4, 4, 3),
-        HostWork("coinrun", "CoinrunEasy-v0", (("num_levels", 200),), "impala-lstm", 64, 64, 8, 3, 2),
+        HostWork("pong", "Pong-v5", _ATARI, "nature", 16, 128, 4, 4, 2),
+        HostWork("coinrun", "CoinrunEasy-v0", (("num_levels", 200),), "impala-lstm", 32, 32, 4, 3, 2),
     )
 }
 
