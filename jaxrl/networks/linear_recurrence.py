@@ -10,6 +10,7 @@ that checkpoints, exports and accelerators see nothing but floats.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -20,6 +21,7 @@ from jaxrl.types import Array, PyTree
 
 # (real,) or (real, imaginary).
 Number = tuple[Array, ...]
+Form = Callable[..., Number]
 
 
 def times(x: Number, y: Number) -> Number:
@@ -39,30 +41,6 @@ def _conjugate(x: Number) -> Number:
 def _unless(reset: Array, x: Number) -> Number:
     # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
     return tuple(jnp.where(reset[..., None], 0.0, part) for part in x)
-
-
-@jax.custom_vjp
-def linear_recurrence(a_LNH: Number, b_LNH: Number, h_NH: Number, reset_LN: Array) -> Number:
-    """h_t = a_t h_{t-1} + b_t, where h_{t-1} counts as zero at a reset.
-
-    Args:
-      a_LNH: float32; [1, 1, H] where it is the same at all steps.
-      b_LNH: float32.
-      h_NH: float32, before the first step.
-      reset_LN: bool; resets before step t.
-
-    Returns:
-      h_LNH, after every step; float32.
-    """
-    return _solve(a_LNH, b_LNH, h_NH, reset_LN)
-
-
-def _solve(a: Number, b: Number, h: Number, reset: Array, reverse: bool = False) -> Number:
-    if len(reset) == 1:  # the rollout's single step needs no loop around it
-        return _plus(times(a, _unless(reset, tuple(x[None] for x in h))), b)
-    forms = {"cpu": partial(sequential, reverse=reverse), "default": partial(parallel, reverse=reverse)}
-    found: Number = lax.platform_dependent(a, b, h, reset, **forms)
-    return found
 
 
 def sequential(a: Number, b: Number, h: Number, reset: Array, reverse: bool = False) -> Number:
@@ -102,17 +80,45 @@ def _at(x: Number, index: int) -> Number:
     return tuple(part[index] for part in x)
 
 
-def _vjp_forward(a: Number, b: Number, h: Number, reset: Array) -> tuple[Number, PyTree]:
-    y = _solve(a, b, h, reset)
+def by_platform(a: Number, b: Number, h: Number, reset: Array, reverse: bool = False) -> Number:
+    """A single step without a loop around it, more by the form that suits the platform."""
+    if len(reset) == 1:
+        return _plus(times(a, _unless(reset, tuple(x[None] for x in h))), b)
+    forms = {"cpu": partial(sequential, reverse=reverse), "default": partial(parallel, reverse=reverse)}
+    found: Number = lax.platform_dependent(a, b, h, reset, **forms)
+    return found
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def linear_recurrence(
+    a_LNH: Number, b_LNH: Number, h_NH: Number, reset_LN: Array, form: Form = by_platform
+) -> Number:
+    """h_t = a_t h_{t-1} + b_t, where h_{t-1} counts as zero at a reset.
+
+    Args:
+      a_LNH: float32; [1, 1, H] where it is the same at all steps.
+      b_LNH: float32.
+      h_NH: float32, before the first step.
+      reset_LN: bool; resets before step t.
+      form: `sequential`, `parallel` or `by_platform`.
+
+    Returns:
+      h_LNH, after every step; float32.
+    """
+    return form(a_LNH, b_LNH, h_NH, reset_LN)
+
+
+def _vjp_forward(a: Number, b: Number, h: Number, reset: Array, form: Form) -> tuple[Number, PyTree]:
+    y = form(a, b, h, reset)
     return y, (a, h, reset, y)
 
 
-def _vjp_backward(saved: PyTree, dy: Number) -> tuple[PyTree, ...]:
+def _vjp_backward(form: Form, saved: PyTree, dy: Number) -> tuple[PyTree, ...]:
     """The gradient obeys the same recurrence backwards, with the conjugate of the next step's a and reset."""
     a, h, reset, y = saved
     following = a if len(a[0]) == 1 else tuple(jnp.concatenate([x[1:], x[:1]]) for x in a)
     ends = jnp.concatenate([reset[1:], jnp.ones_like(reset[:1])])
-    d = _solve(_conjugate(following), dy, tuple(jnp.zeros_like(x) for x in h), ends, reverse=True)
+    d = form(_conjugate(following), dy, tuple(jnp.zeros_like(x) for x in h), ends, reverse=True)
     before = tuple(jnp.concatenate([x[None], parts[:-1]]) for x, parts in zip(h, y, strict=True))
     da = times(d, _conjugate(_unless(reset, before)))
     same = tuple(axis for axis, size in enumerate(a[0].shape) if size == 1)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.networks.linear_recurrence import linear_recurrence, parallel, sequential
+from jaxrl.networks.linear_recurrence import by_platform, linear_recurrence, parallel, sequential
 
 L, N, F, H = 9, 5, 3, 4
 # (parts of a number, whether a is the same at all steps)
 KINDS = {"real": (1, False), "complex": (2, False), "constant": (2, True)}
-FORMS = {"chosen": linear_recurrence, "sequential": sequential, "parallel": parallel}
+FORMS = {"by platform": by_platform, "sequential": sequential, "parallel": parallel}
 
 
 def problem(kind, length=L):
@@ -62,14 +62,14 @@ def plain_scan(a, b, h, reset):
 @pytest.mark.parametrize("length", [1, L])
 def test_every_form_equals_numpy(form, kind, length):
     arguments = problem(kind, length)
-    found = jax.jit(FORMS[form])(*arguments)
+    found = jax.jit(linear_recurrence, static_argnums=4)(*arguments, FORMS[form])
     np.testing.assert_allclose(as_complex(found), by_hand(*arguments), rtol=1e-5, atol=1e-5)
     assert {x.dtype for x in found} == {jnp.dtype("float32")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [1, L])
-def test_gradients_equal_autodiff_of_a_plain_scan(kind, length):
+def test_gradients_of_every_form_equal_autodiff_of_a_plain_scan(kind, length):
     a, b, h, reset = problem(kind, length)
     rng = np.random.default_rng(1)
     weights = [jnp.asarray(rng.normal(size=(length, N, H)), jnp.float32) for _ in b]
@@ -82,8 +82,8 @@ def test_gradients_equal_autodiff_of_a_plain_scan(kind, length):
         return jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
 
     expected = loss(plain_scan)(a, b, h)
-    for run in FORMS.values():
-        found = loss(run)(a, b, h)
+    for form in FORMS.values():
+        found = loss(lambda a, b, h, reset: linear_recurrence(a, b, h, reset, form))(a, b, h)  # noqa: B023
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
     assert all(float(jnp.abs(x).max()) > 0.1 for x in jax.tree.leaves(expected[1]))
 
@@ -94,7 +94,7 @@ def test_nothing_of_a_finished_episode_leaks(form):
     # gradients, in the other direction.
     a, b, h, _ = problem("complex")
     reset = jnp.zeros((L, N), bool).at[4, :3].set(True)
-    run = jax.jit(FORMS[form])
+    run = jax.jit(lambda *arguments: linear_recurrence(*arguments, FORMS[form]))
     clean = run(a, b, h, reset)
 
     def spoiled(x):
@@ -117,12 +117,13 @@ def test_nothing_of_a_finished_episode_leaks(form):
         assert (jnp.abs(x[3:]).sum(axis=1) > 0).all()
 
 
-def test_gradients_of_the_next_episode_survive_one_that_diverged():
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_the_next_episode_survive_one_that_diverged(form):
     a, b, h, _ = problem("real")
     reset = jnp.zeros((L, N), bool).at[4, 0].set(True)
 
     def late(a, b):
-        return linear_recurrence(a, b, h, reset)[0][4:, 0].sum()
+        return linear_recurrence(a, b, h, reset, FORMS[form])[0][4:, 0].sum()
 
     gradient = jax.jit(jax.grad(late, argnums=(0, 1)))
     clean = gradient(a, b)
