@@ -282,7 +282,7 @@ class Updater:
     def _kind_of_work(self, obs: PyTree) -> str:
         if any(x.ndim == 5 and min(x.shape[2:4]) >= LARGE_IMAGE for x in jax.tree.leaves(obs)):
             return "images"
-        return "recurrent" if jax.tree.leaves(self.policy.initial_carry(1)) else "feed-forward"
+        return "recurrent" if self.policy.waits_for_the_carry else "feed-forward"
 
     def _loss(
         self,

@@ -25,7 +25,15 @@ def with_numbers(state, **numbers):
 
 @pytest.mark.parametrize(
     ("core", "length", "parts"),
-    [("lstm", 1, 2), ("lstm", 4, 1), ("lstm", T, 2), ("gru", 4, 2), ("none", 4, 1)],
+    [
+        ("lstm", 1, 2),
+        ("lstm", 4, 1),
+        ("lstm", T, 2),
+        ("gru", 4, 2),
+        ("mingru", 4, 2),
+        ("lru", 4, 1),
+        ("none", 4, 1),
+    ],
 )
 def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
     # correctness 1, and with it 2 to 5: the update, on sequences, must find the log-probability that the
@@ -141,6 +149,19 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
     parts = Updater(program.config, program.policy, program.axis).parts(arguments[1].obs)
     assert parts == {8: (2, 4), 2: (4, 4)}[steps]
     assert_same_update(jax.jit(program.update)(*arguments), updated)
+
+
+@pytest.mark.parametrize(
+    ("core", "kind"),
+    [("lstm", "recurrent"), ("gru", "recurrent"), *((x, "feed-forward") for x in ("mingru", "lru", "none"))],
+)
+def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
+    obs = rolled[2].obs
+    monkeypatch.setattr(update, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
+    program = tiny_program(network__core=core)
+    # Four environments of 16 steps in a minibatch.
+    expected = {"recurrent": (1, 1), "feed-forward": (1, 4)}[kind]
+    assert Updater(program.config, program.policy, program.axis).parts(obs) == expected
 
 
 def test_two_devices_make_the_updates_of_one(rolled, updated):

@@ -4,6 +4,7 @@ A factory takes `network` and returns a linen module with
   `initial_carry(n) -> dict of [n, H]` and
   `__call__(x [L, N, F], carry, reset [L, N]) -> (y [L, N, H], carry)`.
 The carry is zeroed before every step whose `reset` is set, and is float32 whatever the compute dtype.
+`waits_for_the_carry = False` says that no matrix product of the module waits for the step before.
 """
 
 from __future__ import annotations

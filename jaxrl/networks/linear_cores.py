@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -26,6 +27,7 @@ class MinGRU(nn.Module):
     Feng et al. 2024, "Were RNNs all we needed?"
     """
 
+    waits_for_the_carry: ClassVar[bool] = False
     size: int
     dtype: jnp.dtype = jnp.float32
 
@@ -62,6 +64,7 @@ class LRU(nn.Module):
     layers that follow: Orvieto et al. 2023, "Resurrecting recurrent neural networks for long sequences".
     """
 
+    waits_for_the_carry: ClassVar[bool] = False
     size: int
     activation: Callable[[Array], Array]
     dtype: jnp.dtype = jnp.float32

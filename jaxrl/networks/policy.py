@@ -41,6 +41,7 @@ class Policy:
         -> PolicyOutput; log-probabilities and values are float32.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       head: what the rollout must know about actions.
+      waits_for_the_carry: the core's matrix products take one time step after the other.
     """
 
     init: Callable[[Array], PyTree]
@@ -48,6 +49,7 @@ class Policy:
     apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], PolicyOutput]
     layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
     head: Head
+    waits_for_the_carry: bool = True
 
     def step(
         self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
@@ -99,7 +101,8 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         )
         return list(_outputs(seen["intermediates"], ()))
 
-    return Policy(init, initial_carry, apply, layers, head)
+    waits = getattr(core, "waits_for_the_carry", bool(jax.tree.leaves(core.initial_carry(1))))
+    return Policy(init, initial_carry, apply, layers, head, waits)
 
 
 class ActorCritic(nn.Module):
