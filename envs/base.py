@@ -77,6 +77,20 @@ class Dict:
 
 Space = Discrete | MultiDiscrete | Box | Dict
 
+LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
+
+
+def is_large_image(shape: tuple[int, ...]) -> bool:
+    """Whether an observation of this shape is a large image: milliseconds of learning on CPU."""
+    return len(shape) == 3 and min(shape[:2]) >= LARGE_IMAGE
+
+
+def has_large_images(space: Space) -> bool:
+    """Whether any part of the space is a large image."""
+    if isinstance(space, Dict):
+        return any(has_large_images(part) for _, part in space.spaces)
+    return isinstance(space, Box) and is_large_image(space.shape)
+
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:

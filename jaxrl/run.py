@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import jax
 from ml_collections import ConfigDict
 
+from envs import registry
+from envs.base import has_large_images
 from jaxrl import sharding
 from jaxrl.compiling import use_compilation_cache
 from jaxrl.config import (
@@ -32,7 +34,9 @@ from jaxrl.watchdog import watched
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
 # cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
+# A large image takes as long as hundreds of vectors.
 MIN_MINIBATCH_PER_CORE = 256
+MIN_IMAGES_PER_CORE = 32
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +137,8 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
         sharding.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
     minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
-    worthwhile = max(1, min(sharding.available_cores(), minibatch // MIN_MINIBATCH_PER_CORE))
+    space = registry.spec_of(config.env.name, config.env.wrappers).observation_space
+    least = MIN_IMAGES_PER_CORE if has_large_images(space) else MIN_MINIBATCH_PER_CORE
+    worthwhile = max(1, min(sharding.available_cores(), minibatch // least))
     sharding.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
     return largest_device_count(config, jax.device_count(), sharding.num_processes())

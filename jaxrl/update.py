@@ -11,6 +11,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
+from envs.base import is_large_image
 from jaxrl import losses, optim
 from jaxrl.config import Config
 from jaxrl.networks import Policy
@@ -22,7 +23,6 @@ from jaxrl.types import Array, Hyperparams, PyTree, Trajectory
 # the products are still large enough (docs/performance.md). The steps of one time are the rows of a
 # recurrent core's products, so that it needs more of them; a large image has a thousand rows of its own.
 CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
-LARGE_IMAGE = 32  # pixels a side
 
 
 @flax.struct.dataclass
@@ -280,7 +280,7 @@ class Updater:
         return _largest_divisor(config.num_chunks, most // group_parts), group_parts
 
     def _kind_of_work(self, obs: PyTree) -> str:
-        if any(x.ndim == 5 and min(x.shape[2:4]) >= LARGE_IMAGE for x in jax.tree.leaves(obs)):
+        if any(is_large_image(x.shape[2:]) for x in jax.tree.leaves(obs)):
             return "images"
         return "recurrent" if self.policy.waits_for_the_carry else "feed-forward"
 
