@@ -205,8 +205,8 @@ class HostEnv(Protocol):
     """B environments on the host in G equal groups of neighbours, each of which steps on its own.
 
     While one group steps, the policy can choose the actions of another. For every group `recv` comes
-    first and delivers the first observations; then `send` and `recv` alternate. Any method may raise
-    HostEnvError, after which everything is closed already.
+    first and delivers the first observations; then `send` and `recv` alternate, for each group perhaps in a
+    thread of its own. Any method may raise HostEnvError, after which everything is closed already.
 
     Attributes:
       spec: of one environment.

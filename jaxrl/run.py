@@ -137,8 +137,16 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
         sharding.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
     minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
-    space = registry.spec_of(config.env.name, config.env.wrappers).observation_space
-    least = MIN_IMAGES_PER_CORE if has_large_images(space) else MIN_MINIBATCH_PER_CORE
+    least = MIN_IMAGES_PER_CORE if _sees_images(config) else MIN_MINIBATCH_PER_CORE
     worthwhile = max(1, min(sharding.available_cores(), minibatch // least))
     sharding.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
     return largest_device_count(config, jax.device_count(), sharding.num_processes())
+
+
+def _sees_images(config: ConfigDict) -> bool:
+    """Whether observations are large images, asked of host environments only.
+
+    To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
+    """
+    name, wrappers = config.env.name, tuple(config.env.wrappers)
+    return registry.is_host(name) and has_large_images(registry.spec_of(name, wrappers).observation_space)

@@ -39,6 +39,7 @@ def main(task: dict[str, Any]) -> None:
     c.network.separate_value = work["network"] == "mlp"
     c.ppo.rollout_length, c.ppo.num_epochs = work["rollout_length"], work["epochs"]
     c.ppo.num_minibatches = work["num_minibatches"]
+    c.ppo.sequence_length = 0 if c.network.core == "lstm" else 1  # the others shuffle single steps, too
     c.seed = task["seed"]
     config = resolve(c, choose_devices(c))
     clock = Clock()

@@ -23,7 +23,7 @@ from jaxrl.distributions import draw_noise
 from jaxrl.networks import Policy
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.rollout.host_buffer import Buffer, GameBook
-from jaxrl.rollout.watch import Cancelled, Watch
+from jaxrl.rollout.watch import Cancelled, Watch, by_group
 from jaxrl.types import Array, PyTree, Trajectory
 
 
@@ -55,9 +55,9 @@ class HostRollout:
     the policy consumes it with its live carry, its value is the bootstrap of the row before where that was
     a truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
 
-    With one group of environments everything happens strictly in turn. With two or more, the groups that
-    wait for no action step while the policy works for another. Both give the same rows for the same
-    parameters and keys, up to rounding where the policy sees other batch sizes.
+    With one group of environments everything happens strictly in turn. Two or more are served by a thread
+    each: while one steps, the policy works for another; with several cores also for both. Both ways give the
+    same rows for the same parameters and keys, up to rounding where the policy sees other batch sizes.
 
     Args:
       policy: the policy.
@@ -71,9 +71,7 @@ class HostRollout:
         `collect` returns; None puts everything on `device`.
 
     Attributes:
-      steps: actions that each environment has been sent.
       watch: how long was waited for the environments.
-      inference_seconds: how long was waited for the policy.
     """
 
     def __init__(
@@ -99,14 +97,13 @@ class HostRollout:
         self._decode = jax.jit(env.decode)
         self._place = place or self._on_device
         self.watch = Watch(env)
-        self.inference_seconds = 0.0
+        self._inference_seconds = [0.0] * env.num_groups
         n = env.num_envs // env.num_groups
         carry = jax.device_put(policy.initial_carry(n), self.device)
         self._carries: list[PyTree] = [carry] * env.num_groups
         self._episodes = GameBook(env.num_envs, staggered)
         self._buffer: Buffer | None = None
         self._is_fresh = False  # the buffer holds the first observations only, and no rollout
-        self.steps = 0
 
     def prepare(self, params: PyTree, obs_stats: PyTree, keys_B: Array) -> None:
         """Compiles everything and waits for the first observations; before the first `collect`."""
@@ -143,35 +140,52 @@ class HostRollout:
         """
         params, obs_stats, keys_B = jax.device_put((params, obs_stats, keys_B), self.device)
         buffer = self._next_buffer()
-        loops = []
-        for g, rows in enumerate(self._rows):
-            row = buffer.seen(0, rows)
-            loops.append(self._begin(keys_B[rows], self._carries[g], params, obs_stats, *row))
-        totals = np.zeros(3, np.float64)
-        for t in range(self._length):
-            if cancelled():
-                raise Cancelled
-            for g, rows in enumerate(self._rows):
-                if t > 0:
-                    self._receive(g, buffer, t, totals)
-                obs, first = buffer.seen(t, rows)
-                started = time.perf_counter()
-                loops[g], action = self._step(loops[g], params, obs_stats, obs, first)
-                action = np.asarray(action)
-                self.inference_seconds += time.perf_counter() - started
-                self.env.send(g, action)
-            self.steps += 1
-        last_values = []
-        for g, rows in enumerate(self._rows):
-            self._receive(g, buffer, self._length, totals)
-            obs, first = buffer.seen(self._length, rows)
-            last_values.append(self._last_value(loops[g], params, obs_stats, obs, first))
+
+        def collect(group: int, failed: Callable[[], bool]) -> tuple[_Loop, Array, np.ndarray]:
+            def unwanted() -> bool:
+                return failed() or cancelled()
+
+            return self._collect(group, params, obs_stats, keys_B, buffer, unwanted)
+
+        loops, last_values, totals = zip(*by_group(collect, len(self._rows)), strict=True)
         self._carries = [loop.carry for loop in loops]
-        return self._place(self._trajectory(buffer, loops, last_values), totals)
+        return self._place(self._trajectory(buffer, list(loops), list(last_values)), np.sum(totals, axis=0))
+
+    def _collect(
+        self,
+        group: int,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_B: Array,
+        buffer: Buffer,
+        unwanted: Callable[[], bool],
+    ) -> tuple[_Loop, Array, np.ndarray]:
+        """The rollout of one group: what its device keeps, the last values, and its episodes' totals."""
+        rows, totals = self._rows[group], np.zeros(3, np.float64)
+        obs, first = buffer.seen(0, rows)
+        loop = self._begin(keys_B[rows], self._carries[group], params, obs_stats, obs, first)
+        for t in range(self._length):
+            if unwanted():
+                raise Cancelled
+            started = time.perf_counter()
+            loop, action = self._step(loop, params, obs_stats, obs, first)
+            action = np.asarray(action)
+            self._inference_seconds[group] += time.perf_counter() - started
+            self.env.send(group, action)
+            step = self.watch.recv(group)
+            buffer.write(t + 1, rows, step)
+            self._episodes.count(rows, step, totals)
+            obs, first = buffer.seen(t + 1, rows)
+        return loop, self._last_value(loop, params, obs_stats, obs, first), totals
 
     def overdue(self) -> str | None:
         """Which environments have not answered in time, for another thread to ask; None if all is well."""
-        return self.watch.overdue(self.steps)
+        return self.watch.overdue()
+
+    @property
+    def inference_seconds(self) -> float:
+        """How long was waited for the policy, on the average of the groups."""
+        return sum(self._inference_seconds) / len(self._inference_seconds)
 
     def _next_buffer(self) -> Buffer:
         """A new buffer, whose row 0 is the row that followed the rollout before.
@@ -190,11 +204,6 @@ class HostRollout:
             buffer = self._buffer.successor()
         self._buffer = buffer
         return buffer
-
-    def _receive(self, group: int, buffer: Buffer, t: int, totals: np.ndarray) -> None:
-        step = self.watch.recv(group)
-        buffer.write(t, self._rows[group], step)
-        self._episodes.count(self._rows[group], step, totals)
 
     def _trajectory(self, buffer: Buffer, loops: list[_Loop], last_values: list[Array]) -> Trajectory:
         length = self._length

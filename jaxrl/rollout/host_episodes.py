@@ -68,7 +68,7 @@ class HostPlayer:
         watch = Watch(env)
         attended(
             lambda cancelled: self._play(watch, book, params, obs_stats, keys_E, cancelled),
-            lambda: watch.overdue(book.steps),
+            watch.overdue,
             given_up,
             env,
         )
@@ -129,7 +129,7 @@ class _Book:
         self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
         self._ended = np.zeros(shape, bool)
         self._slot = np.zeros(len(self._quota), int)
-        self.steps = 0  # actions that each environment has been sent
+        self.steps = 0  # rows of each environment so far
 
     @property
     def finished(self) -> bool:

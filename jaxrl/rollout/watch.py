@@ -23,34 +23,72 @@ class Cancelled(Exception):
 
 
 class Watch:
-    """Receives from environments; other threads may ask how long it has been waiting.
+    """Receives from environments, each group from a thread of its own or all from one.
 
-    Attributes:
-      seconds: spent waiting so far, all in all.
+    Other threads may ask how long it has been waiting.
     """
 
     def __init__(self, env: HostEnv):
         self.env = env
-        self.seconds = 0.0
-        self._waiting: tuple[int, float] | None = None
+        self._seconds = [0.0] * env.num_groups
+        self._received = [0] * env.num_groups
+        self._since: list[float | None] = [None] * env.num_groups
+
+    @property
+    def seconds(self) -> float:
+        """Spent waiting so far, on the average of the groups."""
+        return sum(self._seconds) / len(self._seconds)
 
     def recv(self, group: int) -> HostStep:
         """The group's next step."""
-        started = time.monotonic()
-        self._waiting = group, started
+        started = self._since[group] = time.monotonic()
         step = self.env.recv(group)
-        self._waiting = None
-        self.seconds += time.monotonic() - started
+        self._since[group] = None
+        self._seconds[group] += time.monotonic() - started
+        self._received[group] += 1
         return step
 
-    def overdue(self, step: int) -> str | None:
-        """Which environments have not answered in time at `step`; None if all is well."""
-        waiting, limit = self._waiting, self.env.timeout
-        if waiting is None or limit is None or time.monotonic() - waiting[1] < limit:
-            return None
-        rows = group_rows(self.env, waiting[0])
-        where = f"environments {rows.start} to {rows.stop - 1}, step {step}"
-        return f"{self.env.spec.name}, {where}: did not answer within {limit:g} s"
+    def overdue(self) -> str | None:
+        """Which environments have not answered in time, and at which step; None if all is well."""
+        limit, now = self.env.timeout, time.monotonic()
+        for group, since in enumerate(self._since):
+            if since is not None and limit is not None and now - since >= limit:
+                rows = group_rows(self.env, group)
+                where = f"environments {rows.start} to {rows.stop - 1}, step {self._received[group]}"
+                return f"{self.env.spec.name}, {where}: did not answer within {limit:g} s"
+        return None
+
+
+def by_group(work: Callable[[int, Callable[[], bool]], T], groups: int) -> list[T]:
+    """The results of `work` for each group, worked on side by side.
+
+    Args:
+      work: called with the group, and a function that says whether another group has failed.
+      groups: how many there are.
+
+    Raises:
+      The first exception of any group, when all have ended.
+    """
+    failed: list[BaseException] = []
+    found: dict[int, T] = {}
+
+    def run(group: int) -> None:
+        try:
+            found[group] = work(group, lambda: bool(failed))
+        except BaseException as error:  # raised again in the thread that asked
+            failed.append(error)
+
+    others = [
+        threading.Thread(target=run, args=(g,), name=f"group {g}", daemon=True) for g in range(1, groups)
+    ]
+    for thread in others:
+        thread.start()
+    run(0)
+    for thread in others:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [found[g] for g in range(groups)]
 
 
 def attended(

@@ -1,0 +1,38 @@
+"""How many virtual devices a run on a CPU of two cores takes, in a process whose backend has not started."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CHOOSE = """
+import sys
+from jaxrl import sharding
+from jaxrl.config import default_config
+from jaxrl.run import choose_devices
+
+sharding.available_cores = lambda: 2
+config = default_config()
+config.env.name = sys.argv[1]
+config.env.num_envs, config.ppo.rollout_length, config.ppo.num_minibatches = map(int, sys.argv[2:])
+print(choose_devices(config))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "devices"),
+    [
+        ("gymnax:CartPole-v1", (64, 32, 4), "2"),
+        ("gymnax:CartPole-v1", (16, 32, 4), "1"),
+        ("envpool:CartPole-v1", (16, 32, 4), "1"),
+        ("envpool:Pong-v5", (16, 32, 4), "2"),  # an image is worth many vectors
+    ],
+)
+def test_a_second_core_is_taken_where_it_pays_off(name, sizes, devices):
+    env = os.environ | {"JAX_PLATFORMS": "cpu"}
+    for variable in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES"):
+        env.pop(variable, None)
+    command = [sys.executable, "-c", CHOOSE, name, *map(str, sizes)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == devices, done.stderr
