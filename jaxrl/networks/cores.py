@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks import lstm_kernel
 from jaxrl.networks.cells import GRU, LSTM, Cell
 from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.layers import DTYPES, activation
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
         weight_h = self.param("recurrent", init, (self.size, gates * self.size))
         bias = self.param("bias", self._bias_init, (gates * self.size,))
         inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
-        run = lstm_kernel.lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
+        run = _lstm_kernel().lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
         y_LNH, carry = run(self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
         return y_LNH.astype(self.dtype), carry
 
@@ -59,6 +59,13 @@ class Recurrent(nn.Module):
         bias = jnp.zeros(shape, dtype)
         # A forget gate that starts open lets gradients pass: Jozefowicz et al. 2015.
         return bias.at[self.size : 2 * self.size].set(1.0) if self.cell is LSTM else bias
+
+
+def _lstm_kernel() -> Any:
+    # Imported where it is asked for: Pallas would add to the start of every run.
+    from jaxrl.networks import lstm_kernel
+
+    return lstm_kernel
 
 
 class NoCore(nn.Module):
@@ -109,7 +116,7 @@ def check_recurrence(network: NetworkConfig) -> None:
         return
     if network.core != "lstm":
         raise ConfigError(f"`network.recurrence` (='pallas') needs `network.core` (={network.core!r}) lstm")
-    largest = lstm_kernel.largest_size(DTYPES[network.compute_dtype])
+    largest = _lstm_kernel().largest_size(DTYPES[network.compute_dtype])
     if network.core_size > largest:
         raise ConfigError(
             f"`network.recurrence` (='pallas') keeps weights on the chip: with {network.compute_dtype} "
@@ -122,7 +129,7 @@ def check_platform(network: NetworkConfig, platform: str) -> None:
 
     A trained policy acts anywhere: single steps need no kernel.
     """
-    if network.recurrence == "pallas" and not lstm_kernel.runs_on(platform):
+    if network.recurrence == "pallas" and not _lstm_kernel().runs_on(platform):
         raise ConfigError(
             f"`network.recurrence` (='pallas') is a kernel for TPUs; on {platform} it must be scan"
         )
