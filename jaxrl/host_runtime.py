@@ -59,7 +59,10 @@ class HostRuntime(Pipeline):
         self.learn = self.compiled = self.program.lower_learn().compile()
 
     def prepare(self, state: TrainState) -> TrainState:
-        """Starts the environments, unless they run; what `state` holds of earlier episodes ends."""
+        """Starts the environments, unless they run; what `state` holds of earlier episodes ends.
+
+        Where that is given up, because of a signal, `state` is returned as it is.
+        """
         if self._actor is not None:
             return state
         program, config = self.program.program, self._config
@@ -85,7 +88,11 @@ class HostRuntime(Pipeline):
         self._waited, self._measured, self._measured_at = 0.0, np.zeros(3), self._clock.total()
         keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
         self._actor = Actor(self._collector, keys_of, config.host.overlap, self._agreement.gives_up)
-        self._actor.prepare(*one_copy((state.params, state.obs_stats)))
+        try:
+            self._actor.prepare(*one_copy((state.params, state.obs_stats)))
+        except Cancelled:
+            self.close()
+            return state
         zeros = np.zeros(len(self._index), np.float32)
         return dataclasses.replace(state, discounted_return=self._topology.distribute(zeros, SHARDED))
 
@@ -122,7 +129,8 @@ class HostRuntime(Pipeline):
         """
         try:
             state = self.prepare(state)
-            assert self._actor is not None
+            if self._actor is None:
+                raise Cancelled
             started = time.perf_counter()
             with host_phase("rollout"):
                 found = self._actor.rollout(int(state.iteration), *one_copy((state.params, state.obs_stats)))

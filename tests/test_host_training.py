@@ -248,10 +248,11 @@ def test_rollback_starts_the_environments_again(
     assert run.program.no_metrics().keys() == run.runtime.sums.keys()
 
 
-def test_signal_is_answered_within_a_rollout(tmp_path: Path) -> None:
-    # Not only between iterations, which may last minutes.
+@pytest.mark.parametrize("after", [0.0, 8.0])
+def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
+    # Not only between iterations, which may last minutes; also while the environments start.
     run, _ = trainer(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), tmp_path)
-    threading.Timer(3.0, lambda: setattr(run.interruption, "signum", 15)).start()
+    threading.Timer(after, lambda: setattr(run.interruption, "signum", 15)).start()
     summary = run.fit()
     assert (summary["stop_reason"], run.interrupted) == ("SIGTERM", True)
     assert run.folder is not None

@@ -8,9 +8,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,8 @@ class _Worker:
         self.process.wait()
 
     def kill(self) -> None:
+        if self.process.returncode is not None:  # its number may be another's by now
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -117,6 +120,8 @@ class Workers:
         self._polls: list[select.poll] = []
         self._fresh = set(range(len(groups)))
         self._workers: list[_Worker] = []
+        self._failing = threading.Lock()
+        self._error: HostEnvError | None = None
         # Also at the end of the interpreter, and when nobody refers to the workers any more.
         weakref.finalize(self, _stop, self._workers)
         with arrays.descriptor() as memory_fd:
@@ -137,16 +142,17 @@ class Workers:
         """Tells the workers of a group to step; the actions must lie in the shared arrays."""
         self._require_open()
         for w in self._groups[group]:
-            try:
+            with contextlib.suppress(OSError):  # a worker died since its last reply
                 os.write(w.command_fd, worker.STEP)
-            except OSError as error:  # a worker died since its last reply
-                raise self._died(w) from error
+                continue
+            raise self._died(w)
 
     def recv(self, group: int) -> None:
         """Waits until all workers of the group are ready.
 
         Raises:
-          HostEnvError: an environment failed, a worker died or did not answer; all workers are stopped.
+          HostEnvError: an environment failed, a worker died or did not answer; all workers are ended, and
+            every call for any group says so from then on.
         """
         self._require_open()
         timeout = START_TIMEOUT + self._timeout if group in self._fresh else self._timeout
@@ -174,10 +180,12 @@ class Workers:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers that have not been stopped."""
-        return [w.process.pid for w in self._workers]
+        """Of the workers that have not ended."""
+        return [w.process.pid for w in self._workers if w.process.returncode is None]
 
     def _require_open(self) -> None:
+        if self._error is not None:
+            raise self._error
         if not self._workers:
             raise HostEnvError(f"{self._name}: its worker processes have been stopped")
 
@@ -189,22 +197,36 @@ class Workers:
             raise self._died(w)
         try:
             found = worker.receive_content(w.reply_fd)
-        except EOFError as error:
-            raise self._died(w) from error
-        _stop(self._workers, kill=True)
-        message = f"{self._name}, environment {found['index']}, step {found['step']}: {found['problem']}"
-        raise HostEnvError(message) from RemoteError(f"in the worker process:\n{found['traceback']}")
+        except EOFError:
+            found = None
+        if found is None:
+            raise self._died(w)
+        problem = f"environment {found['index']}, step {found['step']}: {found['problem']}"
+        raise self._failed(lambda: problem, RemoteError(f"in the worker process:\n{found['traceback']}"))
 
     def _died(self, w: _Worker) -> HostEnvError:
-        where = self._position(w)
         # Killing what is dead already does not change its exit code.
-        _stop(self._workers, kill=True)
-        return HostEnvError(f"{self._name}, {where}: its worker process {_ending(w.process.returncode)}")
+        return self._failed(
+            lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}"
+        )
 
     def _hung(self, w: _Worker, timeout: float) -> HostEnvError:
-        where = self._position(w)
-        _stop(self._workers, kill=True)
-        return HostEnvError(f"{self._name}, {where}: did not answer within {timeout:g} s")
+        return self._failed(lambda: f"{self._position(w)}: did not answer within {timeout:g} s")
+
+    def _failed(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
+        """Ends all workers; the error is that of the group that failed first.
+
+        Descriptors stay open until `close`: threads of other groups may be reading from them.
+        """
+        with self._failing:
+            if self._error is None:
+                for w in self._workers:
+                    w.kill()
+                for w in self._workers:
+                    w.process.wait()
+                self._error = HostEnvError(f"{self._name}, {problem()}")
+                self._error.__cause__ = cause
+            return self._error
 
     def _position(self, w: _Worker) -> str:
         """Which environment a worker was stepping; all of its own where it was between two steps."""

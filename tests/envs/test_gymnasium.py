@@ -228,9 +228,14 @@ def test_faults_name_environment_and_step(start, fault, problem):
     assert "\n" not in str(caught.value)
     if fault == "raise":
         assert "in step\n    raise RuntimeError" in str(caught.value.__cause__)
-    # Nothing is left although nobody has closed anything yet, and no call blocks.
+    # Nothing is left although nobody has closed anything yet, and no call blocks, for any group.
     assert not any(map(alive, pids))
-    with pytest.raises(HostEnvError, match="have been stopped"):
+    for group in range(2):
+        with pytest.raises(HostEnvError) as again:
+            env.recv(group)
+        assert again.value is caught.value
+    env.close()
+    with pytest.raises(HostEnvError):
         env.recv(0)
 
 
