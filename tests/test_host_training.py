@@ -248,7 +248,7 @@ def test_rollback_starts_the_environments_again(
     assert run.program.no_metrics().keys() == run.runtime.sums.keys()
 
 
-@pytest.mark.parametrize("after", [0.0, 8.0])
+@pytest.mark.parametrize("after", [0.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
     # Not only between iterations, which may last minutes; also while the environments start.
     run, _ = trainer(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), tmp_path)

@@ -57,6 +57,7 @@ def test_a_slice(topology: str, kind: str, limit: str) -> None:
 
 
 @needs_libtpu
+@pytest.mark.slow
 def test_the_lstm_kernel() -> None:
     done = preflight(*TINY, "--topology=v5e:2x2", "--config.network.recurrence=pallas")
     assert done.returncode == 0, done.stderr

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_training_with_the_kernel_is_training_with_the_scan() -> None:
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
