@@ -115,6 +115,7 @@ def test_exploding_parameters_are_named_by_layer() -> None:
     assert run.iteration == 0
 
 
+@pytest.mark.slow
 def test_debug_names_the_operation() -> None:
     run, _ = trainer(faulty(where="obs", value="nan", step=3))
     run.debug = True

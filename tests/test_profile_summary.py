@@ -47,7 +47,7 @@ def test_time_is_split_by_phase(folder: Path) -> None:
     (file,) = folder.rglob("*.xplane.pb")
     summary = read(file)
     assert summary.named
-    assert summary.phases["update"] > 5 * summary.phases["rollout"] > 0
+    assert summary.phases["update"] > summary.phases["rollout"] > 0
     assert summary.phases["update"] > 0.5 * sum(summary.phases.values())
     assert 0 < summary.busy <= 1
     assert sum(summary.phases.values()) <= summary.threads * summary.seconds

@@ -104,9 +104,8 @@ def test_a_bucket_that_refuses_for_a_while_costs_a_checkpoint(
     assert differences(bucket_run, straight) == []
 
 
-@pytest.mark.parametrize(
-    "every", [50, pytest.param(20, marks=pytest.mark.faults), pytest.param(5, marks=pytest.mark.faults)]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("every", [50, 20, 5])
 def test_a_bucket_that_stumbles_is_asked_again(
     gcs: GcsServer, bucket_run: Run, straight: Run, every: int
 ) -> None:
