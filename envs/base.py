@@ -206,7 +206,8 @@ class HostEnv(Protocol):
 
     While one group steps, the policy can choose the actions of another. For every group `recv` comes
     first and delivers the first observations; then `send` and `recv` alternate, for each group perhaps in a
-    thread of its own. Any method may raise HostEnvError, after which everything is closed already.
+    thread of its own. Any method may raise HostEnvError, after which no process is left and only `close`
+    may follow.
 
     Attributes:
       spec: of one environment.

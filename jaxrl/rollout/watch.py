@@ -42,8 +42,10 @@ class Watch:
     def recv(self, group: int) -> HostStep:
         """The group's next step."""
         started = self._since[group] = time.monotonic()
-        step = self.env.recv(group)
-        self._since[group] = None
+        try:
+            step = self.env.recv(group)
+        finally:  # a group that has failed is not overdue while others end
+            self._since[group] = None
         self._seconds[group] += time.monotonic() - started
         self._received[group] += 1
         return step

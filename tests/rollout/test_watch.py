@@ -2,9 +2,12 @@
 
 import threading
 
+import numpy as np
 import pytest
 
-from jaxrl.rollout.watch import by_group
+from envs import registry
+from envs.base import HostEnvError, HostOptions
+from jaxrl.rollout.watch import Watch, by_group
 
 
 def test_groups_work_at_the_same_time_and_answer_in_order():
@@ -33,3 +36,21 @@ def test_the_first_failure_is_raised_when_all_have_ended(culprit):
     with pytest.raises(ValueError, match=f"group {culprit}"):
         by_group(work, 3)
     assert sorted(ended) == [g for g in range(3) if g != culprit]
+
+
+def test_a_group_that_has_failed_is_not_overdue():
+    name = "gymnasium:tests.envs.host_environments:Faulty(fault='raise')"
+    env = registry.make_host(name).start(HostOptions(tuple(range(4)), num_groups=2, num_workers=2))
+    env.timeout = 0.0  # whatever waits is overdue
+    watch = Watch(env)
+
+    def play():
+        for _ in range(20):
+            for group in range(2):
+                watch.recv(group)
+                env.send(group, np.zeros(2, int))
+
+    with pytest.raises(HostEnvError, match="on fire"):
+        play()
+    assert watch.overdue() is None
+    env.close()
