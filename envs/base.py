@@ -168,9 +168,10 @@ class HostEnvError(RuntimeError):
     """A host environment failed. The message is one line: environment, index, step and what happened."""
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HostStep:
-    """What N environments answered to one action each; arrays of numpy, [N, ...].
+    """What N environments answered to one action each; arrays [N, ...] of numpy, or traced ones.
 
     Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
@@ -235,12 +236,57 @@ class HostEnv(Protocol):
         """
         ...
 
+    def traced(self) -> TracedSteps | None:
+        """What a program compiled for the CPU needs to step these environments itself; None if it cannot."""
+        return None
+
     def interrupt(self) -> None:
         """Called from another thread: makes a `recv` that waits there fail, where that is possible."""
         ...
 
     def close(self) -> None:
         """Ends everything that was started; may be called twice."""
+        ...
+
+
+class TracedSteps(Protocol):
+    """Steps of a `HostEnv` for compiled programs: once one has made some, Python must make no more.
+
+    Attributes:
+      is_ready: whether programs may step it yet; Python has to until then.
+      handles: uint8[H] of each group, what puts its calls in order: each takes one and returns the next.
+    """
+
+    is_ready: bool
+    handles: list[np.ndarray]
+
+    def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
+        """Starts a step of the group with actions [N, *A]; returns the next handle. Traced, like `recv`."""
+        ...
+
+    def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
+        """Waits for the step.
+
+        Args:
+          group: which.
+          handle: the last.
+          first: bool[N], which episodes begin with this row: the row before ended others.
+
+        Returns:
+          (handle, step, bool[N]: whether its observation and reward are finite).
+        """
+        ...
+
+    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
+        """Takes note of T steps that a program has made.
+
+        Args:
+          group: which.
+          reward, finite: [T, N], as they came from `recv`.
+
+        Raises:
+          HostEnvError: something was not finite.
+        """
         ...
 
 

@@ -80,6 +80,7 @@ def default_config() -> ConfigDict:
     # Only for environments on the host: `envpool:` and `gymnasium:`.
     c.host = ConfigDict()
     c.host.overlap = True  # collect the next rollout while learning from this one, which is one iteration old
+    c.host.fused = True  # on CPU a rollout is one program that steps the environments, where that is faster
     c.host.num_groups = 2  # one group steps while the policy chooses for another; 1 steps all in turn
     c.host.num_workers = 0  # processes or threads that step environments, over all groups; 0: by the cores
     c.host.timeout = 60.0  # seconds after which an environment that does not answer ends the run

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import registry
-from envs.base import HostFactory, HostOptions
+from envs.base import HostFactory, HostOptions, has_large_images
 from jaxrl import networks
 from jaxrl.agreement import Agreement
 from jaxrl.clock import Clock
@@ -21,6 +21,7 @@ from jaxrl.pipeline import Dispatch, Pipeline
 from jaxrl.profiling import host_phase
 from jaxrl.rollout.actor import Actor
 from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.rollout.fused import FusedRollout
 from jaxrl.rollout.host import HostRollout
 from jaxrl.rollout.watch import Cancelled
 from jaxrl.sharded import ShardedHostProgram
@@ -53,7 +54,8 @@ class HostRuntime(Pipeline):
         self._actor: Actor | None = None
         self._collector: HostRollout | None = None
         self._latest: Trajectory | None = None
-        self._waited, self._measured, self._measured_at = 0.0, np.zeros(3), self._clock.total()
+        self._waited, self._measured_at = 0.0, self._clock.total()
+        self._measured: dict[str, float] = {}
 
     def compile(self) -> None:
         self.learn = self.compiled = self.program.lower_learn().compile()
@@ -75,17 +77,18 @@ class HostRuntime(Pipeline):
             timeout=config.host.timeout,
             first_episode_steps=tuple(map(int, cuts)) if program.staggered else None,
         )
-        self._collector = HostRollout(
+        device = self._topology.local_devices[0]
+        self._collector = (FusedRollout if self._fuses(device) else HostRollout)(
             self.policy,
             self.env.start(options),
             config.ppo.rollout_length,
             config.sequence_length,
             config.normalize.clip_observations,
             program.staggered,
-            self._topology.local_devices[0],
+            device,
             self._place,
         )
-        self._waited, self._measured, self._measured_at = 0.0, np.zeros(3), self._clock.total()
+        self._waited, self._measured, self._measured_at = 0.0, {}, self._clock.total()
         keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
         self._actor = Actor(self._collector, keys_of, config.host.overlap, self._agreement.gives_up)
         try:
@@ -151,15 +154,20 @@ class HostRuntime(Pipeline):
             return {}
         now = self._clock.total()
         seconds, self._measured_at = max(now - self._measured_at, 1e-9), now
-        so_far = np.array([self._collector.watch.seconds, self._collector.inference_seconds, self._waited])
-        environments, inference, waited = np.minimum(1.0, (so_far - self._measured) / seconds).tolist()
+        so_far = self._collector.waits() | {"rollout_wait": self._waited}
+        since = {name: so_far[name] - self._measured.get(name, 0.0) for name in so_far}
         self._measured = so_far
-        return {"time/environments": environments, "time/inference": inference, "time/rollout_wait": waited}
+        return {f"time/{name}": min(1.0, waited / seconds) for name, waited in since.items()}
 
     def close(self) -> None:
         if self._actor is not None:
             self._actor.close()
         self._actor = None  # the collector stays, for `shares`
+
+    def _fuses(self, device: jax.Device) -> bool:
+        """Not where observations are large images: the policy then takes nearly all the time."""
+        has_images = has_large_images(self.env.spec.observation_space)
+        return self._config.host.fused and device.platform == "cpu" and not has_images
 
     def _place(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
         """On the devices, each of which gets its environments; the totals count on the first."""

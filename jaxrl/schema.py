@@ -30,6 +30,7 @@ class EnvConfig:
 @dataclasses.dataclass(frozen=True)
 class HostConfig:
     overlap: bool
+    fused: bool
     num_groups: Positive
     num_workers: Count
     timeout: Annotated[float, above(0)]

@@ -81,6 +81,7 @@ BAD_OVERRIDES = [
     ("profile.steps=-1", "must be at least 0"),
     ("log.layers=some", "must be true or false"),
     ("host.overlap=maybe", "must be true or false"),
+    ("host.fused=maybe", "must be true or false"),
     ("host.num_groups=0", "must be at least 1"),
     ("host.num_workers=-1", "must be at least 0"),
     ("host.timeout=0", "must be above 0"),

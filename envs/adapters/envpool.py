@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,8 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.adapters.envpool_pool import Pool, without_precision_warnings
 from envs.adapters.gymnasium import select_leaves
-from envs.base import Box, Dict, EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, Space, group_rows
+from envs.base import (
+    Box,
+    Dict,
+    EnvSpec,
+    HostEnv,
+    HostEnvError,
+    HostOptions,
+    HostStep,
+    Space,
+    TracedSteps,
+    group_rows,
+)
 from envs.host import qt
 from envs.host.spaces import observation_space, observation_tree, space_of
 from envs.host.worker import Leaf, Problem, describe
@@ -54,7 +65,7 @@ class EnvpoolFactory:
         spec, self.options = _checked_spec(name, label, kwargs)
         self.name = name
         try:
-            with _without_precision_warnings():
+            with without_precision_warnings():
                 leaves = describe(spec.observation_space)
                 (action,) = describe(spec.action_space)
         except (Problem, ValueError) as error:
@@ -93,41 +104,46 @@ class EnvpoolEnv(HostEnv):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         # Every pool may use all cores: while one group waits for the policy, the other has them.
         threads = min(start.num_workers // start.num_groups or cores, self.num_envs // self.num_groups)
-        self._pools: list[_Pool] = []
+        self.pools: list[Pool] = []
         for group in range(start.num_groups):
             rows = group_rows(self, group)
             cuts = start.first_episode_steps
-            self._pools.append(
-                _Pool(factory.name, factory.options, start.seeds[rows], threads, cuts and cuts[rows])
+            self.pools.append(
+                Pool(factory.name, factory.options, start.seeds[rows], threads, cuts and cuts[rows])
             )
 
     def send(self, group: int, action: np.ndarray) -> None:
         with self._failures(group):
-            self._pools[group].send(np.asarray(action, self._factory.action_dtype))
+            self.pools[group].send(np.asarray(action, self._factory.action_dtype))
 
     def recv(self, group: int) -> HostStep:
         with self._failures(group):
-            obs, outcome = self._pools[group].recv()
+            obs, outcome = self.pools[group].recv()
         arrays = [_part(obs, leaf) for leaf in self._factory.leaves]
         for array in (*arrays, outcome["reward"]):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                self._refuse(group, array)
+                finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+                self.refuse(group, int(np.argmin(finite)), self.pools[group].steps, is_reward=array.ndim == 1)
         return HostStep(observation_tree(self._factory.leaves, arrays), **outcome)
 
     def decode(self, obs: Any) -> Any:
         return self._factory.decode(obs)
 
+    def traced(self) -> TracedSteps | None:
+        handles = [handle for pool in self.pools if (handle := pool.trace()) is not None]
+        return _Traced(self, self._factory, handles) if len(handles) == len(self.pools) else None
+
     def interrupt(self) -> None:
         """Nothing can end a call into C++."""
 
     def close(self) -> None:
-        self._pools.clear()  # their threads end with the last reference
+        self.pools.clear()  # their threads end with the last reference
 
     @contextlib.contextmanager
     def _failures(self, group: int) -> Iterator[None]:
-        if not self._pools:
+        if not self.pools:
             raise HostEnvError(f"{self.spec.name}: is closed")
-        step = self._pools[group].steps
+        step = self.pools[group].steps
         try:
             yield
         except Exception as error:  # whatever C++ throws
@@ -137,110 +153,54 @@ class EnvpoolEnv(HostEnv):
             where = f"environments {rows.start} to {rows.stop - 1}, step {step}"
             raise HostEnvError(f"{self.spec.name}, {where}: {text}") from error
 
-    def _refuse(self, group: int, array: np.ndarray) -> None:
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-        index, step = group_rows(self, group).start + int(np.argmax(bad)), self._pools[group].steps
+    def refuse(self, group: int, row: int, step: int, is_reward: bool) -> None:
+        """Closes everything and raises HostEnvError for a number of that row of the group."""
         self.close()
-        what = "a reward" if array.ndim == 1 else "an observation"
+        what = "a reward" if is_reward else "an observation"
+        index = group_rows(self, group).start + row
         raise HostEnvError(
             f"{self.spec.name}, environment {index}, step {step}: returned {what} that is not finite"
         )
 
 
-class _Pool:
-    """One group: an envpool whose rows come in the order of the environments.
+class _Traced(TracedSteps):
+    """See `TracedSteps`; the environments are those of an `EnvpoolEnv`."""
 
-    envpool restarts single environments only in its asynchronous mode, where rows come as they finish. A
-    pool that must cut first episodes off therefore has one environment more than rows, which never steps.
-    """
+    def __init__(self, env: EnvpoolEnv, factory: EnvpoolFactory, handles: list[np.ndarray]):
+        self.handles = handles
+        self._env, self._leaves = env, factory.leaves
 
-    def __init__(
-        self,
-        name: str,
-        options: dict[str, Any],
-        seeds: tuple[int, ...],
-        threads: int,
-        cuts: tuple[int, ...] | None,
-    ):
-        n = len(seeds)
-        self.steps = 0
-        self._ids = np.arange(n, dtype=np.int32)
-        self._cut_at = np.array(cuts) if cuts else None
-        self._restart = np.zeros(n, bool)
-        self._done = np.ones(n, bool)
-        idle = [0] if cuts else []
-        size = {"num_envs": n + len(idle), "batch_size": n, "num_threads": threads}
-        self._env = _made(name, env_seed=[*seeds, *idle], **size, **options)
-        with _without_precision_warnings():
-            _ = self._env.observation_space  # kept by envpool; `recv` asks for it
-        self._env._reset(self._ids)  # the public `reset` would also wait for the result
+    @property
+    def is_ready(self) -> bool:  # type: ignore[override]
+        return all(pool.is_settled for pool in self._env.pools)
 
-    def send(self, action: np.ndarray) -> None:
-        self.steps += 1
-        if self._cut_at is None:
-            self._env.send(action)
-            return
-        if self._restart.any():
-            self._env._reset(self._ids[self._restart])
-        going_on = ~self._restart
-        if going_on.any():
-            self._env.send(action[going_on], self._ids[going_on])
+    def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
+        return self._env.pools[group].traced_send(handle, action)
 
-    def recv(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Observations as envpool gives them, and the other fields of `HostStep`."""
-        first = self._done
-        if self.steps == 0:
-            obs, info = self._env.recv(reset=True)
-            reward, terminated, truncated = np.zeros(len(first), np.float32), ~first, ~first
-        else:
-            obs, reward, terminated, truncated, info = self._env.recv()
-        outcome = {"reward": reward, "terminated": terminated, "truncated": truncated}
-        outcome |= {"score": reward, "game_over": terminated | truncated}
-        if "lives" in info and "reward" in info:  # Atari tells clipped from raw, and lives from games
-            outcome |= {"score": info["reward"], "game_over": info["terminated"].astype(bool) | truncated}
-        if self._cut_at is not None:
-            order = np.argsort(info["env_id"])
-            obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
-        # Not where info has elapsed_step == 0: the row after a lost life goes on counting.
-        for array in outcome.values():
-            array[first] = 0
-        outcome["first"] = first
-        if self._cut_at is not None:
-            self._cut_first_episodes(outcome)
-        self._done = outcome["terminated"] | outcome["truncated"]
-        return obs, outcome
+    def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
+        handle, obs, outcome = self._env.pools[group].traced_recv(handle, first)
+        arrays = [_part(obs, leaf) for leaf in self._leaves]
+        finite = jnp.ones_like(first)
+        for array in (*arrays, outcome["reward"]):
+            if jnp.issubdtype(array.dtype, jnp.floating):
+                finite &= jnp.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        return handle, HostStep(observation_tree(self._leaves, arrays), **outcome), finite
 
-    def _cut_first_episodes(self, outcome: dict[str, np.ndarray]) -> None:
-        assert self._cut_at is not None
-        done = outcome["terminated"] | outcome["truncated"]
-        self._restart = ~done & (self.steps == self._cut_at)
-        outcome["truncated"] |= self._restart
-        outcome["game_over"] |= self._restart
-        self._cut_at[done] = 0
+    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
+        pool = self._env.pools[group]
+        if not finite.all():
+            t, row = np.argwhere(~finite)[0].tolist()
+            self._env.refuse(group, row, pool.steps + t + 1, is_reward=not np.isfinite(reward[t, row]))
+        pool.steps += len(reward)
 
 
-def _made(name: str, **options: Any) -> Any:
-    import envpool
-
-    return envpool.make_gymnasium(name, **options)
-
-
-@contextlib.contextmanager
-def _without_precision_warnings() -> Iterator[None]:
-    """envpool gives gymnasium bounds in float64 for boxes of float32, and that is warned about."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*precision lowered by casting", UserWarning)
-        yield
-
-
-def _part(obs: Any, leaf: Leaf) -> np.ndarray:
+def _part(obs: Any, leaf: Leaf) -> Any:
+    """One leaf of an observation as it is stored, of numpy or traced arrays."""
     for key in leaf["path"]:
         obs = obs[key]
-    return (
-        np.asarray(obs, leaf["stored"])
-        if leaf["kind"] == "box"
-        else np.asarray(obs - leaf["start"], np.int32)
-    )
+    if leaf["kind"] == "box":
+        return obs.astype(leaf["stored"], copy=False)
+    return (obs - leaf["start"]).astype(np.int32)
 
 
 def _channels_last(space: Space) -> Space:

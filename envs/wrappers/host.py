@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import EnvSpec, HostEnv, HostFactory, HostOptions, HostStep, JaxEnv
+from envs.base import EnvSpec, HostEnv, HostFactory, HostOptions, HostStep, JaxEnv, TracedSteps
 from envs.wrappers.wrapper import ObservationWrapper, Wrapper
 
 
@@ -68,6 +68,9 @@ class WrappedEnv(HostEnv):
 
     def decode(self, obs: Any) -> Any:
         return self._decode(obs)
+
+    def traced(self) -> TracedSteps | None:
+        return self.env.traced()
 
     def interrupt(self) -> None:
         self.env.interrupt()

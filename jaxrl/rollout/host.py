@@ -28,6 +28,21 @@ from jaxrl.types import Array, PyTree, Trajectory
 
 
 @flax.struct.dataclass
+class Chosen:
+    """What the policy did in the rows of one group of N environments.
+
+    Attributes:
+      action, log_prob, value: [T, N, ...].
+      carries: tree of [T / L, N, ...], the carry before each chunk.
+    """
+
+    action: Array
+    log_prob: Array
+    value: Array
+    carries: PyTree
+
+
+@flax.struct.dataclass
 class _Loop:
     """What the device keeps of one group of N environments during a rollout.
 
@@ -35,17 +50,13 @@ class _Loop:
       t: int32[], the row that comes next.
       carry: tree of [N, ...], before that row.
       noise: [T, N, ...] of the actions.
-      action, log_prob, value: [T, N, ...], filled up to row t.
-      carries: tree of [T / L, N, ...], the carry before each chunk.
+      chosen: filled up to row t.
     """
 
     t: Array
     carry: PyTree
     noise: Array
-    action: Array
-    log_prob: Array
-    value: Array
-    carries: PyTree
+    chosen: Chosen
 
 
 class HostRollout:
@@ -71,7 +82,8 @@ class HostRollout:
         `collect` returns; None puts everything on `device`.
 
     Attributes:
-      watch: how long was waited for the environments.
+      env: the environments.
+      device: where the policy works.
     """
 
     def __init__(
@@ -89,19 +101,19 @@ class HostRollout:
         self.device = device or jax.devices()[0]
         self._length, self._chunk = length, chunk
         self._rows = [group_rows(env, group) for group in range(env.num_groups)]
-        programs = _Programs(policy, env.decode, length, chunk, clip_obs)
+        self._programs = programs = Programs(policy, env.decode, length, chunk, clip_obs)
         self._begin = jax.jit(programs.begin)
         self._step = jax.jit(programs.step, donate_argnums=0)
         self._last_value = jax.jit(programs.last_value)
         self._finish = jax.jit(programs.finish)
         self._decode = jax.jit(env.decode)
         self._place = place or self._on_device
-        self.watch = Watch(env)
+        self._watch = Watch(env)
         self._inference_seconds = [0.0] * env.num_groups
         n = env.num_envs // env.num_groups
         carry = jax.device_put(policy.initial_carry(n), self.device)
         self._carries: list[PyTree] = [carry] * env.num_groups
-        self._episodes = GameBook(env.num_envs, staggered)
+        self._games = GameBook(env.num_envs, staggered)
         self._buffer: Buffer | None = None
         self._is_fresh = False  # the buffer holds the first observations only, and no rollout
 
@@ -114,7 +126,7 @@ class HostRollout:
         loop, _ = self._step(loop, params, obs_stats, obs, first)
         value = self._last_value(loop, params, obs_stats, obs, first)
         groups = len(self._rows)
-        jax.block_until_ready(self._finish([loop] * groups, [value] * groups, buffer.truncated))
+        jax.block_until_ready(self._finish([loop.chosen] * groups, [value] * groups, buffer.truncated))
         self._is_fresh = True
 
     def collect(
@@ -141,15 +153,16 @@ class HostRollout:
         params, obs_stats, keys_B = jax.device_put((params, obs_stats, keys_B), self.device)
         buffer = self._next_buffer()
 
-        def collect(group: int, failed: Callable[[], bool]) -> tuple[_Loop, Array, np.ndarray]:
+        def collect(group: int, failed: Callable[[], bool]) -> tuple[_Loop, Array]:
             def unwanted() -> bool:
                 return failed() or cancelled()
 
             return self._collect(group, params, obs_stats, keys_B, buffer, unwanted)
 
-        loops, last_values, totals = zip(*by_group(collect, len(self._rows)), strict=True)
+        loops, last_values = zip(*by_group(collect, len(self._rows)), strict=True)
         self._carries = [loop.carry for loop in loops]
-        return self._place(self._trajectory(buffer, list(loops), list(last_values)), np.sum(totals, axis=0))
+        trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(last_values))
+        return self._place(trajectory, self._games.count(buffer.first[1:], buffer.score, buffer.game_over))
 
     def _collect(
         self,
@@ -159,9 +172,9 @@ class HostRollout:
         keys_B: Array,
         buffer: Buffer,
         unwanted: Callable[[], bool],
-    ) -> tuple[_Loop, Array, np.ndarray]:
-        """The rollout of one group: what its device keeps, the last values, and its episodes' totals."""
-        rows, totals = self._rows[group], np.zeros(3, np.float64)
+    ) -> tuple[_Loop, Array]:
+        """The rollout of one group: what its device keeps, and the last values."""
+        rows = self._rows[group]
         obs, first = buffer.seen(0, rows)
         loop = self._begin(keys_B[rows], self._carries[group], params, obs_stats, obs, first)
         for t in range(self._length):
@@ -172,20 +185,19 @@ class HostRollout:
             action = np.asarray(action)
             self._inference_seconds[group] += time.perf_counter() - started
             self.env.send(group, action)
-            step = self.watch.recv(group)
+            step = self._watch.recv(group)
             buffer.write(t + 1, rows, step)
-            self._episodes.count(rows, step, totals)
             obs, first = buffer.seen(t + 1, rows)
-        return loop, self._last_value(loop, params, obs_stats, obs, first), totals
+        return loop, self._last_value(loop, params, obs_stats, obs, first)
 
     def overdue(self) -> str | None:
         """Which environments have not answered in time, for another thread to ask; None if all is well."""
-        return self.watch.overdue()
+        return self._watch.overdue()
 
-    @property
-    def inference_seconds(self) -> float:
-        """How long was waited for the policy, on the average of the groups."""
-        return sum(self._inference_seconds) / len(self._inference_seconds)
+    def waits(self) -> dict[str, float]:
+        """Seconds spent waiting so far, by what for, on the average of the groups."""
+        inference = sum(self._inference_seconds) / len(self._inference_seconds)
+        return {"environments": self._watch.seconds, "inference": inference}
 
     def _next_buffer(self) -> Buffer:
         """A new buffer, whose row 0 is the row that followed the rollout before.
@@ -196,7 +208,7 @@ class HostRollout:
             self._is_fresh = False
             return self._buffer
         if self._buffer is None:
-            steps = [self.watch.recv(g) for g in range(len(self._rows))]
+            steps = [self._watch.recv(g) for g in range(len(self._rows))]
             buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs)
             for rows, step in zip(self._rows, steps, strict=True):
                 buffer.write(0, rows, step)
@@ -205,7 +217,7 @@ class HostRollout:
         self._buffer = buffer
         return buffer
 
-    def _trajectory(self, buffer: Buffer, loops: list[_Loop], last_values: list[Array]) -> Trajectory:
+    def _trajectory(self, buffer: Buffer, chosen: list[Chosen], last_values: list[Array]) -> Trajectory:
         length = self._length
         host: dict[str, Any] = {
             "obs": jax.tree.map(lambda x: x[:length], buffer.obs),
@@ -216,7 +228,7 @@ class HostRollout:
             "valid": ~buffer.first[1:],
         }
         cut = buffer.truncated & ~buffer.terminated
-        return Trajectory(**host, **self._finish(loops, last_values, cut), action_mask=None)
+        return Trajectory(**host, **self._finish(chosen, last_values, cut), action_mask=None)
 
     def _on_device(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
         trajectory = jax.device_put(trajectory, self.device)
@@ -225,7 +237,7 @@ class HostRollout:
 
 
 @dataclass(frozen=True)
-class _Programs:
+class Programs:
     """The compiled parts of a rollout; N environments of one group each."""
 
     policy: Policy
@@ -234,77 +246,82 @@ class _Programs:
     chunk: int
     clip_obs: float
 
+    def noise(self, keys_N: Array) -> Array:
+        """[T, N, ...] for the actions: that of the device runtime with the same keys."""
+        head = self.policy.head
+        _, noise_keys_N = jax.vmap(jax.random.split, out_axes=1)(keys_N)
+        draw = lambda key: draw_noise(head.noise_kind, key, (self.length, *head.noise_shape))  # noqa: E731
+        noise: Array = jax.vmap(draw, out_axes=1)(noise_keys_N)
+        return noise
+
     def begin(
         self, keys_N: Array, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array
     ) -> _Loop:
-        """The state before row 0. The noise is that of the device runtime with the same keys."""
-        head, length = self.policy.head, self.length
-        _, noise_keys_N = jax.vmap(jax.random.split, out_axes=1)(keys_N)
-        draw = lambda key: draw_noise(head.noise_kind, key, (length, *head.noise_shape))  # noqa: E731
-        noise = jax.vmap(draw, out_axes=1)(noise_keys_N)
+        """The state before row 0."""
+        length, noise = self.length, self.noise(keys_N)
 
         def rows(x: Array, count: int) -> Array:
             return jnp.zeros((count, *x.shape), x.dtype)
 
         # Only shapes and dtypes of these are used.
-        out = self._policy(carry, params, obs_stats, obs, first)
+        out = self.act(carry, params, obs_stats, obs, first)
         action = out.distribution.sample(noise[0])
         return _Loop(
             t=jnp.zeros((), jnp.int32),
             carry=jax.tree.map(jnp.copy, carry),
             noise=noise,
-            action=rows(action, length),
-            log_prob=rows(out.value, length),
-            value=rows(out.value, length),
-            carries=jax.tree.map(lambda x: rows(x, length // self.chunk), carry),
+            chosen=Chosen(
+                action=rows(action, length),
+                log_prob=rows(out.value, length),
+                value=rows(out.value, length),
+                carries=jax.tree.map(lambda x: rows(x, length // self.chunk), carry),
+            ),
         )
 
     def step(
         self, loop: _Loop, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array
     ) -> tuple[_Loop, Array]:
         """Consumes one row; returns the actions for the environments."""
-        t = loop.t
-        out = self._policy(loop.carry, params, obs_stats, obs, first)
+        t, chosen = loop.t, loop.chosen
+        out = self.act(loop.carry, params, obs_stats, obs, first)
         action = out.distribution.sample(loop.noise[t])
 
         def keep(kept: Array, x: Array) -> Array:
             return kept.at[t // self.chunk].set(jnp.where(t % self.chunk == 0, x, kept[t // self.chunk]))
 
-        after = dataclasses.replace(
-            loop,
-            t=t + 1,
-            carry=out.carry,
-            action=loop.action.at[t].set(action),
-            log_prob=loop.log_prob.at[t].set(out.distribution.log_prob(action)),
-            value=loop.value.at[t].set(out.value),
-            carries=jax.tree.map(keep, loop.carries, loop.carry),
+        chosen = Chosen(
+            action=chosen.action.at[t].set(action),
+            log_prob=chosen.log_prob.at[t].set(out.distribution.log_prob(action)),
+            value=chosen.value.at[t].set(out.value),
+            carries=jax.tree.map(keep, chosen.carries, loop.carry),
         )
+        after = dataclasses.replace(loop, t=t + 1, carry=out.carry, chosen=chosen)
         return after, self.policy.head.to_env(action)
 
     def last_value(self, loop: _Loop, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Array:
         """float32[N]: V of the observation after the rollout; the carry stays before it."""
-        value: Array = self._policy(loop.carry, params, obs_stats, obs, first).value
+        value: Array = self.act(loop.carry, params, obs_stats, obs, first).value
         return value
 
-    def finish(self, loops: list[_Loop], last_values: list[Array], cut_TB: Array) -> dict[str, Any]:
+    def finish(self, groups: list[Chosen], last_values: list[Array], cut_TB: Array) -> dict[str, Any]:
         """The fields of a `Trajectory` that the policy makes, groups joined; `cut_TB`: only truncated."""
 
         def join(*parts: Array) -> Array:
             return jnp.concatenate(parts, axis=1)
 
-        value = join(*(loop.value for loop in loops))
+        value = join(*(chosen.value for chosen in groups))
         last_value = jnp.concatenate(last_values)
         following = jnp.concatenate([value[1:], last_value[None]])
         return {
-            "action": join(*(loop.action for loop in loops)),
-            "log_prob": join(*(loop.log_prob for loop in loops)),
+            "action": join(*(chosen.action for chosen in groups)),
+            "log_prob": join(*(chosen.log_prob for chosen in groups)),
             "value": value,
             # The row after a truncation is the final observation, consumed with the live carry.
             "bootstrap_value": jnp.where(cut_TB, following, 0.0),
-            "carry": jax.tree.map(join, *(loop.carries for loop in loops)),
+            "carry": jax.tree.map(join, *(chosen.carries for chosen in groups)),
             "last_value": last_value,
         }
 
-    def _policy(self, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Any:
+    def act(self, carry: PyTree, params: PyTree, obs_stats: PyTree, obs: PyTree, first: Array) -> Any:
         seen = normalize.normalize(obs_stats, self.decode(obs), self.clip_obs)
         return self.policy.step(params, seen, carry, first, None)

@@ -13,6 +13,8 @@ from jaxrl.types import PyTree
 
 # The largest alignment any backend asks for before it reads a host array in place instead of copying it.
 _ALIGNMENT = 64
+# What is kept of a step besides the row that it led to.
+_TOLD = {"reward": np.float32, "terminated": bool, "truncated": bool, "score": np.float32, "game_over": bool}
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Buffer:
     Attributes:
       obs: tree of [T + 1, B, ...].
       first: bool[T + 1, B], whether that observation is the first of its episode.
-      reward, terminated, truncated: [T, B], what followed from the action at that row.
+      reward, terminated, truncated, score, game_over: [T, B], what followed from the action at that row.
     """
 
     obs: PyTree
@@ -30,16 +32,17 @@ class Buffer:
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    score: np.ndarray
+    game_over: np.ndarray
 
     @classmethod
     def like(cls, obs: PyTree, length: int, num_envs: int) -> Buffer:
         """An empty buffer for observations such as those of one group [N, ...]."""
-        flags = [np.zeros((length, num_envs), bool) for _ in range(2)]
+        told = {name: np.zeros((length, num_envs), dtype) for name, dtype in _TOLD.items()}
         return cls(
             jax.tree.map(lambda x: _aligned((length + 1, num_envs, *x.shape[1:]), x.dtype), obs),
             np.zeros((length + 1, num_envs), bool),
-            np.zeros((length, num_envs), np.float32),
-            *flags,
+            **told,
         )
 
     def successor(self) -> Buffer:
@@ -58,9 +61,8 @@ class Buffer:
             kept[t, rows] = new
         self.first[t, rows] = step.first
         if t > 0:
-            self.reward[t - 1, rows] = step.reward
-            self.terminated[t - 1, rows] = step.terminated
-            self.truncated[t - 1, rows] = step.truncated
+            for name in _TOLD:
+                getattr(self, name)[t - 1, rows] = getattr(step, name)
 
     def seen(self, t: int, rows: slice) -> tuple[PyTree, np.ndarray]:
         """(observations, whether they are first) of a group at row t."""
@@ -83,15 +85,28 @@ class GameBook:
         self._length = np.zeros(num_envs, np.int64)
         self._skip = np.full(num_envs, staggered)
 
-    def count(self, rows: slice, step: HostStep, totals: np.ndarray) -> None:
-        """Adds one step; what ended is added to `totals`: number, scores, lengths."""
-        score, length, skip = self._score[rows], self._length[rows], self._skip[rows]
-        score += np.where(step.first, 0.0, step.score)
-        length += ~step.first
-        over = step.game_over & ~step.first
-        if over.any():
-            counted = over & ~skip
-            totals += counted.sum(), score[counted].sum(), length[counted].sum()
-            score[over] = 0.0
-            length[over] = 0
-            skip &= ~over
+    def count(self, first: np.ndarray, score: np.ndarray, game_over: np.ndarray) -> np.ndarray:
+        """Adds T steps of B environments.
+
+        Args:
+          first, score, game_over: [T, B] of `HostStep`.
+
+        Returns:
+          float64[3] over the games that ended: their number, and the sums of scores and lengths.
+        """
+        scores = self._score + np.cumsum(np.where(first, 0.0, score), axis=0)
+        lengths = self._length + np.cumsum(~first, axis=0)
+        # One row for each game that ended, those of an environment one after the other.
+        env, t = np.nonzero((game_over & ~first).T)
+        is_next = env[1:] == env[:-1]
+        ended = np.stack([scores[t, env], lengths[t, env]])
+        games = ended.copy()
+        games[:, 1:] -= np.where(is_next, ended[:, :-1], 0.0)
+        skipped = self._skip[env]
+        skipped[1:] &= ~is_next
+        self._skip[env] = False
+        # What the last game of an environment had goes off its sums.
+        before = np.zeros((2, len(self._score)))
+        before[:, env] = ended
+        self._score, self._length = scores[-1] - before[0], lengths[-1] - before[1].astype(np.int64)
+        return np.array([np.sum(~skipped), *games[:, ~skipped].sum(axis=1)])

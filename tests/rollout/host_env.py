@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 
-from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, group_rows
+from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.iteration import Program
 from jaxrl.types import TrainState
 
@@ -105,6 +108,53 @@ class Playback(HostEnv):
 
     def close(self) -> None:
         self.closed = True
+
+
+class TracedPlayback(Playback, TracedSteps):
+    """A `Playback` that programs can step, too, through callbacks."""
+
+    is_ready = True
+
+    def traced(self) -> TracedSteps:
+        self.handles = [np.zeros(8, np.uint8) for _ in range(self.num_groups)]
+        return self
+
+    def send(self, group: int, *arguments: Any) -> Any:
+        if len(arguments) == 1:
+            return super().send(group, *arguments)
+        handle, action = arguments
+
+        def call(handle: np.ndarray, action: np.ndarray) -> np.ndarray:
+            Playback.send(self, group, action)
+            return handle
+
+        return io_callback(call, handle, handle, action)
+
+    def recv(self, group: int, *arguments: Any) -> Any:
+        if not arguments:
+            return super().recv(group)
+        handle, first = arguments
+        size = (self.num_envs // self.num_groups,)
+        flags, numbers = jax.ShapeDtypeStruct(size, bool), jax.ShapeDtypeStruct(size, np.float32)
+        obs = jax.ShapeDtypeStruct((*size, *self._recorded["obs"].shape[2:]), np.float32)
+        step = HostStep(obs, numbers, flags, flags, flags, numbers, flags)
+
+        def call(handle: np.ndarray) -> Any:
+            return handle, Playback.recv(self, group)
+
+        handle, step = io_callback(call, (handle, step), handle)
+        finite = jnp.isfinite(step.obs).all(axis=1) & jnp.isfinite(step.reward)
+        return handle, dataclasses.replace(step, first=first), finite
+
+    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
+        if not finite.all():
+            t, row = np.argwhere(~finite)[0]
+            self.close()
+            what = "an observation" if np.isfinite(reward[t, row]) else "a reward"
+            index = group_rows(self, group).start + row
+            raise HostEnvError(
+                f"environment {index}, row {t} of {len(reward)}: returned {what} that is not finite"
+            )
 
 
 class PlaybackFactory:

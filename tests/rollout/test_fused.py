@@ -1,0 +1,141 @@
+"""Rollouts that are one program against those that step the same environments from Python."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.base import HostEnvError, HostOptions
+from jaxrl import networks
+from jaxrl.rollout.actor import Actor
+from jaxrl.rollout.fused import FusedRollout
+from jaxrl.rollout.host import HostRollout
+from tests.programs import loud, start, tiny_config, tiny_program
+from tests.rollout.host_env import Playback, TracedPlayback, record
+
+T, B, L, ROLLOUTS = 16, 8, 4, 5
+SMALL = "img_height=42, img_width=42, max_episode_steps=50"
+ATARI = f"envpool:Breakout-v5(episodic_life=True, reward_clip=True, {SMALL})"
+
+
+def keys_of(iteration):
+    return jax.random.split(jax.random.key(iteration), B)
+
+
+def collected(collector_of, env, policy, params, staggered):
+    collector = collector_of(policy, env, T, L, 10.0, staggered)
+    collector.prepare(params, None, keys_of(0))
+    found = [collector.collect(params, None, keys_of(i)) for i in range(ROLLOUTS)]
+    env.close()
+    return collector, [jax.tree.map(np.asarray, each) for each in found]
+
+
+def assert_same(left, right):
+    for x, y in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts", "groups"),
+    [
+        ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
+        ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
+        ("envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))", None, 1),
+        (ATARI, None, 2),
+    ],
+    ids=["CartPole", "CartPole-staggered", "MiniGrid", "Breakout"],
+)
+def test_one_program_steps_as_python_does(name, cuts, groups):
+    factory = envs.make_host(name)
+    policy = networks.build(tiny_config().network, factory.spec)
+    params = loud(jax.jit(policy.init)(jax.random.key(0)))
+    options = HostOptions(seeds=tuple(range(B)), num_groups=groups, first_episode_steps=cuts)
+    plain, expected = collected(HostRollout, factory.start(options), policy, params, cuts is not None)
+    fused, got = collected(FusedRollout, factory.start(options), policy, params, cuts is not None)
+    assert_same(got, expected)
+    assert not all(trajectory.valid.all() for trajectory, _ in got[2:])
+    assert sum(totals.count for _, totals in got[2:]) > 0
+    assert fused.waits() == {}
+    assert plain.waits().keys() == {"environments", "inference"}
+    assert fused._groups is not None  # the last rollouts were not stepped from Python
+
+
+def test_environments_with_64_bit_types_are_stepped_from_python():
+    factory = envs.make_host("envpool:HalfCheetah-v4")
+    policy = networks.build(tiny_config().network, factory.spec)
+    env = factory.start(HostOptions(seeds=tuple(range(B))))
+    assert env.traced() is None
+    collector, _ = collected(FusedRollout, env, policy, jax.jit(policy.init)(jax.random.key(0)), False)
+    assert collector.waits()["environments"] > 0
+
+
+@pytest.fixture(scope="module")
+def device():
+    """(program, initial state, what its environments do)."""
+    program = tiny_program()
+    state = start(program)
+    return program, state, record(program, state, T * ROLLOUTS)
+
+
+def test_the_same_with_and_without_overlap(device):
+    program, state, recorded = device
+    for overlap in (False, True):
+        plain, fused = (
+            kind(program.policy, env(program.env.spec, recorded, 2), T, L, 10.0)
+            for kind, env in ((HostRollout, Playback), (FusedRollout, TracedPlayback))
+        )
+        with Actor(fused, keys_of, overlap) as actor:
+            actor.prepare(state.params, None)
+            for i in range(ROLLOUTS):
+                params = jax.tree.map(jnp.copy, state.params)
+                got, _ = actor.rollout(i, params, None)
+                assert_same(got, plain.collect(state.params, None, keys_of(i))[0])
+
+
+def test_number_that_is_not_finite_is_named(device):
+    program, state, recorded = device
+    for name, what in (("reward", "a reward"), ("final_obs", "an observation")):
+        broken = {k: np.array(v) for k, v in recorded.items()}
+        broken[name][T + 6, 5] = np.nan
+        env = TracedPlayback(program.env.spec, broken, 2)
+        collector = FusedRollout(program.policy, env, T, L, 10.0)
+        collector.collect(state.params, None, keys_of(0))
+        with pytest.raises(
+            HostEnvError, match=rf"environment 5, row \d+ of 16: returned {what} that is not finite"
+        ):
+            collector.collect(state.params, None, keys_of(1))
+        assert env.closed
+
+
+def test_failing_environment_ends_the_actor(device):
+    program, state, recorded = device
+    env = TracedPlayback(program.env.spec, recorded, fail="raise", fail_at=T + 5)
+    actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+    actor.prepare(state.params, None)
+    actor.rollout(0, state.params, None)
+    with pytest.raises(HostEnvError, match="^test:Noise, environments 0 to 7, steps 17 to 32: .*broke"):
+        actor.rollout(1, state.params, None)
+    assert env.closed
+    assert not [t for t in threading.enumerate() if t.name == "actor"]
+
+
+def test_hanging_environment_ends_the_actor(device):
+    program, state, recorded = device
+    env = TracedPlayback(program.env.spec, recorded, fail="hang", fail_at=T + 5)
+    actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+    actor.prepare(state.params, None)
+    actor.rollout(0, state.params, None)
+    started = time.monotonic()
+    with pytest.raises(
+        HostEnvError, match="^test:Noise, environments 0 to 7, steps 17 to 32: did not answer"
+    ):
+        actor.rollout(1, state.params, None)
+    assert time.monotonic() - started < 30
+    assert env.closed
