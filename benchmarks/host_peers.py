@@ -30,8 +30,14 @@ from roster import HERE, PEERS, python_of
 _BESIDE = ("envpool==1.2.5", "PyQt5-Qt5==5.15.19")
 # name: (virtual environment, runner, fields of the task, works it does)
 RUNS: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
-    "jaxrl, overlap": ("", "jaxrl_host_runner.py", {"overlap": True}, tuple(WORKS)),
-    "jaxrl, no overlap": ("", "jaxrl_host_runner.py", {"overlap": False}, tuple(WORKS)),
+    "jaxrl, overlap": ("", "jaxrl_host_runner.py", {"overlap": True, "fused": True}, tuple(WORKS)),
+    "jaxrl, no overlap": ("", "jaxrl_host_runner.py", {"overlap": False, "fused": True}, tuple(WORKS)),
+    "jaxrl, overlap, not fused": (
+        "",
+        "jaxrl_host_runner.py",
+        {"overlap": True, "fused": False},
+        ("cartpole",),  # images are not fused anyway
+    ),
     "loop in CleanRL's style": ("sb3", "loop_runner.py", {}, tuple(WORKS)),
     "SB3 PPO / RecurrentPPO": ("sb3", "sb3_host_runner.py", {"peer": "sb3"}, tuple(WORKS)),
     "SBX PPO": ("sbx", "sb3_host_runner.py", {"peer": "sbx"}, ("cartpole",)),
@@ -78,7 +84,7 @@ def _cell(record: dict[str, Any], name: str, work: str) -> str:
         return "-"
     rates = sorted(s["steps"] / s["seconds"] for s in samples)
     cell = f"{statistics.median(rates):,.0f} [{rates[0]:,.0f}, {rates[-1]:,.0f}]"
-    if samples[0].get("shares"):
+    if "time/environments" in samples[0].get("shares", {}):
         share = statistics.median(s["shares"]["time/environments"] for s in samples)
         cell += f"; environments {100 * share:.0f}%"
     return cell

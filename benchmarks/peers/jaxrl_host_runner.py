@@ -28,7 +28,7 @@ def main(task: dict[str, Any]) -> None:
     c = default_config()
     options = ", ".join(f"{name}={value!r}" for name, value in work["options"])
     c.env.update(name=f"envpool:{work['env']}({options})", num_envs=work["num_envs"], stagger=False)
-    c.host.overlap = task["overlap"]
+    c.host.overlap, c.host.fused = task["overlap"], task["fused"]
     c.network.encoder, c.network.core = {
         "mlp": ("mlp", "none"),
         "nature": ("nature", "none"),
