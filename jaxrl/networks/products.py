@@ -17,6 +17,8 @@ from jaxrl.types import Array
 
 # Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
 _FEW_COLUMNS = 8
+# With so many times as many inputs as columns the transposed product is faster on CPU, up to so many columns.
+_MANY_TIMES, _MOST_COLUMNS = 2, 256
 
 Dtype = Any
 
@@ -61,14 +63,22 @@ def weight_gradient(x: Array, gradient: Array) -> Array:
     """
     x = x.reshape(-1, x.shape[-1])
     gradient = gradient.reshape(-1, gradient.shape[-1])
-    if gradient.shape[-1] > _FEW_COLUMNS:
-        return _product(x, gradient)
-    return lax.platform_dependent(x, gradient, cpu=_by_column, default=_product)
+    on_cpu = _product
+    if gradient.shape[-1] <= _FEW_COLUMNS:
+        on_cpu = _by_column
+    elif gradient.shape[-1] * _MANY_TIMES <= x.shape[-1] and gradient.shape[-1] <= _MOST_COLUMNS:
+        on_cpu = _transposed
+    return lax.platform_dependent(x, gradient, cpu=on_cpu, default=_product)
 
 
 def _product(x: Array, gradient: Array) -> Array:
     rows = (((0,), (0,)), ((), ()))
     return lax.dot_general(x, gradient, rows, preferred_element_type=jnp.float32)
+
+
+def _transposed(x: Array, gradient: Array) -> Array:
+    # Without the barrier XLA makes the product above of it again.
+    return lax.optimization_barrier(_product(gradient, x)).T
 
 
 def _by_column(x: Array, gradient: Array) -> Array:

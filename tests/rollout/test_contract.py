@@ -1,4 +1,4 @@
-"""What a `Trajectory` promises, of the device runtime and of the host runtime: one test for both."""
+"""What a `Trajectory` promises, of the device runtime and of the host runtime: one test for all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import envs
 from envs.base import HostOptions
 from jaxrl import networks
+from jaxrl.rollout.fused import FusedRollout
 from jaxrl.rollout.host import HostRollout
 from jaxrl.types import Trajectory
 from tests.programs import loud, over_time, start, tiny_config, tiny_program
@@ -28,12 +29,12 @@ def of_the_device(name):
     return program.policy, state.params, found
 
 
-def of_the_host(name, groups):
+def of_the_host(name, groups, collector_of=HostRollout):
     factory = envs.make_host(name)
     policy = networks.build(tiny_config().network, factory.spec)
     params = loud(jax.jit(policy.init)(jax.random.key(0)))
     env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=groups))
-    collector = HostRollout(policy, env, T, L, 10.0)
+    collector = collector_of(policy, env, T, L, 10.0)
     keys = [jax.random.split(jax.random.key(i), B) for i in range(ROLLOUTS)]
     found = [collector.collect(params, None, k) for k in keys]
     env.close()
@@ -43,6 +44,7 @@ def of_the_host(name, groups):
 RUNTIMES = {
     "device": lambda: of_the_device(f"gymnax:CartPole-v1(max_steps_in_episode={LIMIT})"),
     "envpool": lambda: of_the_host(f"envpool:CartPole-v1(max_episode_steps={LIMIT})", 1),
+    "envpool, fused": lambda: of_the_host(f"envpool:CartPole-v1(max_episode_steps={LIMIT})", 2, FusedRollout),
     "gymnasium": lambda: of_the_host(f"gymnasium:CartPole-v1(max_episode_steps={LIMIT})", 2),
 }
 
