@@ -273,19 +273,19 @@ class TracedSteps(Protocol):
           first: bool[N], which episodes begin with this row: the row before ended others.
 
         Returns:
-          (handle, step, bool[N]: whether its observation and reward are finite).
+          (handle, step, bool[N]: whether its observation is finite).
         """
         ...
 
-    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
-        """Takes note of T steps that a program has made.
+    def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
+        """Takes note of T steps of all groups that a program has made.
 
         Args:
-          group: which.
-          reward, finite: [T, N], as they came from `recv`.
+          reward: float32[T, B].
+          finite: bool[T, B], as it came from `recv`.
 
         Raises:
-          HostEnvError: something was not finite.
+          HostEnvError: a reward or an observation was not finite.
         """
         ...
 

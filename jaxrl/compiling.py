@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -17,6 +20,18 @@ def options(platform: str) -> dict[str, str | bool | int | float]:
     take a tenth to a quarter longer and gain nothing (docs/performance.md).
     """
     return {_LEVEL: 1} if platform == "cpu" and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
+
+
+@contextlib.contextmanager
+def never_cached() -> Iterator[None]:
+    """Compiles without keeping the result; for programs that no other process can use."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, math.inf)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def use_compilation_cache() -> None:

@@ -123,7 +123,8 @@ class EnvpoolEnv(HostEnv):
         for array in (*arrays, outcome["reward"]):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-                self.refuse(group, int(np.argmin(finite)), self.pools[group].steps, is_reward=array.ndim == 1)
+                index = group_rows(self, group).start + int(np.argmin(finite))
+                self.refuse(index, self.pools[group].steps, is_reward=array is outcome["reward"])
         return HostStep(observation_tree(self._factory.leaves, arrays), **outcome)
 
     def decode(self, obs: Any) -> Any:
@@ -153,11 +154,10 @@ class EnvpoolEnv(HostEnv):
             where = f"environments {rows.start} to {rows.stop - 1}, step {step}"
             raise HostEnvError(f"{self.spec.name}, {where}: {text}") from error
 
-    def refuse(self, group: int, row: int, step: int, is_reward: bool) -> None:
-        """Closes everything and raises HostEnvError for a number of that row of the group."""
+    def refuse(self, index: int, step: int, is_reward: bool) -> None:
+        """Closes everything and raises HostEnvError for a number of that environment."""
         self.close()
         what = "a reward" if is_reward else "an observation"
-        index = group_rows(self, group).start + row
         raise HostEnvError(
             f"{self.spec.name}, environment {index}, step {step}: returned {what} that is not finite"
         )
@@ -172,6 +172,8 @@ class _Traced(TracedSteps):
 
     @property
     def is_ready(self) -> bool:  # type: ignore[override]
+        if not self._env.pools:
+            raise HostEnvError(f"{self._env.spec.name}: is closed")
         return all(pool.is_settled for pool in self._env.pools)
 
     def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
@@ -181,17 +183,18 @@ class _Traced(TracedSteps):
         handle, obs, outcome = self._env.pools[group].traced_recv(handle, first)
         arrays = [_part(obs, leaf) for leaf in self._leaves]
         finite = jnp.ones_like(first)
-        for array in (*arrays, outcome["reward"]):
+        for array in arrays:
             if jnp.issubdtype(array.dtype, jnp.floating):
                 finite &= jnp.isfinite(array.reshape(len(array), -1)).all(axis=1)
         return handle, HostStep(observation_tree(self._leaves, arrays), **outcome), finite
 
-    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
-        pool = self._env.pools[group]
-        if not finite.all():
-            t, row = np.argwhere(~finite)[0].tolist()
-            self._env.refuse(group, row, pool.steps + t + 1, is_reward=not np.isfinite(reward[t, row]))
-        pool.steps += len(reward)
+    def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
+        bad = np.argwhere(~finite | ~np.isfinite(reward))
+        if len(bad):
+            t, index = bad[0].tolist()
+            self._env.refuse(index, self._env.pools[0].steps + t + 1, is_reward=finite[t, index])
+        for pool in self._env.pools:
+            pool.steps += len(reward)
 
 
 def _part(obs: Any, leaf: Leaf) -> Any:

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import HostEnvError, TracedSteps
+from jaxrl.compiling import never_cached
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.rollout.host import Chosen, HostRollout, Programs
+from jaxrl.rollout.watch import Cancelled
 from jaxrl.types import Array, PyTree, Trajectory
 
 
@@ -60,7 +62,9 @@ class FusedRollout(HostRollout):
         super().prepare(params, obs_stats, keys_B)
         if self._traced is not None:
             arguments = jax.device_put((params, obs_stats, keys_B, self._received()), self.device)
-            self._run = self._run.lower(*arguments).compile()
+            lowered = self._run.lower(*arguments)
+            with never_cached():  # it has addresses of this process in it
+                self._run = lowered.compile()
 
     def collect(
         self,
@@ -71,9 +75,13 @@ class FusedRollout(HostRollout):
     ) -> tuple[Trajectory, EpisodeTotals]:
         started = time.monotonic()
         if self._steps and self._traced is not None and self._traced.is_ready:
+            if cancelled():
+                raise Cancelled
             self._since = started
-            found = self._collect_fused(self._traced, params, obs_stats, keys_B)
-            self._since = 0.0
+            try:
+                found = self._collect_fused(self._traced, params, obs_stats, keys_B)
+            finally:
+                self._since = 0.0
         else:
             found = super().collect(params, obs_stats, keys_B, cancelled)
         self._longest = max(self._longest, time.monotonic() - started)
@@ -101,8 +109,7 @@ class FusedRollout(HostRollout):
             self.env.close()
             raise HostEnvError(f"{self._where()}: {' '.join(str(error).split())}") from error
         trajectory, games, finite = jax.tree.map(np.asarray, (trajectory, games, finite))
-        for group, rows in enumerate(self._rows):
-            traced.stepped(group, trajectory.reward[:, rows], finite[:, rows])
+        traced.stepped(trajectory.reward, finite)
         return self._place(trajectory, self._games.count(**games))
 
     def _received(self) -> list[_Group]:
@@ -134,7 +141,7 @@ class _Program:
     def rollout(
         self, params: PyTree, obs_stats: PyTree, keys_B: Array, groups: list[_Group]
     ) -> tuple[list[_Group], Trajectory, dict[str, Array], Array]:
-        """(where the groups are then, trajectory, arguments of `GameBook.count`, what is finite [T, B])."""
+        """(where the groups are then, trajectory, arguments of `GameBook.count`, bool[T, B] of `recv`)."""
         length, chunk = self.programs.length, self.programs.chunk
 
         def policy(group: _Group) -> Any:

@@ -94,7 +94,7 @@ class GameBook:
         Returns:
           float64[3] over the games that ended: their number, and the sums of scores and lengths.
         """
-        scores = self._score + np.cumsum(np.where(first, 0.0, score), axis=0)
+        scores = self._score + np.cumsum(np.where(first, 0.0, score), axis=0, dtype=np.float64)
         lengths = self._length + np.cumsum(~first, axis=0)
         # One row for each game that ended, those of an environment one after the other.
         env, t = np.nonzero((game_over & ~first).T)

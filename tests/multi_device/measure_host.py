@@ -23,6 +23,7 @@ def main(folder: Path) -> None:
     for devices in (1, 8):
         config = tiny_config(ITERATIONS)
         config.env.name = "envpool:CartPole-v1"
+        config.env.stagger = False  # so that rollouts are fused from the second on
         config.host.overlap = False
         trainer = Trainer(resolve(config, devices))
         for iteration in range(ITERATIONS):

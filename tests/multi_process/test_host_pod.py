@@ -15,7 +15,12 @@ from tests.multi_process.test_local_pod import assert_same
 from tests.multi_process.tiny import STEPS
 
 ITERATIONS = 4
-OPTIONS = {"env.name": "envpool:CartPole-v1", "host.overlap": False, "stop.steps": ITERATIONS * STEPS}
+OPTIONS = {
+    "env.name": "envpool:CartPole-v1",
+    "env.stagger": False,  # so that rollouts are fused from the second on
+    "host.overlap": False,
+    "stop.steps": ITERATIONS * STEPS,
+}
 
 
 def test_each_process_steps_its_own_environments(

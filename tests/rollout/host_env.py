@@ -143,18 +143,10 @@ class TracedPlayback(Playback, TracedSteps):
             return handle, Playback.recv(self, group)
 
         handle, step = io_callback(call, (handle, step), handle)
-        finite = jnp.isfinite(step.obs).all(axis=1) & jnp.isfinite(step.reward)
-        return handle, dataclasses.replace(step, first=first), finite
+        return handle, dataclasses.replace(step, first=first), jnp.isfinite(step.obs).all(axis=1)
 
-    def stepped(self, group: int, reward: np.ndarray, finite: np.ndarray) -> None:
-        if not finite.all():
-            t, row = np.argwhere(~finite)[0]
-            self.close()
-            what = "an observation" if np.isfinite(reward[t, row]) else "a reward"
-            index = group_rows(self, group).start + row
-            raise HostEnvError(
-                f"environment {index}, row {t} of {len(reward)}: returned {what} that is not finite"
-            )
+    def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
+        """Breaks only when it is told to."""
 
 
 class PlaybackFactory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +18,7 @@ from jaxrl import networks
 from jaxrl.rollout.actor import Actor
 from jaxrl.rollout.fused import FusedRollout
 from jaxrl.rollout.host import HostRollout
+from jaxrl.rollout.watch import Cancelled
 from tests.programs import loud, start, tiny_config, tiny_program
 from tests.rollout.host_env import Playback, TracedPlayback, record
 
@@ -99,19 +102,28 @@ def test_the_same_with_and_without_overlap(device):
                 assert_same(got, plain.collect(state.params, None, keys_of(i))[0])
 
 
-def test_number_that_is_not_finite_is_named(device):
+def test_number_that_is_not_finite_is_named():
+    # Pendulum takes actions without a look at them: a policy of NaN breaks it at its first step.
+    factory = envs.make_host("envpool:Pendulum-v1")
+    policy = networks.build(tiny_config().network, factory.spec)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=2))
+    collector = FusedRollout(policy, env, T, L, 10.0)
+    collector.collect(params, None, keys_of(0))
+    collector.collect(params, None, keys_of(1))
+    broken = jax.tree.map(lambda x: x * np.nan, params)
+    with pytest.raises(HostEnvError, match=r"environment 0, step 33: returned an observation that is not"):
+        collector.collect(broken, None, keys_of(2))
+    with pytest.raises(HostEnvError, match="is closed"):
+        collector.collect(params, None, keys_of(3))
+
+
+def test_closing_gives_up_the_next_rollout(device):
     program, state, recorded = device
-    for name, what in (("reward", "a reward"), ("final_obs", "an observation")):
-        broken = {k: np.array(v) for k, v in recorded.items()}
-        broken[name][T + 6, 5] = np.nan
-        env = TracedPlayback(program.env.spec, broken, 2)
-        collector = FusedRollout(program.policy, env, T, L, 10.0)
-        collector.collect(state.params, None, keys_of(0))
-        with pytest.raises(
-            HostEnvError, match=rf"environment 5, row \d+ of 16: returned {what} that is not finite"
-        ):
-            collector.collect(state.params, None, keys_of(1))
-        assert env.closed
+    collector = FusedRollout(program.policy, TracedPlayback(program.env.spec, recorded), T, L, 10.0)
+    collector.collect(state.params, None, keys_of(0))
+    with pytest.raises(Cancelled):
+        collector.collect(state.params, None, keys_of(1), cancelled=lambda: True)
 
 
 def test_failing_environment_ends_the_actor(device):
@@ -139,3 +151,36 @@ def test_hanging_environment_ends_the_actor(device):
         actor.rollout(1, state.params, None)
     assert time.monotonic() - started < 30
     assert env.closed
+
+
+FOREVER = """
+import sys, time
+from envs.base import HostEnvError
+from jaxrl.rollout.actor import Actor
+from jaxrl.rollout.fused import FusedRollout
+from tests.programs import start, tiny_program
+from tests.rollout.host_env import TracedPlayback, record
+from tests.rollout.test_fused import L, T, keys_of
+
+class Forever(TracedPlayback):
+    def interrupt(self):
+        "Nothing can."
+
+program = tiny_program()
+state = start(program)
+env = Forever(program.env.spec, record(program, state, 2 * T), fail="hang", fail_at=T + 5)
+actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+actor.prepare(state.params, None)
+actor.rollout(0, state.params, None)
+try:
+    actor.rollout(1, state.params, None)
+except HostEnvError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+def test_process_ends_although_its_program_hangs():
+    done = subprocess.run([sys.executable, "-c", FOREVER], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "did not answer within 0.3 s" in done.stderr
