@@ -5,10 +5,12 @@
       ppo_minatar:gymnax:Asterix-MinAtar
   python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
   python benchmarks/learning_curves.py draw --runs=runs/hosts --out=docs/img --together=host_curves.png
+  python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
 
 An experiment is a config's name, or `config:environment`. A run that is complete is not run again. Afterwards
 `jaxrl.evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
-With --jobs=N, N runs share the machine, one device each; otherwise each has all of it.
+With --jobs=N, N runs share the machine, one device each; otherwise each has all of it. `single` draws
+training and evaluation of single runs, one beside the other.
 """
 
 from __future__ import annotations
@@ -115,6 +117,33 @@ def draw_together(arguments: argparse.Namespace) -> None:
     figure.savefig(Path(arguments.out) / arguments.together, dpi=90)
 
 
+def draw_single(arguments: argparse.Namespace) -> None:
+    """Draws training and evaluations of single runs, one beside the other."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    count = len(arguments.folders)
+    figure, axes = plt.subplots(1, count, figsize=(4.6 * count, 3.2), squeeze=False)
+    names = {"eval/return": "evaluation, greedy", "eval/unseen_return": "the same, unseen levels"}
+    for ax, folder in zip(axes.flat, map(Path, arguments.folders), strict=True):
+        ax.plot(*curve(folder / "metrics.jsonl"), linewidth=1.2, label="training, sampled")
+        for metric, label in names.items():
+            steps, values = curve(folder / "metrics.jsonl", metric)
+            if steps:
+                ax.plot(steps, values, "o--", markersize=4, linewidth=0.8, label=label)
+        ax.set_title(folder.name, fontsize=10)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        ax.set_xlabel("environment steps")
+        ax.set_ylabel("return")
+        ax.legend(fontsize=8)
+        ax.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(arguments.out, dpi=90)
+
+
 def row(name: str, seeds: list[Path]) -> str:
     """One line of the table."""
     summaries = [json.loads((seed / "summary.json").read_text()) for seed in seeds]
@@ -136,10 +165,10 @@ def span(values: list[float]) -> str:
     return low if low == high else f"{low}-{high}"
 
 
-def curve(path: Path) -> tuple[list[int], list[float]]:
-    """Steps and training returns of one run."""
+def curve(path: Path, metric: str = "episode/return") -> tuple[list[int], list[float]]:
+    """Steps and values of one run's metric."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    points = [(r["step"], r["episode/return"]) for r in records if r.get("episode/return") is not None]
+    points = [(r["step"], r[metric]) for r in records if r.get(metric) is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 
@@ -158,6 +187,10 @@ def main() -> None:
     drawing.add_argument("--out", required=True)
     drawing.add_argument("--together", help="one picture of this name, with all experiments in it")
     drawing.set_defaults(job=lambda arguments: (draw_together if arguments.together else draw)(arguments))
+    single = jobs.add_parser("single")
+    single.add_argument("folders", nargs="+")
+    single.add_argument("--out", required=True, help="the picture")
+    single.set_defaults(job=draw_single)
     arguments = parser.parse_args()
     arguments.job(arguments)
 
