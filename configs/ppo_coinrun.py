@@ -5,9 +5,9 @@ Unseen:   python -m jaxrl.evaluate --workdir=DIR \\
             --environment="envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"
 Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
-Minutes:  about 45 for 0.5 M steps
-Expected: after 0.46 M steps, sampled, 6.8 on the levels of training and 5.6 on unseen ones, 1 seed; the
-          rest is not measured (docs/results.md)
+Minutes:  about 55 for 0.6 M steps
+Expected: with `stop.steps=600000` greedy 7.2 on the levels of training and 6.9 on unseen ones, 1 seed; the
+          whole is not measured (docs/results.md)
 """
 
 from ml_collections import ConfigDict
