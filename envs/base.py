@@ -253,12 +253,15 @@ class TracedSteps(Protocol):
     """Steps of a `HostEnv` for compiled programs: once one has made some, Python must make no more.
 
     Attributes:
-      is_ready: whether programs may step it yet; Python has to until then.
       handles: uint8[H] of each group, what puts its calls in order: each takes one and returns the next.
     """
 
-    is_ready: bool
     handles: list[np.ndarray]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether programs may step them yet; Python has to until then."""
+        ...
 
     def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
         """Starts a step of the group with actions [N, *A]; returns the next handle. Traced, like `recv`."""

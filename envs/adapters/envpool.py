@@ -171,7 +171,7 @@ class _Traced(TracedSteps):
         self._env, self._leaves = env, factory.leaves
 
     @property
-    def is_ready(self) -> bool:  # type: ignore[override]
+    def is_ready(self) -> bool:
         if not self._env.pools:
             raise HostEnvError(f"{self._env.spec.name}: is closed")
         return all(pool.is_settled for pool in self._env.pools)

@@ -113,7 +113,9 @@ class Playback(HostEnv):
 class TracedPlayback(Playback, TracedSteps):
     """A `Playback` that programs can step, too, through callbacks."""
 
-    is_ready = True
+    @property
+    def is_ready(self) -> bool:
+        return True
 
     def traced(self) -> TracedSteps:
         self.handles = [np.zeros(8, np.uint8) for _ in range(self.num_groups)]

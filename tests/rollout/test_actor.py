@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import jax
@@ -16,26 +15,11 @@ from jaxrl import networks
 from jaxrl.rollout.actor import Actor
 from jaxrl.rollout.host import HostRollout
 from jaxrl.rollout.watch import Cancelled
-from tests.programs import loud, start, tiny_config, tiny_program
-from tests.rollout.host_env import Playback, record
+from tests.programs import loud, tiny_config
+from tests.rollout.host_env import Playback
+from tests.rollout.playing import B, L, T, actors, keys_of
 
-T, B, L, ROLLOUTS = 16, 8, 4, 3
-
-
-@pytest.fixture(scope="module")
-def device():
-    """(program, initial state, what its environments do)."""
-    program = tiny_program()
-    state = start(program)
-    return program, state, record(program, state, T * ROLLOUTS)
-
-
-def keys_of(iteration):
-    return jax.random.split(jax.random.key(iteration), B)
-
-
-def actors():
-    return [t for t in threading.enumerate() if t.name == "actor"]
+ROLLOUTS = 3
 
 
 @pytest.mark.parametrize("overlap", [False, True])
