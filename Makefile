@@ -1,5 +1,5 @@
 # Needs only make and Python 3.11 to 3.14: `make train` and `make test` set up what they use.
-# ARGS is passed on: make train ARGS="--config.seed=1", make test ARGS="tests/test_config.py -x".
+# ARGS is passed on: make train ARGS="--config.seed=1", make test ARGS="tests/config/test_config.py -x".
 
 VENV := .venv
 BIN := $(VENV)/bin

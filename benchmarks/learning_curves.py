@@ -8,7 +8,7 @@
   python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
 
 An experiment is a config's name, or `config:environment`. A run that is complete is not run again. Afterwards
-`jaxrl.evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
+`jaxrl evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
 With --jobs=N, N runs share the machine, one device each; otherwise each has all of it. `single` draws
 training and evaluation of single runs, one beside the other.
 """
@@ -48,7 +48,12 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
     start = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     wall = {"seconds": time.monotonic() - start, "jobs": arguments.jobs}
-    evaluation = [*python, "jaxrl.evaluate", f"--workdir={folder}", f"--episodes={arguments.episodes}"]
+    evaluation = [
+        *python,
+        "jaxrl.commands.evaluate",
+        f"--workdir={folder}",
+        f"--episodes={arguments.episodes}",
+    ]
     subprocess.run(evaluation, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     (folder / "wall.json").write_text(json.dumps(wall) + "\n")
     print(f"{experiment} seed {seed}: {evaluated(folder)['mean']:.2f} in {wall['seconds']:.0f} s", flush=True)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.networks.linear_recurrence import linear_recurrence, parallel, sequential
+from jaxrl.networks.kernels.linear_recurrence import linear_recurrence, parallel, sequential
 
 # Time steps, environments, units.
 SHAPES = ((16, 128, 128), (32, 64, 64), (64, 32, 128), (128, 8, 64), (128, 16, 128), (128, 128, 128))

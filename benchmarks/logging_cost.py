@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jaxrl.cli import load_config
+from jaxrl.commands.command_line import load_config
 
 _OPENING_SECONDS = 4.0
 
@@ -33,10 +33,10 @@ _OPENING_SECONDS = 4.0
 def train(config: Any, writers: tuple[str, ...] | None) -> float:
     """Steps per second of one run; with None nothing is written or shown."""
     from jaxrl.config import resolve
-    from jaxrl.learner import Trainer
-    from jaxrl.metrics import MultiWriter, open_writers
-    from jaxrl.run import choose_devices
-    from jaxrl.run_folder import RunFolder
+    from jaxrl.metrics.writers import MultiWriter, open_writers
+    from jaxrl.runs.folder import RunFolder
+    from jaxrl.training.run import choose_devices
+    from jaxrl.training.trainer import Trainer
 
     config.log.writers = writers or ()
     config.log.layers = writers is not None
@@ -73,7 +73,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["WANDB_MODE"] = os.environ["NEPTUNE_MODE"] = "offline"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    from jaxrl.compiling import use_compilation_cache
+    from jaxrl.parallel.compilation import use_compilation_cache
 
     use_compilation_cache()
     config = load_config(str(Path(arguments.config)))

@@ -56,19 +56,23 @@ def compiled(options: argparse.Namespace, overrides: list[str]) -> list[dict[str
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    from jaxrl import cli, fitting, tpu_slices
-    from jaxrl.sharding import Topology
+    from jaxrl.commands import command_line
+    from jaxrl.diagnostics import memory_fit
+    from jaxrl.parallel import tpu_slices
+    from jaxrl.parallel.sharding import Topology
 
-    config = cli.parse_training(["scaling", f"--config={options.config}", *overrides]).config
+    config = command_line.parse_training(["scaling", f"--config={options.config}", *overrides]).config
     rows = []
     for scaling in ("weak", "strong"):
         for shape in SLICES:
             described = tpu_slices.parse(f"v5e:{shape}")
             cores = described.device_count
             config.env.num_envs = options.per_device * cores if scaling == "weak" else options.total
-            resolved, _ = fitting.evenly_shared(config, cores)
+            resolved, _ = memory_fit.evenly_shared(config, cores)
             topology = Topology.on(described.devices())
-            report = fitting.examine(resolved, topology, described.chip.memory_bytes, True, evaluation=False)
+            report = memory_fit.examine(
+                resolved, topology, described.chip.memory_bytes, True, evaluation=False
+            )
             assert report.work is not None
             work, compute = report.work, report.work.cycles / described.chip.clock
             exchange = exchange_seconds(described.shape, work.exchanges, work.exchanged_bytes)
@@ -133,7 +137,7 @@ def _with_efficiency(rows: list[dict[str, Any]], count: str) -> list[dict[str, A
 
 def _with_devices(options: argparse.Namespace, overrides: list[str], count: int, total: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        job = ["jaxrl.benchmark", f"--seconds={options.seconds}", f"--workdir={folder}"]
+        job = ["jaxrl.commands.benchmark", f"--seconds={options.seconds}", f"--workdir={folder}"]
         _run(
             [
                 sys.executable,

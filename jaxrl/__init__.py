@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxrl.config import default_config
-    from jaxrl.functional import make_train
-    from jaxrl.learner import Trainer
+    from jaxrl.training.functional import make_train
+    from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
 __all__ = ["Trainer", "__version__", "default_config", "make_train"]
 
 # Loaded when first used: the command line must answer bad input before jax is imported.
-_HOMES = {"Trainer": "jaxrl.learner", "default_config": "jaxrl.config", "make_train": "jaxrl.functional"}
+_HOMES = {
+    "Trainer": "jaxrl.training.trainer",
+    "default_config": "jaxrl.config",
+    "make_train": "jaxrl.training.functional",
+}
 
 
 def __getattr__(name: str) -> Any:

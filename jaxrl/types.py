@@ -10,6 +10,7 @@ Dimension key, used as suffixes of array names (`obs_TBO`, `value_TB`):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -17,6 +18,26 @@ import jax
 
 Array = jax.Array
 PyTree = Any
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The device axis as seen from inside the program; `size` 1 without a name needs no mesh.
+
+    `platform`, such as "cpu", decides between ways to compute the same.
+    """
+
+    name: str | None = None
+    size: int = 1
+    platform: str = "cpu"
+
+    def psum(self, tree: PyTree) -> PyTree:
+        """Sums over devices."""
+        return tree if self.name is None else jax.lax.psum(tree, self.name)
+
+    def index(self) -> Array | int:
+        """This device's position."""
+        return 0 if self.name is None else jax.lax.axis_index(self.name)
 
 
 @flax.struct.dataclass

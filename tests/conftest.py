@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.storage.gcs_server import GcsServer
+    from tests.runs.storage.gcs_server import GcsServer
 
 # Before jax is imported anywhere: results must not depend on the accelerator of the machine at hand.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -48,7 +48,7 @@ def cached_compilation(compilation_cache: Path) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
     """Google Cloud Storage on this machine; clients keep its address, so there is one per process."""
-    from tests.storage.gcs_server import GcsServer
+    from tests.runs.storage.gcs_server import GcsServer
 
     server = GcsServer()
     yield server
@@ -58,7 +58,7 @@ def gcs_server() -> Iterator[GcsServer]:
 @pytest.fixture
 def gcs(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
     """That server with one empty bucket, `runs`; clients of this process and of those it starts find it."""
-    from jaxrl import storage
+    from jaxrl.runs import storage
 
     for name, value in gcs_server.environment.items():
         monkeypatch.setenv(name, value)

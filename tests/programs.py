@@ -12,10 +12,9 @@ import scipy.stats
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl import networks
 from jaxrl.config import Config, default_config, resolve
-from jaxrl.iteration import Program, hyperparams_of
 from jaxrl.networks import Policy
-from jaxrl.sharding import Axis
-from jaxrl.types import PyTree, TrainState
+from jaxrl.training.iteration import Program, hyperparams_of
+from jaxrl.types import Axis, PyTree, TrainState
 
 SMALL: dict[str, Any] = {
     "env.name": "jaxrl:ProbeValue",  # checked by `resolve`; the program is given its environment

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from envs import registry
 from envs.vector import VectorEnv
-from jaxrl import sharding
 from jaxrl.config import versions
+from jaxrl.parallel import sharding
 
 _MATRIX = 4096
 _CALLS = 5

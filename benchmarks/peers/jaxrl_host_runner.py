@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 
-from jaxrl.agreement import Agreement
-from jaxrl.clock import Clock
 from jaxrl.config import default_config, resolve, versions
-from jaxrl.run import choose_devices
-from jaxrl.runtimes import build
-from jaxrl.sharding import Topology
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.sharding import Topology
+from jaxrl.training.run import choose_devices
+from jaxrl.training.runtimes import build
 
 IMPORTED = outcome.since_start()
 

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import jax
 
 from jaxrl.config import default_config, resolve, versions
-from jaxrl.learner import Trainer
-from jaxrl.metrics import Writer
-from jaxrl.run import choose_devices
+from jaxrl.metrics.writers import Writer
+from jaxrl.training.run import choose_devices
+from jaxrl.training.trainer import Trainer
 
 IMPORTED = outcome.since_start()
 # Rows of the measured part; one before them is the warm-up.

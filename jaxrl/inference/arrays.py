@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import normalize
+from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.trained_policy import zeros
 from jaxrl.inference import numpy_policy
-from jaxrl.inference.agreement import Runner
-from jaxrl.inference.function import PolicyFunction, flat
-from jaxrl.trained import zeros
+from jaxrl.inference.equivalence import Runner
+from jaxrl.networks import normalizer
 from jaxrl.types import PyTree
 
 
@@ -23,7 +23,7 @@ def named(function: PolicyFunction) -> dict[str, np.ndarray]:
     """Parameters as `params.*`, and mean and standard deviation of each float part of the observation."""
     arrays = dict(flat(jax.device_get(function.params), "params"))
     if function.obs_stats is not None:
-        moments = zip(function.obs_stats.mean, normalize.std(function.obs_stats), strict=True)
+        moments = zip(function.obs_stats.mean, normalizer.std(function.obs_stats), strict=True)
         for name, (mean, std) in zip(_normalized(function), jax.device_get(list(moments)), strict=True):
             arrays |= {f"normalizer.{name}.mean": mean, f"normalizer.{name}.std": std}
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
@@ -86,5 +86,5 @@ def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
         names = _normalized(function)
         mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
         std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
-        stats = normalize.frozen(mean, tuple(std))
+        stats = normalizer.frozen(mean, tuple(std))
     return dataclasses.replace(function, params=params, obs_stats=stats)

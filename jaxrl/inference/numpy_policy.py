@@ -1,4 +1,4 @@
-"""Runs an exported policy with numpy alone; `python -m jaxrl.export --format=numpy` copies this file.
+"""Runs an exported policy with numpy alone; `jaxrl export --format=numpy` copies this file.
 
     from numpy_policy import NumpyPolicy
 

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.fields import ConfigError, RunError
+from jaxrl.config.fields import ConfigError, RunError
+from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.inference import arrays
-from jaxrl.inference.agreement import Runner
-from jaxrl.inference.function import PolicyFunction, flat
+from jaxrl.inference.equivalence import Runner
 from jaxrl.inference.onnx_graph import Graph, element_type
 
 FILE = "policy.onnx"

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 from jax import export
 
-from jaxrl.fields import RunError
-from jaxrl.inference.agreement import Runner
-from jaxrl.inference.function import NotPolymorphic, PolicyFunction
+from jaxrl.config.fields import RunError
+from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction
+from jaxrl.inference.equivalence import Runner
 from jaxrl.types import PyTree
 
 FILE = "policy.stablehlo"

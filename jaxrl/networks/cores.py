@@ -17,12 +17,12 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.cells import GRU, LSTM, Cell
 from jaxrl.networks.initializers import per_block_orthogonal
+from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
+from jaxrl.networks.kernels.products import matmul
+from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.networks.linear_cores import LRU, MinGRU
-from jaxrl.networks.products import matmul
-from jaxrl.networks.recurrent_scan import recurrent_scan
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
@@ -63,7 +63,7 @@ class Recurrent(nn.Module):
 
 def _lstm_kernel() -> Any:
     # Imported where it is asked for: Pallas would add to the start of every run.
-    from jaxrl.networks import lstm_kernel
+    from jaxrl.networks.kernels import lstm_kernel
 
     return lstm_kernel
 

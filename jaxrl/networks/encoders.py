@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.convolution import max_pool
+from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import DTYPES, Conv, activation, dense
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array, PyTree

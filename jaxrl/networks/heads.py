@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
-from jaxrl import distributions
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.networks import distributions
 from jaxrl.networks.layers import DTYPES, dense
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array

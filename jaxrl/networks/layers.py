@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError
-from jaxrl.networks.convolution import convolve
-from jaxrl.networks.products import dense_product
+from jaxrl.networks.kernels.convolution import convolve
+from jaxrl.networks.kernels.products import dense_product
 from jaxrl.types import Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

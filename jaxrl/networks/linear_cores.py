@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.initializers import per_block_orthogonal
-from jaxrl.networks.linear_recurrence import linear_recurrence
-from jaxrl.networks.products import matmul
+from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
+from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array
 
 # Steps that the first and the last unit begin to remember (Tallec and Ollivier 2018).

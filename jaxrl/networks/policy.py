@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.distributions import Distribution
 from jaxrl.networks.cores import CORES, check_recurrence
+from jaxrl.networks.distributions import Distribution
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.heads import Head, build_head
 from jaxrl.networks.layers import DTYPES, activation, dense

@@ -1,1 +1,1 @@
-"""Runtimes that produce a `Trajectory`."""
+"""Collecting experience: from an environment and a policy to a `Trajectory`."""

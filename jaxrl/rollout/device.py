@@ -11,9 +11,8 @@ import jax.numpy as jnp
 
 from envs.base import TimeStep
 from envs.vector import VectorEnv
-from jaxrl import normalize
-from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, normalizer
+from jaxrl.networks.distributions import draw_noise
 from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
 
 
@@ -46,7 +45,7 @@ def rollout(
     randomness = _randomness(policy, keys_B, length)
 
     def see(obs: PyTree) -> PyTree:
-        return normalize.normalize(state.obs_stats, obs, clip_obs)
+        return normalizer.normalize(state.obs_stats, obs, clip_obs)
 
     def step(loop: _Loop, xs: tuple[Array, Array]) -> tuple[_Loop, dict[str, PyTree]]:
         keys, noise_B = xs

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
-from jaxrl import normalize
-from jaxrl.distributions import draw_noise
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, normalizer
+from jaxrl.networks.distributions import draw_noise
 from jaxrl.types import Array, PyTree
 
 # Where an environment states no time limit, an evaluation episode is cut off here.
@@ -89,7 +88,7 @@ def play(
 
     def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
         t, env_state, obs, reset, carry, episodes, ended = loop
-        seen = normalize.normalize(obs_stats, obs, clip_obs)
+        seen = normalizer.normalize(obs_stats, obs, clip_obs)
         out = policy.step(params, seen, carry, reset, env.action_mask(env_state))
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, t)
         action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()

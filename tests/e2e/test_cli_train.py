@@ -50,7 +50,7 @@ class Run:
         return self.python("jaxrl.main", "--config=configs/ppo.py", f"--workdir={self.folder}", *TINY)
 
     def evaluate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.python("jaxrl.evaluate", f"--workdir={self.folder}", *arguments)
+        return self.python("jaxrl.commands.evaluate", f"--workdir={self.folder}", *arguments)
 
     def evaluations(self) -> dict[str, Any]:
         return {f.stem: json.loads(f.read_text()) for f in (self.folder / "evaluations").glob("*.json")}
@@ -102,8 +102,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     logged = set().union(*rows) - {"step", "time"}
     logged = {re.sub("^grad/norm/.*", "grad/norm/LAYER", name) for name in logged}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    # Only where updates may be dropped is it said how many were (tests/test_nonfinite.py); CPUs tell nothing
-    # of devices, and only environments on the host wait (tests/test_host_training.py).
+    # Only where updates may be dropped is it said how many were (tests/training/test_nonfinite.py); CPUs
+    # tell nothing of devices, and only environments on the host wait (tests/training/test_host_training.py).
     elsewhere = {"ppo/skipped", "device/peak_memory_bytes", "device/utilization"}
     elsewhere |= {"time/environments", "time/inference", "time/rollout_wait"}
     assert logged | elsewhere == documented
@@ -148,9 +148,9 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
 def test_evaluation_answers_bad_input_with_one_line(
     run: Run, arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from jaxrl.evaluate import main
+    from jaxrl.commands.evaluate import main
 
-    assert main(["jaxrl.evaluate", f"--workdir={run.folder}", *arguments]) == 2
+    assert main(["jaxrl evaluate", f"--workdir={run.folder}", *arguments]) == 2
     stderr = capfd.readouterr().err
     assert len(stderr.splitlines()) == 1, stderr
     assert message in stderr

@@ -14,14 +14,15 @@ import jaxrl
 from envs import registry
 from envs.base import JaxEnv
 from envs.vector import VectorEnv
-from jaxrl import evaluation, networks, normalize
+from jaxrl import networks
 from jaxrl.config import resolve
-from jaxrl.distributions import Categorical
-from jaxrl.evaluation import Evaluator, Result
-from jaxrl.networks import Policy
+from jaxrl.evaluation import evaluator as evaluation
+from jaxrl.evaluation.evaluator import Evaluator, Result
+from jaxrl.networks import Policy, normalizer
+from jaxrl.networks.distributions import Categorical
 from jaxrl.networks.policy import PolicyOutput
+from jaxrl.parallel.sharding import Topology
 from jaxrl.rollout import episodes
-from jaxrl.sharding import Topology
 from jaxrl.types import Array, PyTree
 
 CONFIG = resolve(jaxrl.default_config(), 1)
@@ -86,7 +87,7 @@ def test_normaliser_is_applied_and_frozen(monkeypatch: pytest.MonkeyPatch) -> No
     # from the episodes' constant 5 would move it.
     monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", 2)
     samples = jnp.array([[[-1.0]], [[3.0]]])  # [T, B, 1]
-    stats = normalize.update(normalize.init(jnp.zeros(1)), samples, None, lambda tree: tree)
+    stats = normalizer.update(normalizer.init(jnp.zeros(1)), samples, None, lambda tree: tree)
     result = evaluate("Echo(limit=3)", 6, lambda obs, _: jnp.round(4 * obs).astype(int), obs_stats=stats)
     assert (result.minimum, result.maximum) == (3 * 8, 3 * 8)
 

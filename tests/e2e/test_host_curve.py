@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.learner import Trainer
-from jaxrl.metrics import MultiWriter, Writer
+from jaxrl.metrics.writers import MultiWriter, Writer
+from jaxrl.training.trainer import Trainer
 
 SEEDS = range(4)
 ROWS = 10

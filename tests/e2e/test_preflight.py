@@ -1,4 +1,4 @@
-"""`python -m jaxrl.preflight` in processes of its own: TPU slices, this machine, what does not fit."""
+"""`jaxrl preflight` in processes of its own: TPU slices, this machine, what does not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_libtpu = pytest.mark.skipif(
 
 
 def preflight(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jaxrl.preflight", *arguments]
+    command = [sys.executable, "-m", "jaxrl", "preflight", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
 

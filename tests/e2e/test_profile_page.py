@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.profile_summary import main as summarise
+from jaxrl.commands.profile_summary import main as summarise
 
 ROOT = Path(__file__).parents[2]
 STEPS = 8 * 8
@@ -48,7 +48,7 @@ def test_a_signal_takes_a_trace_of_a_running_run(
         run.send_signal(signal.SIGTERM)
         output, _ = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
-    assert "wrote a trace: python -m jaxrl.profile_summary" in output
+    assert "wrote a trace: jaxrl profile-summary" in output
     assert summarise(["profile_summary", str(tmp_path), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert min(summary["phases"][phase] for phase in ("rollout", "advantage", "update")) > 0

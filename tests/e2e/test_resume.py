@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import resolve
-from jaxrl.learner import Trainer
-from jaxrl.metrics import JsonlWriter, MultiWriter, Writer
-from jaxrl.run_folder import RunFolder
+from jaxrl.metrics.writers import JsonlWriter, MultiWriter, Writer
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
 
 STEPS = 16 * 8  # of one iteration

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.checkpoint import folder as checkpoint_folder
-from jaxrl.checkpoint.folder import Record
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint.folder import Record
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "tests/faults/tiny.py"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from jaxrl import evaluate, verify_checkpoint
+from jaxrl.commands import evaluate, verify_checkpoint
 from tests.faults.harness import Run, differences, different_states
 from tests.faults.tiny import STEPS
-from tests.storage.gcs_server import GcsServer, Request
+from tests.runs.storage.gcs_server import GcsServer, Request
 
 WORKDIR = "gs://runs/mine"
 # Fewer than on a disk: each takes some twenty requests.

@@ -22,9 +22,9 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl.checkpoint import Checkpointer, CheckpointError, state_arrays
 from jaxrl.config import resolve, versions
-from jaxrl.learner import Trainer
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, state_arrays
+from jaxrl.training.trainer import Trainer
 from tests.faults.harness import FINDINGS, GRACE, ROOT, Run, Training, differences
 from tests.faults.tiny import STEPS, get_config
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.checkpoint import Checkpointer
 from jaxrl.config import resolve
-from jaxrl.learner import Trainer
 from jaxrl.main import main
-from jaxrl.run_folder import RunFolder
-from tests.checkpoint.checkpoints import files_of
+from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.trainer import Trainer
 from tests.faults.harness import CONFIG, ROOT, Run, spoil
 from tests.faults.tiny import get_config
+from tests.runs.checkpoint.checkpoints import files_of
 
 Output = pytest.CaptureFixture[str]
 

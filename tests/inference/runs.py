@@ -11,12 +11,13 @@ import numpy as np
 
 from envs import registry
 from envs.base import Dict, Discrete, MultiDiscrete, Space
-from jaxrl import networks, normalize
-from jaxrl.checkpoint import Checkpointer
+from jaxrl import networks
 from jaxrl.config import to_json
-from jaxrl.run_folder import RunFolder
-from jaxrl.sharding import Topology
-from jaxrl.trained import Trained, zeros
+from jaxrl.evaluation.trained_policy import Trained, zeros
+from jaxrl.networks import normalizer
+from jaxrl.parallel.sharding import Topology
+from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.folder import RunFolder
 from jaxrl.types import PyTree
 from tests.programs import tiny_config
 
@@ -35,7 +36,7 @@ def policy_of(**fields: Any) -> Trained:
     params = jax.tree.map(weights, jax.eval_shape(policy.init, jax.random.key(0)))
     stats = None
     if config.normalize.observations:
-        stats = moved(normalize.init(zeros(spec.observation_space)))
+        stats = moved(normalizer.init(zeros(spec.observation_space)))
     return Trained(config, spec, policy, params, stats, 7, Topology.of(1))
 
 
@@ -49,7 +50,7 @@ def save_run(folder: Path, **fields: Any) -> None:
     RunFolder(str(folder)).write_config(found.config)
 
 
-def moved(stats: normalize.RunningStats) -> normalize.RunningStats:
+def moved(stats: normalizer.RunningStats) -> normalizer.RunningStats:
     """Means and deviations of which each element is different, so that a wrong one shows."""
 
     def ramp(x: jax.Array, low: float) -> jax.Array:

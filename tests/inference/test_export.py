@@ -13,11 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl import trained
-from jaxrl.export import main
-from jaxrl.fields import RunError
-from jaxrl.inference import PolicyFunction, arrays, exporting, stablehlo
-from jaxrl.inference.agreement import compare
+from jaxrl.commands.export import main
+from jaxrl.config.fields import RunError
+from jaxrl.evaluation import trained_policy
+from jaxrl.inference import PolicyFunction, arrays, stablehlo
+from jaxrl.inference import export as exporting
+from jaxrl.inference.equivalence import compare
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from tests.inference.runs import observations, policy_of, save_run
 
@@ -58,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(workdir: Path, kind: str, *arguments: str) -> int:
-    return main(["jaxrl.export", f"--workdir={workdir}", f"--format={kind}", *arguments])
+    return main(["jaxrl export", f"--workdir={workdir}", f"--format={kind}", *arguments])
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -104,7 +105,7 @@ def test_command_plays_and_says_so(
 def test_sampled_actions_follow_the_key(run: Path, tmp_path: Path) -> None:
     assert export(run, "stablehlo", "--sample", f"--output={tmp_path}", "--steps=40") == 0
     call = stablehlo.read(tmp_path)
-    function = PolicyFunction.of(trained.load(str(run)), sample=True)
+    function = PolicyFunction.of(trained_policy.load(str(run)), sample=True)
     obs, carry, reset, _ = function.example(256)
     drawn = [call(obs, carry, reset, np.array(key, np.uint32))["action"] for key in ([0, 1], [0, 1], [0, 2])]
     np.testing.assert_array_equal(drawn[0], drawn[1])
@@ -177,7 +178,7 @@ def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, '.')\n{script}"],
                           cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
-    function = PolicyFunction.of(trained.load(str(run)))
+    function = PolicyFunction.of(trained_policy.load(str(run)))
     _, carry, reset = function.example(3)
     ours = function(np.ones((3, 4), np.float32), carry, reset)
     np.testing.assert_allclose(json.loads(done.stdout), ours["distribution"]["logits"], rtol=1e-4, atol=1e-5)
@@ -232,7 +233,7 @@ def test_different_actions_write_nothing(
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["jaxrl.export", *arguments]) == 2
+    assert main(["jaxrl export", *arguments]) == 2
     stderr = capfd.readouterr().err
     assert said in stderr
     assert len(stderr.splitlines()) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError
-from jaxrl.distributions import draw_noise
+from jaxrl.networks.distributions import draw_noise
 from jaxrl.networks.heads import build_head
 from tests.programs import tiny_config
 

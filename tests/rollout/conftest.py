@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.programs import start, tiny_program
-from tests.rollout.host_env import record
-from tests.rollout.playing import T
+from tests.rollout.host.host_env import record
+from tests.rollout.host.playing import T
 
 
 @pytest.fixture(scope="module")

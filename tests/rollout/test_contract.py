@@ -10,8 +10,8 @@ import pytest
 import envs
 from envs.base import HostOptions
 from jaxrl import networks
-from jaxrl.rollout.fused import FusedRollout
-from jaxrl.rollout.host import HostRollout
+from jaxrl.rollout.host.collector import HostRollout
+from jaxrl.rollout.host.fused_collector import FusedRollout
 from jaxrl.types import Trajectory
 from tests.programs import loud, over_time, start, tiny_config, tiny_program
 

@@ -8,9 +8,9 @@ import scipy.stats
 
 import envs
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from jaxrl import normalize
-from jaxrl.iteration import hyperparams_of
-from jaxrl.sharding import Axis
+from jaxrl.networks import normalizer
+from jaxrl.training.iteration import hyperparams_of
+from jaxrl.types import Axis
 from tests.programs import Noise, over_time, start, tiny_program
 
 T, B, L = 16, 8, 4
@@ -130,9 +130,9 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
     state = start(program)
     if normalized:
         seen = jnp.asarray(np.random.default_rng(0).normal([0.5, 2.0, 0.0], 2.0, (50, 3)), jnp.float32)
-        state = state.replace(obs_stats=normalize.update(normalize.init(seen[0]), seen))
+        state = state.replace(obs_stats=normalizer.update(normalizer.init(seen[0]), seen))
     after, trajectory, _ = jax.jit(program.rollout)(state)
-    see = lambda obs: normalize.normalize(state.obs_stats, obs, 10.0)  # noqa: E731
+    see = lambda obs: normalizer.normalize(state.obs_stats, obs, 10.0)  # noqa: E731
     obs = np.asarray(trajectory.obs)
     distribution, value, carries = over_time(
         program.policy, state.params, see(obs), state.carry, trajectory.reset

@@ -1,0 +1,1 @@
+"""Learning from trajectories: what the algorithms share, and a package for each."""

@@ -1,0 +1,103 @@
+"""Times a config: `jaxrl benchmark --config=configs/ppo.py --seconds=20`.
+
+  --config=FILE                 what to time, see configs/; --config.SECTION.FIELD=VALUE changes a field
+  --seconds=S                   how long to train for in all, after compilation and warm-up (default: 20)
+  --workdir=DIR                 where benchmark_metrics.json goes (default: nowhere)
+  --debug                       full tracebacks instead of one line for bad input
+
+Training is compiled ahead of time, warmed up, and runs in windows of equal work; steps per second are those
+of the median window, updates included. Beside it stands the machine's limit: the time that the matrix
+products alone would take at the rate measured for one large product.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark that `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_float("seconds", 20.0, "Seconds of training.", lower_bound=0.1, flag_values=values)
+    flags.DEFINE_string("workdir", None, "Folder of the result.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    left = command_line.parse_flags(values, argv, known_only=True)
+    arguments = command_line.parse_training([argv[0], *left])
+    workdir = values["workdir"].value
+    if workdir and "://" not in workdir:
+        command_line.require_writable_folder("workdir", workdir)
+
+    from jaxrl.diagnostics.throughput import measure
+    from jaxrl.parallel.compilation import use_compilation_cache
+    from jaxrl.training.run import choose_devices
+
+    devices = choose_devices(arguments.config)
+    use_compilation_cache()
+    result = measure(arguments.config, devices, float(values["seconds"].value or 0))
+    _show(result)
+    if workdir:
+        print(f"written to {_write(workdir, result)}")
+    return 0
+
+
+def _write(workdir: str, result: dict[str, Any]) -> str:
+    from etils import epath
+
+    folder = epath.Path(workdir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "benchmark_metrics.json"
+        file.write_text(json.dumps(result, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"`--workdir` (={workdir}) cannot be written: {error}") from error
+    return str(file)
+
+
+def _show(result: dict[str, Any]) -> None:
+    from jaxrl.metrics import text
+
+    low, high = result["steps_per_second_range"]
+    seconds, memory, matmul, save = (
+        result[name] for name in ("seconds_per_iteration", "peak_memory_bytes", "matmul", "save")
+    )
+    hardware, added = result["hardware"], seconds["host"] / seconds["total"]
+    least, most = result["host_share_range"]
+    pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
+    parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
+    shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
+    megabytes = lambda x: f"{x / 1e6:,.{0 if x > 1e7 else 2}f} MB"  # noqa: E731
+    rows = (
+        ("trains", f"{result['environment']}, {result['num_envs']} environments"),
+        ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
+        (
+            "with",
+            f"jax {result['versions']['jax']}, jaxrl {result['versions'].get('jaxrl', 'of a checkout')}",
+        ),
+        ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
+        ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
+        (
+            "host",
+            f"the loop of a run, which logs, adds {percent(added)}  [{percent(least)}, {percent(most)}]",
+        ),
+        *([("shares of the time", shares)] if shares else []),
+        ("compile", f"{result['compile_seconds']:.1f} s"),
+        ("peak memory", ", ".join(f"{name} {megabytes(size)}" for name, size in memory.items() if size)),
+        ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),
+        ("matmul rate", f"{matmul['flops_per_second'] / 1e9:.0f} GFLOP/s measured"),
+        ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} steps per second"),
+        ("checkpoint", f"holds training up for {1e3 * save['stall_seconds']:.0f} ms each"),
+        ("", f"{percent(save['share'])} of the time at the configured interval"),
+    )
+    for name, content in rows:
+        print(f"{name:<17} {content}")

@@ -1,0 +1,124 @@
+"""Compares runs: `jaxrl compare RUN [RUN...] --output=DIR`.
+
+  RUN...           run folders, folders that hold some, or patterns; local or gs://
+  --output=DIR     where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere)
+  --metric=KEY     the return to compare by (default: eval/return; another is episode/return)
+  --threshold=R    the return whose first reaching measures sample efficiency (default: nine tenths of the way
+                   from the lowest return at the start to the highest final one)
+  --baseline=NAME  the variant that others are measured against (default: the first)
+  --pool           average over environments, each scaled to [0, 1]; all variants must have all of them
+  --force          compare also what is not comparable; the report says why it is not
+  --resamples=N    of the bootstrap (default: 2000)
+  --debug          full tracebacks instead of one line for bad input
+
+Runs whose configurations differ in nothing but the seed are one variant. Runs in different environments, with
+different budgets, not finished, or of the same seed twice are refused. Writing needs the `compare` extra.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from jaxrl.experiments.comparison.results import Comparison, Options
+    from jaxrl.experiments.comparison.tables import Table
+
+_PLAIN_WIDTH = 200
+
+
+def compare(paths: Sequence[str], options: Options, force: bool = False) -> Comparison:
+    """Compares runs.
+
+    Args:
+      paths: run folders, folders of them, or patterns.
+      options: what to compare by.
+      force: compare also what is not comparable.
+
+    Raises:
+      ConfigError: there are no such runs, they lack what is asked for, or they do not compare.
+    """
+    from jaxrl.experiments import comparison
+    from jaxrl.runs import records
+
+    runs = [records.read(path) for path in records.find(paths)]
+    variants = comparison.variants_of(runs, options.pool)
+    problems = comparison.problems(variants, options.pool)
+    if problems and not force:
+        raise ConfigError(
+            f"the runs are not comparable: {'; '.join(problems)} (--force compares all the same)"
+        )
+    return comparison.compare(variants, problems, options)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the comparison that `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("output", None, "Folder of the report.", flag_values=values)
+    flags.DEFINE_string("metric", "eval/return", "The return.", flag_values=values)
+    flags.DEFINE_float("threshold", None, "The return to reach.", flag_values=values)
+    flags.DEFINE_string("baseline", None, "The variant to measure against.", flag_values=values)
+    flags.DEFINE_bool("pool", False, "Average over environments.", flag_values=values)
+    flags.DEFINE_bool("force", False, "Compare what is not comparable.", flag_values=values)
+    flags.DEFINE_integer("resamples", 2000, "Of the bootstrap.", lower_bound=100, flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    paths = command_line.parse_flags(values, argv, positional=True)
+    if not paths:
+        raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")
+    output = values["output"].value
+    if output and "://" not in output:
+        command_line.require_writable_folder("output", output)
+
+    from jaxrl.experiments.comparison.results import Options
+
+    names = ("metric", "threshold", "baseline", "pool", "resamples")
+    chosen: dict[str, Any] = {name: values[name].value for name in names}
+    comparison = compare(paths, Options(**chosen), bool(values["force"].value))
+    _show(comparison)
+    if output:
+        from jaxrl.experiments.comparison import report
+
+        files = report.write(comparison, output)
+        print(f"written to {files[0]}, beside it report.md, report.pdf and compare.json")
+    return 0
+
+
+def _show(comparison: Comparison) -> None:
+    from rich.console import Console
+
+    from jaxrl.experiments.comparison import tables
+
+    # Whoever reads a file or a pipe has no width at which to wrap.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    console.print(tables.introduction(comparison), soft_wrap=True, markup=False)
+    for problem in comparison.problems:
+        console.print(f"warning: {problem}", style="yellow", soft_wrap=True, markup=False)
+    for table in (tables.returns(comparison), tables.costs(comparison)):
+        console.print()
+        console.print(_table(table))
+
+
+def _table(table: Table) -> RichTable:
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, heading in enumerate(table.headings):
+        shown.add_column(
+            heading, justify="left" if index < table.names else "right", header_style="dim", overflow="fold"
+        )
+    for row in table.rows:
+        shown.add_row(*(escape(cell) for cell in row))
+    return shown

@@ -1,0 +1,69 @@
+"""Says whether this machine is ready to train: `jaxrl doctor`.
+
+  --workdir=DIR          where runs will go, for the room on its disk (default: here)
+  --bucket=gs://BUCKET   also writes, reads and deletes an object there
+  --json                 one JSON object instead of a table
+  --debug                full tracebacks instead of one line for bad input
+
+Looks at Python, package versions, flags, driver, memory, disk and devices, and trains for five seconds.
+Exit code 0: all is well, or only worth a warning; 1: something is broken, with advice; 2: bad input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+from jaxrl.diagnostics import machine_health
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Examines the machine; returns the exit code (0 ready, 1 broken, 2 bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", ".", "Where runs will go.", flag_values=values)
+    flags.DEFINE_string("bucket", None, "A bucket to try.", flag_values=values)
+    flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    command_line.parse_flags(values, argv)
+    workdir, bucket = str(values["workdir"].value), values["bucket"].value
+    if "://" in workdir:
+        raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
+    if bucket and not bucket.startswith("gs://"):
+        raise ConfigError(f"`--bucket` (={bucket}) must start with gs://")
+    as_json = bool(values["json"].value)
+    findings = []
+    for finding in machine_health.examine(workdir, bucket):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    broken = sum(finding.status == machine_health.BROKEN for finding in findings)
+    warnings = sum(finding.status == machine_health.WARNING for finding in findings)
+    if as_json:
+        rows = [dataclasses.asdict(finding) for finding in findings]
+        print(json.dumps({"ok": broken == 0, "findings": rows}, indent=2))
+    else:
+        print(f"\n{broken} broken, {warnings} to look at" if broken or warnings else "\nready to train")
+    return 1 if broken else 0
+
+
+def _show(finding: machine_health.Finding) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    style = {machine_health.OK: "green", machine_health.WARNING: "yellow", machine_health.BROKEN: "bold red"}[
+        finding.status
+    ]
+    line = Text.assemble((f"{finding.status:<8}", style), f"{finding.check:<10} {finding.found}")
+    console.print(line, soft_wrap=True)
+    if finding.advice:
+        console.print(Text(f"{'':<19}-> {finding.advice}"), soft_wrap=True)

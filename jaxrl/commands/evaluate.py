@@ -1,0 +1,149 @@
+"""Evaluates a trained policy: `jaxrl evaluate --workdir=DIR`.
+
+  --workdir=DIR    folder of the run
+  --episodes=N     how many episodes to play, exactly (default: 100)
+  --checkpoint=S   which checkpoint: latest (default), best, or a step
+  --sample         sample actions instead of taking the most likely ones
+  --seed=K         decides the episodes (default: 0)
+  --environment=E  play another one, such as levels that training never shows (default: the run's)
+  --suite=FILE     play the categories of environments that FILE lists (docs/evaluation.md)
+  --video=DIR      with --suite: a film of an episode of each level
+  --debug          full tracebacks instead of one line for bad input
+
+Every environment plays a fixed share of the episodes, from a fresh reset; the normaliser is frozen.
+Prints the result and writes it to DIR/evaluations/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError, check_same_spaces, versions
+from jaxrl.config.fields import RunError
+from jaxrl.runs import storage
+
+if TYPE_CHECKING:
+    from jaxrl.evaluation.evaluator import Result
+
+
+def evaluate(
+    workdir: str,
+    episodes: int,
+    checkpoint: str = "latest",
+    sample: bool = False,
+    seed: int = 0,
+    environment: str = "",
+) -> tuple[int, Result]:
+    """Plays exactly `episodes` episodes with a checkpoint of a run, on all devices.
+
+    Args:
+      workdir: folder of the run.
+      episodes: how many.
+      checkpoint: "latest", "best" (by greedy return during training) or a step.
+      sample: sample actions instead of taking the most likely ones.
+      seed: decides the resets, and the actions with `sample`.
+      environment: play another one, with the same spaces and the wrappers of the run.
+
+    Returns:
+      (step of the checkpoint, result).
+
+    Raises:
+      ConfigError: the folder is no run.
+      CheckpointError: it has no such checkpoint, or that is damaged.
+      RunError: an environment on the host failed.
+    """
+    import jax
+
+    from envs.base import HostEnvError
+    from jaxrl.evaluation import trained_policy
+    from jaxrl.training import runtimes
+
+    found = trained_policy.load(workdir, checkpoint)
+    config = found.config
+    if environment:
+        check_same_spaces("--environment", environment, config.env)
+    play = runtimes.evaluator(config, environment or config.env.name, found.policy, found.topology)
+    try:
+        return found.step, play(found.params, found.obs_stats, jax.random.key(seed), episodes, sample)
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the evaluation that `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    flags.DEFINE_integer("episodes", None, "Episodes to play.", lower_bound=1, flag_values=values)
+    flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
+    flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
+    flags.DEFINE_integer("seed", None, "Decides the episodes.", lower_bound=0, flag_values=values)
+    flags.DEFINE_string("environment", "", "Another environment.", flag_values=values)
+    flags.DEFINE_string("suite", None, "File of a suite.", flag_values=values)
+    flags.DEFINE_string("video", None, "Folder of films.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    command_line.parse_flags(values, argv)
+    workdir = values["workdir"].value
+    if not workdir:
+        raise ConfigError("`--workdir` is missing: name the folder of a run")
+    storage.require_run_folder("--workdir", workdir)
+    if values["video"].value and not values["suite"].value:
+        raise ConfigError(f"`--video` (={values['video'].value!r}) needs --suite=FILE")
+    if values["environment"].value and values["suite"].value:
+        raise ConfigError(
+            "`--environment` and `--suite` exclude each other: list the environment in the suite"
+        )
+
+    from jaxrl.parallel import sharding
+    from jaxrl.runs.folder import RunFolder
+
+    sharding.offer_cpu_devices(sharding.available_cores())
+    if values["suite"].value:
+        return _suite(values)
+    folder = RunFolder(workdir)
+    defaults = {"episodes": 100, "checkpoint": "latest", "sample": False, "seed": 0, "environment": ""}
+    asked: dict[str, Any] = {
+        name: default if values[name].value is None else values[name].value
+        for name, default in defaults.items()
+    }
+    step, result = evaluate(workdir, **asked)
+    _show(step, result)
+    mode = "sample" if asked["sample"] else "greedy"
+    asked_for = {"step": step, "mode": mode, "seed": asked["seed"]}
+    name = f"step-{step}-{mode}-{result.episodes}-seed-{asked['seed']}"
+    if asked["environment"]:
+        asked_for["environment"] = asked["environment"]
+        name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
+    record = asked_for | dataclasses.asdict(result) | {"versions": versions()}
+    file = folder.write_evaluation(name, record)
+    print(f"written to {file}")
+    return 0
+
+
+def _suite(values: flags.FlagValues) -> int:
+    from jaxrl.evaluation.suites import job
+
+    if values["video"].value:
+        command_line.require_writable_folder("video", str(values["video"].value))
+    named = ("checkpoint", "episodes", "sample", "seed", "video")
+    options: dict[str, Any] = {name: values[name].value for name in named}
+    return job.run(str(values["workdir"].value), str(values["suite"].value), **options)
+
+
+def _show(step: int, result: Result) -> None:
+    print(f"checkpoint  step {step:,}")
+    print(f"episodes    {result.episodes}")
+    print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
+    print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
+    print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
+    if result.unfinished:
+        print(f"unfinished  {result.unfinished} episodes were cut off: the environment has no time limit")

@@ -1,0 +1,93 @@
+"""Exports a trained policy: `jaxrl export --workdir=DIR --format=stablehlo`.
+
+  --workdir=DIR    folder of the run
+  --format=F       stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)
+  --output=DIR     where to (default: WORKDIR/export/FORMAT)
+  --checkpoint=S   which checkpoint: latest (default), best, or a step
+  --sample         sample actions, from a key that is one more input (stablehlo only)
+  --batch=N        fixed batch size (stablehlo and onnx; default: any, where the network allows it)
+  --steps=N        steps played to check what was written (default: 200, in 8 environments)
+  --debug          full tracebacks instead of one line for bad input
+
+The normaliser is inside; the carry is an input and an output. Every export is read back and shown what the
+trained policy sees while that plays: exit code 1, and no files, unless it takes the same actions.
+docs/export.md has the inputs and outputs, and how to load each format.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+
+if TYPE_CHECKING:
+    from jaxrl.inference.equivalence import Agreement
+
+FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exports what `argv` asks for; returns the exit code (1: acts differently; 2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    flags.DEFINE_string("format", None, "One of the formats.", flag_values=values)
+    flags.DEFINE_string("output", None, "Where to.", flag_values=values)
+    flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
+    flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
+    flags.DEFINE_integer("batch", None, "Fixed batch size.", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer("steps", 200, "Steps of the check.", lower_bound=1, flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    command_line.parse_flags(values, argv)
+    workdir, kind = values["workdir"].value, values["format"].value
+    if not workdir:
+        raise ConfigError("`--workdir` is missing: name the folder of a run")
+    if kind not in FORMATS:
+        raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
+    if values["sample"].value and kind != "stablehlo":
+        raise ConfigError(
+            f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
+        )
+    if values["batch"].value and kind in ("numpy", "safetensors"):
+        raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
+    output = values["output"].value or f"{workdir}/export/{kind}"
+    if "://" in output:
+        raise ConfigError(f"`--output` (={output!r}) must be a local folder")
+    command_line.require_writable_folder("output", output)
+
+    from jaxrl.inference.export import export
+
+    chosen = ("checkpoint", "sample", "batch", "steps")
+    arguments: dict[str, Any] = {name: values[name].value for name in chosen}
+    result = export(workdir, kind, output, **arguments)
+    print(f"checkpoint  step {result.step:,}")
+    print(f"batch       {result.batch}")
+    _show(result.agreement, result.runtime)
+    if not result.agreement.same:
+        print(
+            f"error: the {kind} export does not act as the trained policy; nothing was written",
+            file=sys.stderr,
+        )
+        return 1
+    for name, size in result.files.items():
+        print(f"written     {output}/{name} ({size / 1e3:.1f} kB)")
+    return 0
+
+
+def _show(found: Agreement, runtime: str) -> None:
+    rows = found.steps * found.environments
+    played = f"{found.steps} steps in {found.environments} environments, {found.resets} resets"
+    print(f"checked     {played}, by {runtime}")
+    different = found.different_actions
+    verdict = f"different in {different} of" if different else "the same in all"
+    print(f"actions     {verdict} {rows:,} rows")
+    differences = ", ".join(f"{name} {x:.1e}" for name, x in found.largest_difference.items())
+    print(f"difference  at most {differences} (relative to 1 + magnitude)")

@@ -1,0 +1,153 @@
+"""Times acting: `jaxrl inference-benchmark --config=configs/ppo.py`.
+
+  --workdir=DIR                 the policy of a run; or
+  --config=FILE                 an untrained one (as fast); --config.SECTION.FIELD=VALUE changes a field
+  --all                         every encoder that takes the observations, times every core
+  --batch=1,8,64,512            batch sizes
+  --seconds=S                   how long for each batch size, after compilation and warm-up (default: 1)
+  --output=FILE                 JSON file (default: DIR/inference_benchmark.json; with --config: none)
+  --debug                       full tracebacks instead of one line for bad input
+
+A call goes from observations in the host's memory to actions there: normaliser, network and choice of the
+action in one compiled program; the carry stays on the device. Latencies are percentiles over single calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError, versions
+
+if TYPE_CHECKING:
+    from envs.base import EnvSpec
+    from jaxrl.config import Config
+    from jaxrl.diagnostics.latency import Latency
+    from jaxrl.inference import PolicyFunction
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Times what `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Folder of a run.", flag_values=values)
+    flags.DEFINE_bool("all", False, "Every architecture.", flag_values=values)
+    flags.DEFINE_string("batch", "1,8,64,512", "Batch sizes.", flag_values=values)
+    flags.DEFINE_float("seconds", 1.0, "Seconds for each.", lower_bound=0.01, flag_values=values)
+    flags.DEFINE_string("output", None, "JSON file.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    left = command_line.parse_flags(values, argv, known_only=True)
+    workdir = values["workdir"].value
+    if workdir and left:
+        raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
+    arguments = None if workdir else command_line.parse_training([argv[0], *left])
+
+    from jaxrl.diagnostics.latency import check_batches
+
+    batches = check_batches(str(values["batch"].value))
+    config, spec, trained = _of_run(str(workdir)) if arguments is None else _of_config(arguments.config)
+    seconds = float(values["seconds"].value or 0)
+    found = _measure(config, spec, trained, bool(values["all"].value), batches, seconds)
+    record = _record(config, found)
+    _show(record)
+    output = values["output"].value or (f"{workdir}/inference_benchmark.json" if workdir else None)
+    if output:
+        print(f"written to {_write(output, record)}")
+    return 0
+
+
+def _of_run(workdir: str) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+    from jaxrl.evaluation import trained_policy
+    from jaxrl.inference import PolicyFunction
+
+    policy = trained_policy.load(workdir, devices=1)
+    return policy.config, policy.spec, PolicyFunction.of(policy)
+
+
+def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+    from envs import registry
+    from jaxrl.config import resolve
+
+    config = resolve(given, 1)
+    return config, registry.spec_of(config.env.name, config.env.wrappers), None
+
+
+def _measure(
+    config: Config,
+    spec: EnvSpec,
+    trained: PolicyFunction | None,
+    every: bool,
+    batches: Sequence[int],
+    seconds: float,
+) -> list[Latency]:
+    from jaxrl.diagnostics import latency
+
+    found = []
+    for network in latency.architectures(config.network, spec) if every else [config.network]:
+        own = trained if network == config.network else None
+        function = own or latency.fresh(network, config.normalize, spec)
+        found += [latency.measure(function, network, batch, seconds) for batch in batches]
+    return found
+
+
+def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
+    import jax
+
+    from jaxrl.parallel import sharding
+
+    device = jax.devices()[0]
+    return {
+        "environment": config.env.name,
+        "hidden_sizes": list(config.network.hidden_sizes),
+        "core_size": config.network.core_size,
+        "device": {
+            "kind": device.device_kind,
+            "platform": device.platform,
+            "host_cores": sharding.available_cores(),
+        },
+        "versions": versions(),
+        "results": [dataclasses.asdict(x) for x in found],
+    }
+
+
+def _write(output: str, record: dict[str, Any]) -> str:
+    from etils import epath
+
+    try:
+        file = epath.Path(output)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"`--output` (={output!r}) cannot be written: {error}") from error
+    return output
+
+
+def _show(record: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    device = record["device"]
+    on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
+    console.print(f"{record['environment']} on {on}; milliseconds", soft_wrap=True, markup=False)
+    table = Table(box=None)
+    for heading in ("encoder", "core"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("parameters", "batch", "p50", "p95", "p99", "obs/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    last = None
+    for x in record["results"]:
+        architecture = (x["encoder"], x["core"], f"{x['parameters']:,}")
+        shown = ("", "", "") if architecture == last else architecture
+        last = architecture
+        times = (f"{x[p]:.3f}" for p in ("p50_ms", "p95_ms", "p99_ms"))
+        table.add_row(*shown, f"{x['batch']:,}", *times, f"{x['throughput']:,.0f}")
+    console.print(table)

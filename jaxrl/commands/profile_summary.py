@@ -1,0 +1,114 @@
+"""Summarises a device trace: `jaxrl profile-summary DIR`.
+
+  DIR       a run's folder or a trace in it; of several traces the newest
+  --top=N   how many operations to list (default: 15)
+  --json    one JSON object instead of tables
+  --debug   full tracebacks instead of one line for bad input
+
+Traces come from --config.profile.steps=N, or from SIGUSR1 to a run. Printed are the split of the devices'
+time by phase, and the operations that take most of it, without those inside them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+
+if TYPE_CHECKING:
+    from jaxrl.diagnostics.device_trace import Summary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Summarises what `argv` names; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_integer("top", 15, "Operations to list.", lower_bound=1, flag_values=values)
+    flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    left = command_line.parse_flags(values, argv, known_only=True)
+    if unknown := [argument for argument in left if argument.startswith("-")]:
+        raise ConfigError(f"unknown flag `{unknown[0]}`")
+    if len(left) != 1:
+        raise ConfigError("name one folder: jaxrl profile-summary DIR")
+    file = newest(left[0])
+
+    from jaxrl.diagnostics.device_trace import read
+
+    summary = read(file)
+    if values["json"].value:
+        print(json.dumps(dataclasses.asdict(summary), indent=2))
+    else:
+        _show(summary, int(values["top"].value or 0))
+    return 0
+
+
+def newest(folder: str) -> Path:
+    """The newest trace at or below a folder.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"`{folder}` is no folder")
+    files = sorted(Path(folder).rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise ConfigError(f"`{folder}` holds no trace: train with --config.profile.steps=N, or send SIGUSR1")
+    return files[-1]
+
+
+def _show(summary: Summary, top: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(f"trace  {summary.file}", soft_wrap=True, markup=False)
+    console.print(
+        f"{1e3 * summary.seconds:,.1f} ms on {summary.threads} threads or streams, "
+        f"{summary.busy:.0%} of it at work\n"
+    )
+    total = sum(summary.phases.values())
+    phases = Table(box=None)
+    for heading in ("phase", "device ms", "share", "host ms"):
+        phases.add_column(heading, justify="left" if heading == "phase" else "right", no_wrap=True)
+    for name, seconds in summary.phases.items():
+        host = summary.host.get(name)
+        cells = name, f"{1e3 * seconds:,.2f}", f"{seconds / total:.1%}", f"{1e3 * host:,.1f}" if host else "-"
+        phases.add_row(*cells)
+    console.print(phases)
+    if not summary.named:
+        console.print("no *.hlo.txt beside the trace: nothing says which operation is of which phase")
+    console.print()
+    operations = Table(box=None)
+    # On a narrow terminal only the last two give way.
+    for heading, width in (
+        ("ms", 8),
+        ("share", 5),
+        ("times", 6),
+        ("phase", 10),
+        ("operation", 1),
+        ("from", 1),
+    ):
+        right = heading in ("ms", "share", "times")
+        operations.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=width)
+    for operation in summary.operations[:top]:
+        operations.add_row(
+            f"{1e3 * operation.seconds:,.2f}",
+            f"{operation.seconds / total:.1%}",
+            f"{operation.count:,}",
+            operation.phase,
+            Text(operation.name),
+            Text(operation.source),
+        )
+    console.print(operations)

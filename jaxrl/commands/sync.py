@@ -1,0 +1,257 @@
+"""Copies what a run left: `jaxrl sync SOURCE DESTINATION`.
+
+  SOURCE, DESTINATION   folders: local, gs://bucket/folder or s3://bucket/folder
+  --dry-run             say what would be copied, and copy nothing
+  --debug               full tracebacks instead of one line for what goes wrong
+
+Files whose size and time are those of the last copy are left out. What was copied is listed in
+DESTINATION/manifest.json: path, size, SHA-256 and time of each file. Nothing is deleted. A run may be
+training in SOURCE. Exit code 1: something could not be copied, the same command goes on; 2: bad input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from absl import flags
+
+from jaxrl.commands import command_line
+from jaxrl.config.fields import ConfigError, RunError
+from jaxrl.runs import storage
+
+MANIFEST = "manifest.json"
+# The last file that makes a checkpoint complete in a bucket; a local folder is complete once it has its name.
+_COMMITTED = "commit_success.txt"
+_STEP = re.compile(r"(?:.*/)?checkpoints/[0-9]+(?=/)")
+# Locks, and what is about to get another name or to be deleted.
+_PASSING = re.compile(
+    r"(^|/)(\.lock|\.writable|\.[^/]+\.part|[^/]*\.tmp|\d+\.(orbax-checkpoint-tmp|deleted)[^/]*/.*)$"
+)
+_CHUNK = 1 << 22
+_IN_MEMORY = 1 << 26  # bytes of a file on its way; more goes through a temporary file
+_SAVED_EVERY = 50  # files copied, so that a copy that was cut off goes on
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """One line of a manifest: bytes, SHA-256 ("" while unknown) and time of change."""
+
+    size: int
+    sha256: str
+    time: str
+
+
+class Folder:
+    """A folder, wherever it is."""
+
+    def __init__(self, name: str, url: str, writable: bool = False) -> None:
+        """Opens it.
+
+        Args:
+          name: of the argument that gave it.
+          url: its address.
+          writable: whether files will be written.
+
+        Raises:
+          ConfigError: there is no such kind of address, its client is not installed, or it cannot be used.
+        """
+        self.name, self.url = name, url.rstrip("/") or url
+        self.local = not storage.is_remote(url)
+        self.client, self.root = storage.open_url(name, self.url, writable)
+
+    def files(self) -> dict[str, File]:
+        """What lies below it, without checksums; nothing where it is missing.
+
+        Raises:
+          ConfigError: it cannot be read.
+        """
+        prefix = f"`{self.name}` (={self.url!r}) cannot be"
+        found = storage.within_patience(prefix, lambda: self.client.find(self.root, detail=True))
+        return {
+            name.removeprefix(f"{self.root}/"): File(int(info["size"]), "", _time(info))
+            for name, info in found.items()
+            if info["type"] == "file" and not info.get("islink") and name != self.root
+        }
+
+    def manifest(self) -> dict[str, File]:
+        """Files by path as the last copy to here left them.
+
+        Raises:
+          ConfigError: it is spoilt.
+        """
+        try:
+            with storage.as_os_errors():
+                content = json.loads(self.client.cat_file(f"{self.root}/{MANIFEST}"))
+            return {path: File(**described) for path, described in content["files"].items()}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.url}/{MANIFEST} cannot be read: {storage.reason(error)}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            text = f"{self.url}/{MANIFEST} is no manifest of this program: delete it to copy everything"
+            raise ConfigError(text) from error
+
+    def write_manifest(self, source: str, files: Mapping[str, File]) -> None:
+        listed = {path: dataclasses.asdict(files[path]) for path in sorted(files)}
+        text = json.dumps({"source": source, "files": listed}, indent=1) + "\n"
+        self.write(MANIFEST, [text.encode()])
+
+    def copy_to(self, path: str, other: Folder) -> File:
+        """Copies a file, which appears in `other` once it is complete; returns its size and checksum.
+
+        Raises:
+          FileNotFoundError: it is not here.
+        """
+        digest, size = hashlib.sha256(), 0
+        # Read whole before anything is written: a client that is left in mid-file makes half a file of it.
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
+            with self.client.open(f"{self.root}/{path}", "rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+                    size += len(chunk)
+                    whole.write(chunk)
+            whole.seek(0)
+            other.write(path, iter(lambda: whole.read(_CHUNK), b""))
+        return File(size, digest.hexdigest(), "")
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Writes a file from chunks that are at hand."""
+        target = f"{self.root}/{path}"
+        if self.local:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+        with self.client.open(f"{target}.tmp" if self.local else target, "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+        if self.local:
+            os.replace(f"{target}.tmp", target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Paths copied, there already, and vanished meanwhile; bytes copied."""
+
+    copied: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    vanished: tuple[str, ...]
+    size: int
+
+
+def sync(source: str, destination: str, dry_run: bool = False, tell: Callable[[str], None] = print) -> Report:
+    """Copies what has changed since the last copy.
+
+    Args:
+      source, destination: local folders, or gs://bucket/folder, s3://bucket/folder.
+      dry_run: change nothing.
+      tell: called with a line for each file that is copied.
+
+    Raises:
+      ConfigError: one of them cannot be used.
+      RunError: something could not be copied; what was is in the manifest.
+    """
+    theirs, ours = Folder("SOURCE", source), Folder("DESTINATION", destination, not dry_run)
+    files = theirs.files()
+    if not files:
+        raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
+    known, there = ours.manifest(), ours.files()
+    paths = sorted((p for p in files if p != MANIFEST and not _PASSING.search(p)), key=_marks_last)
+    waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]
+    unchanged = tuple(p for p in paths if p not in set(waiting))
+    if dry_run:
+        for path in waiting:
+            tell(f"would copy  {_size(files[path].size):>9}  {path}")
+        return Report(tuple(waiting), unchanged, (), sum(files[p].size for p in waiting))
+    copied, vanished = [], []
+    try:
+        for path in waiting:
+            try:
+                written = theirs.copy_to(path, ours)
+            except FileNotFoundError:
+                if path in theirs.files():
+                    raise
+                vanished.append(path)
+                continue
+            known[path] = dataclasses.replace(written, time=files[path].time)
+            copied.append(path)
+            tell(f"copied  {_size(written.size):>9}  {path}")
+            if len(copied) % _SAVED_EVERY == 0:
+                ours.write_manifest(source, known)
+        _mark_complete(ours, paths, vanished, there)
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            ours.write_manifest(source, known)
+        if isinstance(error, OSError) or storage.is_failure(error):
+            done = f"{len(copied)} of {len(waiting)} files copied, the same command goes on"
+            raise RunError(f"{source} to {destination}: {storage.reason(error)}; {done}") from error
+        raise
+    if copied:
+        ours.write_manifest(source, known)
+    return Report(tuple(copied), unchanged, tuple(vanished), sum(known[p].size for p in copied))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Copies what `argv` asks for; returns the exit code (1: not all, 2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values = flags.FlagValues()
+    flags.DEFINE_bool("dry-run", False, "Copy nothing.", flag_values=values)
+    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
+    folders = command_line.parse_flags(values, argv, known_only=True)
+    for argument in folders:
+        if argument.startswith("-"):
+            raise ConfigError(f"unknown flag `{argument}`; valid: --dry-run, --debug")
+    if len(folders) != 2:
+        raise ConfigError(f"two folders are needed, SOURCE and DESTINATION; {len(folders)} were given")
+    dry_run = bool(values["dry-run"].value)
+    report = sync(folders[0], folders[1], dry_run)
+    done = "would be copied" if dry_run else "copied"
+    counts = f"{len(report.copied)} files ({_size(report.size)}) {done}, {len(report.unchanged)} unchanged"
+    print(counts + (f", {len(report.vanished)} vanished meanwhile" if report.vanished else ""))
+    return 0
+
+
+def _is_there(file: File, copied: File | None, there: File | None) -> bool:
+    if copied is None or there is None:
+        return False
+    return file.size == copied.size == there.size and file.time == copied.time
+
+
+def _mark_complete(
+    folder: Folder, paths: Sequence[str], vanished: Sequence[str], there: Mapping[str, File]
+) -> None:
+    """Makes checkpoints that were copied from a disk complete ones in a bucket."""
+    if not folder.url.startswith("gs://"):
+        return
+    steps = {match[0] for path in paths if (match := _STEP.match(path))}
+    for step in sorted(steps):
+        mark = f"{step}/{_COMMITTED}"
+        if mark not in paths and mark not in there and not any(p.startswith(f"{step}/") for p in vanished):
+            folder.write(mark, [])
+
+
+def _marks_last(path: str) -> tuple[str, bool, str]:
+    """Sorts checkpoint by checkpoint, the file that makes one complete after its others."""
+    match = _STEP.match(path)
+    return match[0] if match else path, path.endswith(_COMMITTED), path
+
+
+def _time(info: Mapping[str, Any]) -> str:
+    found = next((info[key] for key in ("mtime", "LastModified", "updated") if info.get(key)), 0.0)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found)
+    moment = found if isinstance(found, datetime) else datetime.fromtimestamp(float(found), UTC)
+    return moment.isoformat()
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 10_000 else f"{count} B"

@@ -1,0 +1,51 @@
+"""The configuration: one declaration of each field, its check, and the frozen result."""
+
+from jaxrl.config.fields import ConfigError
+from jaxrl.config.resolution import (
+    check_config,
+    check_same_spaces,
+    default_config,
+    field_annotations,
+    from_json,
+    largest_device_count,
+    resolve,
+    to_json,
+    versions,
+)
+from jaxrl.config.sections import (
+    CheckpointConfig,
+    Config,
+    EnvConfig,
+    EvaluateConfig,
+    HostConfig,
+    LogConfig,
+    NetworkConfig,
+    NormalizeConfig,
+    PPOConfig,
+    ProfileConfig,
+    StopConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "ConfigError",
+    "EnvConfig",
+    "EvaluateConfig",
+    "HostConfig",
+    "LogConfig",
+    "NetworkConfig",
+    "NormalizeConfig",
+    "PPOConfig",
+    "ProfileConfig",
+    "StopConfig",
+    "check_config",
+    "check_same_spaces",
+    "default_config",
+    "field_annotations",
+    "from_json",
+    "largest_device_count",
+    "resolve",
+    "to_json",
+    "versions",
+]

@@ -1,0 +1,139 @@
+"""How long acting takes: from an observation in the host's memory to an action there."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space
+from jaxrl import networks
+from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
+from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.evaluation.trained_policy import zeros
+from jaxrl.networks import normalizer
+
+CORES = ("lstm", "gru", "mingru", "lru", "none")
+_FEWEST_CALLS = 200  # for a 99th percentile that two calls do not decide
+_WARM_UP = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Latency:
+    """Of calls with one batch size; percentiles in milliseconds.
+
+    `throughput` is observations per second of calls one after the other; `compile_seconds` came before.
+    """
+
+    encoder: str
+    core: str
+    parameters: int
+    batch: int
+    calls: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    throughput: float
+    compile_seconds: float
+
+
+def fresh(network: NetworkConfig, normalize: NormalizeConfig, spec: EnvSpec) -> PolicyFunction:
+    """An untrained policy: it acts as fast as a trained one.
+
+    Raises:
+      ConfigError: the network does not suit the environment.
+    """
+    policy = networks.build(network, spec)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    stats = normalizer.init(zeros(spec.observation_space)) if normalize.observations else None
+    return PolicyFunction(policy, spec, params, stats, normalize.clip_observations)
+
+
+def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
+    """`network` with every built-in encoder that takes the observation, times every core."""
+    names = _encoders(spec.observation_space) or [network.encoder]
+    for encoder in names:
+        for core in CORES:
+            yield dataclasses.replace(network, encoder=encoder, core=core)
+
+
+def _encoders(space: Space) -> list[str]:
+    if isinstance(space, Dict):  # one per key: as configured
+        return []
+    if not (isinstance(space, Box) and len(space.shape) == 3):
+        return ["mlp", "identity"]
+    fits = ["mlp", "minatar", "impala"]
+    return [*fits, "nature"] if min(space.shape[:2]) >= 36 else fits
+
+
+def measure(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
+    """Times calls with random observations; the carry stays on the device, everything else comes and goes.
+
+    Args:
+      function: greedy.
+      network: what it was built from, for the record.
+      batch: rows of each call.
+      seconds: how long to go on, but for 200 calls at least.
+    """
+    obs = _random(function.spec.observation_space, batch)
+    _, carry, _, *rest = function.example(batch)
+    reset = np.zeros(batch, bool)
+    rest = [np.asarray(x) for x in rest]
+    started = time.perf_counter()
+    act = jax.jit(function).lower(obs, carry, reset, *rest).compile()
+    compile_seconds = time.perf_counter() - started
+    took: list[float] = []
+    ends: float | None = None
+    while ends is None or time.perf_counter() < ends or len(took) < _FEWEST_CALLS + _WARM_UP:
+        if len(took) == _WARM_UP:
+            ends = time.perf_counter() + seconds
+        started = time.perf_counter()
+        out = act(obs, carry, reset, *rest)
+        jax.device_get(out["action"])
+        took.append(time.perf_counter() - started)
+        carry = out["carry"]
+    calls = np.array(took[_WARM_UP:])
+    p50, p95, p99 = (float(x) for x in np.percentile(calls, (50, 95, 99)) * 1e3)
+    return Latency(
+        encoder=network.encoder,
+        core=network.core,
+        parameters=sum(x.size for x in jax.tree.leaves(function.params)),
+        batch=batch,
+        calls=len(calls),
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        throughput=batch / float(calls.mean()),
+        compile_seconds=compile_seconds,
+    )
+
+
+def _random(space: Space, batch: int) -> Any:
+    """Observations of numpy; normal numbers where a box holds floats, else anything that it may hold."""
+    rng = np.random.default_rng(0)
+    if isinstance(space, Dict):
+        return {key: _random(part, batch) for key, part in space.spaces}
+    shape = (batch, *space.shape)
+    if isinstance(space, Discrete | MultiDiscrete):
+        high = space.n if isinstance(space, Discrete) else np.array(space.nvec)
+        return rng.integers(0, high, shape).astype(space.dtype)
+    if jnp.issubdtype(space.dtype, jnp.floating):
+        return rng.normal(size=shape).astype(space.dtype)
+    return rng.integers(0, 2, shape).astype(space.dtype)
+
+
+def check_batches(text: str) -> list[int]:
+    """`1,8,64` as numbers.
+
+    Raises:
+      ConfigError: it is no list of positive integers.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"`--batch` (={text!r}) must be positive integers with commas between them")
+    return [int(part) for part in parts]

@@ -1,0 +1,320 @@
+"""What can be wrong with a machine before training: one check each, with advice."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+OK, WARNING, BROKEN = "ok", "warning", "broken"
+
+_GIGABYTE = 10**9
+_PROBE_SECONDS = 180  # compiling on a loaded machine takes long; what takes longer hangs
+# The oldest drivers that run what jax's wheels bring.
+_DRIVERS = {"cuda12": 525, "cuda13": 580}
+# Environment variables that make training slow or change what it computes, and how.
+_COSTLY = {
+    "JAX_DISABLE_JIT": "nothing is compiled",
+    "JAX_DEBUG_NANS": "every operation is checked, one by one",
+    "JAX_ENABLE_X64": "64-bit numbers take twice the memory",
+    "JAX_LOG_COMPILES": "every compilation is logged",
+}
+_COSTLY_FLAGS = {
+    "xla_backend_optimization_level=0": "code is not optimised",
+    "xla_force_host_platform_device_count": "that many CPU devices share the same cores",
+    "xla_dump_to": "every program is written to disk",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: `status` is "ok", "warning" or "broken"; `advice` is empty where all is well."""
+
+    check: str
+    status: str
+    found: str
+    advice: str = ""
+
+
+def examine(workdir: str, bucket: str | None) -> Iterator[Finding]:
+    """Every check in turn; `workdir` is where runs will go, `bucket` a gs:// folder to try."""
+    yield python()
+    yield from versions()
+    yield from xla_settings()
+    yield driver()
+    yield memory()
+    yield disk("disk", workdir)
+    yield disk("cache", os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
+    if bucket:
+        yield bucket_access(bucket)
+    yield from trial()
+
+
+def python() -> Finding:
+    """The interpreter that runs this."""
+    found = f"{platform.python_version()} at {sys.executable}"
+    try:
+        accepted = importlib.metadata.metadata("jaxrl")["Requires-Python"]
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(
+            "python", WARNING, f"{found}; jaxrl is not installed", "pip install -e . in the checkout"
+        )
+    from packaging.specifiers import SpecifierSet
+
+    if platform.python_version() in SpecifierSet(accepted):
+        return Finding("python", OK, found)
+    return Finding(
+        "python", BROKEN, f"{found}; jaxrl needs {accepted}", "make a venv with another Python: make setup"
+    )
+
+
+def versions() -> Iterator[Finding]:
+    """Installed packages against what jaxrl, jax and its plugins ask for."""
+    wrong = list(unmet(("jaxrl", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
+    shown = ", ".join(f"{name} {installed(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
+    if not wrong:
+        yield Finding("versions", OK, shown)
+    for text, requirement in wrong:
+        yield Finding("versions", BROKEN, text, f"pip install --constraint requirements.lock '{requirement}'")
+
+
+def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(what is wrong, requirement) of each requirement of the packages that the installed versions break."""
+    from packaging.requirements import Requirement
+
+    for package in packages:
+        try:
+            wanted = importlib.metadata.requires(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, wanted):
+            if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+                continue
+            version = installed(requirement.name)
+            if version is None:
+                yield f"{package} needs {requirement.name}, which is not installed", str(requirement)
+            elif not requirement.specifier.contains(version, prereleases=True):
+                name, accepted = requirement.name, requirement.specifier
+                yield f"{package} needs {name}{accepted}, installed is {version}", f"{name}{accepted}"
+    # A plugin talks to jaxlib's insides; its own requirement is that of an extra.
+    for plugin in _plugins():
+        if installed(plugin) != installed("jaxlib"):
+            text = f"{plugin} {installed(plugin)} does not fit jaxlib {installed('jaxlib')}"
+            yield text, f"{plugin}=={installed('jaxlib')}"
+
+
+def installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def xla_settings() -> Iterator[Finding]:
+    """XLA_FLAGS and the like, where they cost speed; unknown flags show in the trial, as XLA aborts."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    costly = [f"{flag}: {cost}" for flag, cost in _COSTLY_FLAGS.items() if flag in flags]
+    costly += [f"{name}: {cost}" for name, cost in _COSTLY.items() if _is_on(os.environ.get(name))]
+    shown = [f"XLA_FLAGS={flags}"] if flags else []
+    shown += [
+        f"{n}={v}"
+        for n, v in sorted(os.environ.items())
+        if n.startswith(("JAX_", "XLA_PYTHON", "LIBTPU_INIT"))
+    ]
+    found = " ".join(shown) or "none set"
+    if costly:
+        yield Finding(
+            "xla flags", WARNING, f"{found} ({'; '.join(costly)})", "unset these for training at full speed"
+        )
+    else:
+        yield Finding("xla flags", OK, found)
+
+
+def driver() -> Finding:
+    """The NVIDIA driver, where the kernel has one, and whether jax has the plugin for it."""
+    file = Path("/proc/driver/nvidia/version")
+    nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
+    match = re.search(r"(\d+)\.\d+(\.\d+)?", file.read_text()) if file.exists() else None
+    plugins = _plugins()
+    if match is None:
+        if any(name.startswith("nvidia") for name in nodes):
+            text = "GPUs are there, the NVIDIA driver is not loaded"
+            return Finding("driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs")
+        if nodes and installed("libtpu") is None:
+            return Finding("driver", BROKEN, "a TPU without libtpu", "pip install -e '.[tpu]'")
+        return Finding(
+            "driver", OK, "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed('libtpu')}"
+        )
+    major = int(match.group(1))
+    if not plugins:
+        extra = "cuda13" if major >= _DRIVERS["cuda13"] else "cuda12"
+        text = f"NVIDIA {match.group()}, but jax has no CUDA plugin"
+        return Finding("driver", BROKEN, text, f"pip install -e '.[{extra}]'")
+    for cuda, oldest in _DRIVERS.items():
+        if any(cuda in plugin for plugin in plugins) and major < oldest:
+            text = f"NVIDIA {match.group()} is too old for {cuda}, which needs {oldest}"
+            return Finding(
+                "driver",
+                BROKEN,
+                text,
+                "update the driver" + (", or pip install -e '.[cuda12]'" * (cuda == "cuda13")),
+            )
+    return Finding("driver", OK, f"NVIDIA {match.group()}")
+
+
+def memory() -> Finding:
+    """What is free on the host."""
+    import psutil
+
+    machine = psutil.virtual_memory()
+    found = f"{machine.available / _GIGABYTE:.1f} of {machine.total / _GIGABYTE:.1f} GB free"
+    if machine.available < _GIGABYTE:
+        return Finding("memory", WARNING, found, "jax alone takes 0.5 GB: end other processes")
+    return Finding("memory", OK, found)
+
+
+def disk(check: str, folder: str) -> Finding:
+    """Whether the folder, or the nearest one above it that exists, can be written and has room."""
+    place = Path(folder).expanduser().absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{free / _GIGABYTE:.1f} GB free at {place}"
+    try:
+        with tempfile.TemporaryFile(dir=place) as stream:
+            stream.write(b"x")
+    except OSError as error:
+        text = f"{place} cannot be written: {error}"
+        return Finding(check, BROKEN, text, "name another folder, or change its owner or mode")
+    if free < 0.1 * _GIGABYTE:
+        return Finding(check, BROKEN, found, "delete old runs: checkpoints will not fit")
+    if free < _GIGABYTE:
+        return Finding(
+            check, WARNING, found, "delete old runs, or keep fewer checkpoints: --config.checkpoint.keep=1"
+        )
+    return Finding(check, OK, found)
+
+
+def cache_folder() -> str:
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl")
+
+
+def bucket_access(bucket: str) -> Finding:
+    """Writes an object, reads it back and deletes it."""
+    from etils import epath
+
+    from jaxrl.config.fields import ConfigError
+    from jaxrl.runs import storage
+
+    name = f"jaxrl-doctor-{os.getpid()}"
+    try:
+        storage.prepare(bucket)
+        file = epath.Path(bucket) / name
+        file.write_text(name)
+        same = file.read_text() == name
+        file.unlink()
+    except ConfigError as error:
+        return Finding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
+    except Exception as error:  # Each backend has errors of its own.
+        text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return Finding("bucket", BROKEN, text, _bucket_advice(text))
+    if not same:
+        return Finding(
+            "bucket", BROKEN, f"{bucket}: what was read is not what was written", "try another bucket"
+        )
+    return Finding("bucket", OK, f"{bucket}: written, read and deleted")
+
+
+def _bucket_advice(text: str) -> str:
+    text = text.lower()
+    if "404" in text or "not found" in text or "filenotfound" in text:
+        return (
+            "is the name right? `gcloud storage ls` lists buckets, `gcloud storage buckets create` makes one"
+        )
+    if any(word in text for word in ("403", "forbidden", "permission")):
+        return "give the account roles/storage.objectAdmin on the bucket"
+    if any(word in text for word in ("401", "credential", "anonymous", "auth")):
+        return "gcloud auth application-default login"
+    return "check the network, a proxy, and `gcloud auth application-default login`"
+
+
+def trial() -> Iterator[Finding]:
+    """Devices and some seconds of training, in a process of its own: XLA ends the one that it fails in."""
+    command = [sys.executable, "-c", "from jaxrl.trial import main; main()"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+        said, errors, ended = done.stdout, done.stderr, f"ended with {done.returncode}"
+    except subprocess.TimeoutExpired as error:
+        said, errors = _text(error.stdout), _text(error.stderr)
+        ended = f"did not end within {_PROBE_SECONDS} s"
+    stages: dict[str, Any] = {}
+    for line in said.splitlines():
+        if line.startswith("{"):
+            stages |= json.loads(line)
+    yield _devices(stages, errors, ended)
+    if "devices" in stages:
+        yield _training(stages, errors, ended)
+
+
+def _devices(stages: dict[str, Any], errors: str, ended: str) -> Finding:
+    if "devices" not in stages:
+        return Finding("devices", BROKEN, f"jax {ended}: {_last_words(errors)}", _start_advice(errors))
+    found = stages["devices"]
+    text = f"{found['count']} x {found['kind']}"
+    if found["bytes"]:
+        text += f" with {found['bytes'] / _GIGABYTE:.0f} GB each"
+    gpus = list(Path("/dev").glob("nvidia[0-9]*"))
+    if found["platform"] == "cpu" and gpus and os.environ.get("JAX_PLATFORMS", "") != "cpu":
+        return Finding("devices", BROKEN, f"{text}, though there are GPUs", "see `driver` and `versions`")
+    return Finding("devices", OK, text)
+
+
+def _training(stages: dict[str, Any], errors: str, ended: str) -> Finding:
+    if "run" not in stages:
+        return Finding("training", BROKEN, f"it {ended}: {_last_words(errors)}", _start_advice(errors))
+    run = stages["run"]
+    pace, compiling = run["steps_per_second"], run["compile_seconds"]
+    found = f"{pace:,.0f} steps per second of a small network, compiled in {compiling:.1f} s"
+    if not run["finite"]:
+        text = f"{found}; losses are not finite"
+        return Finding("training", BROKEN, text, "unset XLA_FLAGS; try JAX_PLATFORMS=cpu")
+    return Finding("training", OK, found)
+
+
+def _start_advice(errors: str) -> str:
+    if "Unknown flag" in errors:
+        return "remove the flag from XLA_FLAGS: this version of XLA does not know it"
+    if "RESOURCE_EXHAUSTED" in errors or "out of memory" in errors.lower():
+        return "another process holds the device's memory: `nvidia-smi` names it"
+    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu" or "Unable to initialize backend" in errors:
+        return "unset JAX_PLATFORMS, or install what it names: '.[cuda12]', '.[cuda13]' or '.[tpu]'"
+    return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
+
+
+def _last_words(errors: str) -> str:
+    """The line that says what went wrong."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    telling = [line for line in lines if "Unknown flag" in line or "Error" in line]
+    return (telling or lines or ["without a word"])[-1][:300]
+
+
+def _plugins() -> tuple[str, ...]:
+    return tuple(name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if installed(name))
+
+
+def _is_on(value: str | None) -> bool:
+    return (value or "").lower() in ("1", "true", "yes", "on", "t", "y")
+
+
+def _text(stream: bytes | str | None) -> str:
+    return stream.decode(errors="replace") if isinstance(stream, bytes) else stream or ""

@@ -1,0 +1,228 @@
+"""Whether a training program fits on its devices: compiled ahead of time, never run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import psutil
+from ml_collections import ConfigDict
+
+from envs import registry
+from envs.vector import VectorEnv
+from jaxrl import networks
+from jaxrl.config import Config, ConfigError, check_config, resolve
+from jaxrl.diagnostics import hlo
+from jaxrl.diagnostics.traced_program import LargeArray, largest_arrays, matmul_flops
+from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.parallel.sharding import Topology
+from jaxrl.training.iteration import Program
+from jaxrl.training.sharded_program import ShardedProgram
+
+# Searching ends where the number that fits and one that does not are this close, relative to the former.
+RESOLUTION = 1 / 16
+# No search goes past it: arrays would have more elements than 32 bits count.
+MAX_ENVIRONMENTS_PER_DEVICE = 2**22
+_MEMORY_ERROR = re.compile(r"\(?([\d.]+)([KMGT])\)? ?(?:of|exceeds)")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a compiled program on one device; `peak` is what must be there at once."""
+
+    peak: int
+    arguments: int
+    results: int
+    temporaries: int
+    code: int
+
+    @classmethod
+    def of(cls, compiled: Any, exact: bool) -> Memory:
+        """From the compiler's analysis; donated arguments are counted as arguments only.
+
+        `exact` takes its peak, which knows the temporaries that never live together. XLA for CPU leaves
+        them out of its peak; there they are summed up.
+        """
+        m = compiled.memory_analysis()
+        results = max(0, m.output_size_in_bytes - m.alias_size_in_bytes)
+        code = m.generated_code_size_in_bytes
+        at_once = m.argument_size_in_bytes + results + m.temp_size_in_bytes
+        peak = code + (m.peak_memory_in_bytes if exact else at_once)
+        return cls(peak, m.argument_size_in_bytes, results, m.temp_size_in_bytes, code)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What compiling one configuration for one topology said.
+
+    Attributes:
+      config: as resolved for it.
+      limit: bytes that programs may take on a device.
+      enforced: whether the compiler refuses what takes more, as for TPUs; else the peaks decide.
+      needed: bytes that training takes; where it does not fit, as far as the compiler says.
+      memory: of training, None where the compiler gave up.
+      evaluation: of evaluation, likewise.
+      work: collectives and cycles of an iteration.
+      flops: of matrix products, per iteration and device.
+      seconds: of compiling training and evaluation.
+      largest: arrays of the training program.
+      complaint: the compiler's, where it gave up.
+    """
+
+    config: Config
+    limit: int
+    enforced: bool
+    needed: int | None
+    memory: Memory | None
+    evaluation: Memory | None
+    work: hlo.Work | None
+    flops: float
+    seconds: tuple[float, float]
+    largest: tuple[LargeArray, ...]
+    complaint: str
+
+    @property
+    def fits(self) -> bool:
+        peaks = [memory.peak for memory in (self.memory, self.evaluation) if memory is not None]
+        return not self.complaint and (self.enforced or max(peaks) <= self.limit)
+
+
+def examine(
+    config: Config, topology: Topology, limit: int, enforced: bool, evaluation: bool = True
+) -> Report:
+    """Compiles training, and evaluation, for a topology.
+
+    Args:
+      config: resolved for as many devices.
+      topology: devices, which may be only described.
+      limit: bytes that programs may take on a device.
+      enforced: whether the compiler refuses what takes more.
+      evaluation: whether that is compiled too.
+    """
+    env = registry.make(config.env.name, config.env.wrappers)
+    policy = networks.build(config.network, env.spec)
+    program = ShardedProgram(Program.build(config, env, policy, topology.axis), topology)
+    traced, platform = program.trace_repeat(), topology.axis.platform
+    started = time.perf_counter()
+    compiled, complaint = _compile(traced.lower().compile)
+    trained = time.perf_counter() - started
+    evaluated = None
+    if evaluation and not complaint:
+        evaluator = Evaluator(policy, VectorEnv(env), topology, config)
+        state = program.abstract_state()
+        _, complaint = _compile(
+            lambda: evaluator.compile(state.params, state.obs_stats, config.evaluate.episodes)
+        )
+        evaluated = evaluator.compiled[0] if evaluator.compiled else None
+    memory = Memory.of(compiled, enforced) if compiled is not None else None
+    return Report(
+        config=config,
+        limit=limit,
+        enforced=enforced,
+        needed=memory.peak if memory else _needed(complaint),
+        memory=memory,
+        evaluation=Memory.of(evaluated, enforced) if evaluated is not None else None,
+        work=hlo.read(compiled.as_text()) if compiled is not None else None,
+        flops=matmul_flops(traced.jaxpr, platform),
+        seconds=(trained, time.perf_counter() - started - trained),
+        largest=tuple(largest_arrays(traced.jaxpr, platform, 8)),
+        complaint=complaint,
+    )
+
+
+def _compile(job: Callable[[], Any]) -> tuple[Any, str]:
+    """(program, "") or (None, what the compiler said about memory)."""
+    try:
+        return job(), ""
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return None, str(error).splitlines()[0]
+
+
+def _needed(complaint: str) -> int | None:
+    found = _MEMORY_ERROR.search(complaint)
+    return int(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None
+
+
+def memory_of(topology: Topology) -> int:
+    """Bytes that programs may take on a device: of a GPU what JAX may use, on CPU its share of all."""
+    device = topology.mesh.devices.flat[0]
+    statistics = device.memory_stats() if device.platform != "cpu" else None
+    if statistics and "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"])
+    return int(psutil.virtual_memory().total) // topology.mesh.size
+
+
+def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
+    """The configuration for that many devices, with as few more environments as divide over them.
+
+    Returns:
+      (config, unit): every number of environments must be a multiple of `unit`.
+
+    Raises:
+      ConfigError: the configuration is wrong.
+    """
+    check_config(config)
+    if registry.is_host(config.env.name):
+        raise ConfigError(f"`env.name` (={config.env.name!r}) runs on the host; preflight needs JAX code")
+    parts = max(1, config.ppo.get("gradient_accumulation", 0))
+    unit = device_count * config.ppo.num_minibatches * parts
+    changed = config.copy_and_resolve_references()
+    changed.env.num_envs = -(-config.env.num_envs // unit) * unit
+    return resolve(changed, device_count), unit
+
+
+def with_environments(config: Config, count: int) -> Config:
+    """The same with another number of environments."""
+    return dataclasses.replace(config, env=dataclasses.replace(config.env, num_envs=count))
+
+
+def find_batch(
+    first: Report, unit: int, try_one: Callable[[int], Report]
+) -> tuple[Report | None, int | None]:
+    """Searches the largest number of environments that fits, up to `RESOLUTION`.
+
+    Args:
+      first: the report of the number to begin with.
+      unit: numbers are multiples of it.
+      try_one: compiles a number of environments.
+
+    Returns:
+      (report of the largest that fits, the smallest number known not to fit); None where there is none.
+    """
+    start = first.config.env.num_envs
+    best, fails = (first, None) if first.fits else (None, start)
+    most = MAX_ENVIRONMENTS_PER_DEVICE * first.config.device_count // unit * unit
+    tried = {start: first}
+    while True:
+        low = best.config.env.num_envs if best else 0
+        if low >= most or (fails is not None and fails - low <= max(unit, RESOLUTION * low)):
+            return best, fails
+        count = _next(tried, low, fails, unit, most)
+        report = tried[count] = try_one(count)
+        if report.fits:
+            best = report
+        else:
+            fails = count
+
+
+def _next(tried: dict[int, Report], low: int, fails: int | None, unit: int, most: int) -> int:
+    """Where memory, a straight line through what was tried, reaches the limit; else the middle."""
+    known = sorted((n, r.needed) for n, r in tried.items() if r.needed)
+    limit = next(iter(tried.values())).limit
+    guess = 8.0 * (low or unit) if fails is None else (low + fails) / 2
+    if len(known) > 1 and len(tried) < 5:
+        (n0, m0), (n1, m1) = known[-2:]
+        if m1 > m0:
+            guess = n1 + (limit - m1) * (n1 - n0) / (m1 - m0)
+    ceiling = most if fails is None else fails - unit
+    # At least a hundredth further than what is known to fit, or the line would creep towards the limit.
+    floor = low + max(unit, math.ceil(low / 100 / unit) * unit)
+    return min(max(int(guess) // unit * unit, min(floor, ceiling)), ceiling)

@@ -1,0 +1,294 @@
+"""How fast a configuration trains here, where the time goes, and what the machine's limit is."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from envs import registry
+from envs.base import EnvSpec
+from jaxrl.config import Config, resolve, to_json, versions
+from jaxrl.evaluation.trained_policy import zeros
+from jaxrl.metrics import resources, rows
+from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
+from jaxrl.networks import Policy
+from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, Topology, available_cores
+from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.training import runtimes
+from jaxrl.training.host_runtime import HostRuntime
+from jaxrl.training.pipeline import MAX_IN_FLIGHT
+from jaxrl.training.runtimes import Runtime
+from jaxrl.training.sharded_program import ShardedProgram
+from jaxrl.types import Array, TrainState
+
+WINDOWS = 10
+_PAIRS = 7  # of windows with and without the loop of a run
+_MATMUL_SIZE = 2048
+_ROWS = 64  # over which a forward pass is counted
+
+
+def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
+    """Times training.
+
+    Args:
+      config: what to train.
+      device_count: on how many devices.
+      seconds: how long the windows last in all.
+
+    Returns:
+      JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
+      `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
+      once, the updates alone and what the rest comes to; `host`: what the loop of a run adds on top, which
+      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `host_share_range` (the
+      same over the total, lowest and highest of several pairs of windows), `shares` (of the time, as the
+      metrics `time/*`; on the host only), `compile_seconds`, `peak_memory_bytes` (host process, device where
+      it tells, compiled program), `matmul` (FLOPs per step, measured rate, the bound in steps per second, the
+      fraction of it), `save` (seconds a checkpoint stalls training, and its
+      share at the configured interval), `device`, `hardware`, `versions` and the configuration.
+
+    Raises:
+      ConfigError: the configuration is wrong.
+    """
+    if isinstance(config, ConfigDict):
+        config = resolve(config, device_count)
+    topology = Topology.of(config.device_count)
+    clock = Clock()
+    runtime = runtimes.build(config, topology, clock, Agreement(clock))
+    started = time.perf_counter()
+    runtime.compile()
+    compile_seconds = time.perf_counter() - started
+    state = runtime.prepare(runtime.program.initial_state())
+    state, windows = _windows(_trains(runtime), state, seconds, config.steps_per_iteration)
+    rate = statistics.median(windows)
+    per_iteration = config.steps_per_iteration / rate
+    state, added = _loop_shares(runtime, state, config, clock, max(0.2, seconds / WINDOWS) / per_iteration)
+    shares = runtime.shares()
+    runtime.close()
+    stall = _save_seconds(state)
+    if isinstance(runtime, HostRuntime):
+        state, update = _update_seconds(runtime, state)
+        rollout = max(0.0, per_iteration - update)
+    else:
+        rollout = _rollout_seconds(runtime.program, state, max(1, round(0.5 / per_iteration)))
+    matmul_rate, flops = matmul_flops_per_second(), flops_per_step(runtime.policy, runtime.env.spec, config)
+    interval = config.checkpoint_iterations * per_iteration
+    return {
+        "steps_per_second": rate,
+        "steps_per_second_range": [min(windows), max(windows)],
+        "windows": windows,
+        "seconds_per_iteration": {
+            "total": per_iteration,
+            "rollout": rollout,
+            "update": per_iteration - rollout,
+            "host": per_iteration * max(0.0, statistics.median(added)),
+        },
+        "host_share_range": [min(added), max(added)],
+        "shares": shares,
+        "compile_seconds": compile_seconds,
+        "peak_memory_bytes": resources.peak_memory() | {"program": _program_bytes(runtime.compiled)},
+        "matmul": {
+            "flops_per_step": flops,
+            "flops_per_second": matmul_rate,
+            "bound": matmul_rate / flops,
+            "fraction": rate * flops / matmul_rate,
+        },
+        "save": {"stall_seconds": stall, "share": stall / (interval + stall) if interval else 0.0},
+        "environment": config.env.name,
+        "num_envs": config.env.num_envs,
+        "device": topology.description,
+        "hardware": resources.hardware(available_cores()),
+        "versions": versions(),
+        "config": to_json(config),
+    }
+
+
+def flops_per_step(policy: Policy, spec: EnvSpec, config: Config) -> float:
+    """Floating-point operations per environment step: a forward pass, and per epoch three of them.
+
+    A backward pass costs twice a forward pass: gradients with respect to inputs and to weights. The forward
+    pass is counted by XLA.
+    """
+    params = jax.eval_shape(policy.init, jax.random.key(0))
+    rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
+    mask = None
+    if spec.has_action_mask:
+        env = registry.make(config.env.name, config.env.wrappers)
+        state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+        one = jax.eval_shape(env.action_mask, state)
+        mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
+    carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
+    reset = jax.ShapeDtypeStruct((_ROWS,), bool)
+    cost: Any = jax.jit(policy.step).lower(params, rows, carry, reset, mask).cost_analysis()
+    return float(cost["flops"]) / _ROWS * (1 + 3 * config.ppo.num_epochs)
+
+
+def matmul_flops_per_second() -> float:
+    """Rate of one large float32 product on each device at once, summed; the best of several tries."""
+    topology = Topology.of(jax.device_count())
+
+    def product(x: Array) -> Array:
+        return jax.lax.fori_loop(0, 4, lambda _, y: y @ x * (1 / _MATMUL_SIZE), x)
+
+    run = topology.shard(product, REPLICATED, REPLICATED)
+    x = topology.replicate(jnp.ones((_MATMUL_SIZE, _MATMUL_SIZE)))
+    run(x).block_until_ready()
+    best = min(_timed(lambda: run(x)) for _ in range(8))
+    return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
+
+
+def _trains(runtime: Runtime) -> Callable[[TrainState, int], TrainState]:
+    """A function that trains so many iterations."""
+    if not isinstance(runtime, HostRuntime):
+        return lambda state, n: runtime.train(state, runtime.program.no_metrics(), np.int32(n))[0]
+
+    def train(state: TrainState, iterations: int) -> TrainState:
+        for _ in range(iterations):
+            at = int(state.iteration)
+            state, _ = runtime.dispatch(state, at, at + 1, closes_row=False)
+            list(runtime.finished(0))
+        return state
+
+    return train
+
+
+def _windows(
+    train: Callable[[TrainState, int], TrainState], state: TrainState, seconds: float, steps: int
+) -> tuple[TrainState, list[float]]:
+    """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
+    iterations, took = 1, 0.0
+    while took < seconds / WINDOWS / 4:
+        started = time.perf_counter()
+        state = jax.block_until_ready(train(state, iterations))
+        took = time.perf_counter() - started
+        rate, iterations = iterations / took, 2 * iterations
+    iterations = max(1, round(seconds / WINDOWS * rate))
+    windows = []
+    for _ in range(WINDOWS):
+        started = time.perf_counter()
+        state = jax.block_until_ready(train(state, iterations))
+        windows.append(iterations * steps / (time.perf_counter() - started))
+    return state, windows
+
+
+def _loop_shares(
+    runtime: Runtime, state: TrainState, config: Config, clock: Clock, iterations: float
+) -> tuple[TrainState, list[float]]:
+    """What a run's loop adds to the time of the same iterations without it, in shares; for several pairs."""
+    count, train = max(1, round(iterations)), _trains(runtime)
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        writers = JsonlWriter(f"{folder}/metrics.jsonl"), TensorBoardWriter(f"{folder}/tensorboard")
+        with contextlib.closing(MultiWriter(writers)) as writer:
+            loop = _RunLoop(runtime, config, clock, writer)
+            state = loop(state, count)  # opens the files
+            for _ in range(_PAIRS):
+                seconds = []
+                for job in (train, loop):
+                    started = time.perf_counter()
+                    state = jax.block_until_ready(job(state, count))
+                    seconds.append(time.perf_counter() - started)
+                ratios.append(seconds[1] / seconds[0])
+    return state, [ratio - 1 for ratio in ratios]
+
+
+class _RunLoop:
+    """Trains so many iterations as a run does: a few dispatches in flight, their metrics read and written."""
+
+    def __init__(self, runtime: Runtime, config: Config, clock: Clock, writer: Writer) -> None:
+        self._runtime, self._config, self._clock, self._writer = runtime, config, clock, writer
+        self._meter = resources.Meter(available_cores())
+
+    def __call__(self, state: TrainState, count: int) -> TrainState:
+        every = self._config.log_iterations
+        at = int(state.iteration)
+        end = at + count
+        while at < end:
+            target = self._runtime.fits(at, min(end, (at // every + 1) * every))
+            state, at = self._runtime.dispatch(state, at, target, closes_row=target % every == 0)
+            self._write(MAX_IN_FLIGHT - 1)
+        self._write(0)
+        return state
+
+    def _write(self, in_flight: int) -> None:
+        for dispatch in self._runtime.finished(in_flight):
+            if dispatch.closes_row:
+                row = rows.averages(jax.device_get(dispatch.sums), skips=False)
+                step = dispatch.iteration * self._config.steps_per_iteration
+                self._writer.write(step, row | self._clock.row() | self._meter.read())
+
+
+def _rollout_seconds(program: ShardedProgram, state: TrainState, iterations: int) -> float:
+    """Seconds of one rollout, from a program that makes nothing but rollouts."""
+
+    def rollouts(state: TrainState) -> tuple[TrainState, Array]:
+        def one(index: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            del index
+            before, total = loop
+            state, trajectory, _ = program.program.rollout(before)
+            # Whatever a trajectory holds must be computed, or XLA drops what nobody reads.
+            used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
+            return dataclasses.replace(state, iteration=state.iteration + 1), total + used
+
+        after, total = jax.lax.fori_loop(0, iterations, one, (state, jnp.zeros(())))
+        return after, program.topology.axis.psum(total)
+
+    run = program.topology.shard(rollouts, (STATE_SPECS,), (STATE_SPECS, REPLICATED))
+    jax.block_until_ready(run(state))
+    return min(_timed(lambda: run(state)) for _ in range(3)) / iterations
+
+
+def _update_seconds(runtime: HostRuntime, state: TrainState) -> tuple[TrainState, float]:
+    """Seconds of the updates of one iteration, nothing else going on; the state is donated."""
+    state, trajectory, totals = runtime.rollout(state)
+    runtime.close()
+    took = []
+    for _ in range(3):
+        started = time.perf_counter()
+        state, *_ = jax.block_until_ready(runtime.learn(state, runtime.sums, trajectory, totals))
+        took.append(time.perf_counter() - started)
+    return state, min(took)
+
+
+def _save_seconds(state: TrainState) -> float:
+    """Seconds for which saving a checkpoint holds training up; writing goes on in the background."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpointer(folder)
+        stalls = []
+        for step in range(4):
+            started = time.perf_counter()
+            checkpoints.save(step, state, {})
+            stalls.append(time.perf_counter() - started)
+            checkpoints.wait()
+        checkpoints.close()
+    return statistics.median(stalls[1:])  # the first one also starts threads
+
+
+def _timed(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - started
+
+
+def _program_bytes(compiled: Any) -> int | None:
+    """Arguments, results and temporaries of the training program on one device."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return None
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )

@@ -1,0 +1,1 @@
+"""How well a trained policy acts: whole episodes, suites of environments, films."""

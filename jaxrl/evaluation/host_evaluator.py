@@ -1,0 +1,91 @@
+"""Fair evaluation on host environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import HostFactory, HostOptions
+from jaxrl.config import Config
+from jaxrl.evaluation.evaluator import STREAM, Result
+from jaxrl.networks import Policy
+from jaxrl.parallel import sharding
+from jaxrl.parallel.sharding import one_copy
+from jaxrl.rollout.episodes import Episodes
+from jaxrl.rollout.host.episodes import HostPlayer, quotas
+from jaxrl.types import Array, PyTree
+
+
+class HostEvaluator:
+    """`Evaluator` for host environments, which every process plays its share of.
+
+    Args:
+      policy: the policy.
+      factory: of the environments, started afresh for each evaluation.
+      config: says how many environments are played side by side and how they are started.
+      given_up: asked now and then: whether the result is not wanted any more.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        factory: HostFactory,
+        config: Config,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._policy, self._factory, self._config, self._given_up = policy, factory, config, given_up
+        self._players: dict[bool, HostPlayer] = {}
+        self.compiled = ()  # ahead of time
+
+    def __call__(
+        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
+    ) -> Result:
+        """Summarises `play` with the same arguments."""
+        return Result.of(self.play(params, obs_stats, key, episodes, sample))
+
+    def play(
+        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
+    ) -> Episodes:
+        """See `Evaluator`.
+
+        Raises:
+          HostEnvError: an environment failed or hung.
+          Cancelled: it was given up.
+        """
+        if sample not in self._players:
+            clip = self._config.normalize.clip_observations
+            self._players[sample] = HostPlayer(self._policy, self._factory, clip, sample)
+        num_envs = min(episodes, self._config.env.num_envs)
+        mine = sharding.share(num_envs)
+        key = jax.random.fold_in(key, STREAM)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_envs)[mine])
+        played: list[list[float]] = []
+        if len(keys):
+            params, obs_stats = one_copy((params, obs_stats))
+            episodes_E = self._players[sample].play(
+                self._options(keys), params, obs_stats, keys, quotas(num_envs, episodes)[mine], self._given_up
+            )
+            rows = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
+            played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
+        parts = [part for part in sharding.everywhere(played) if part]
+        score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
+        found: tuple[Any, ...] = (score, length.astype(int), np.ones(len(score), bool), finished.astype(bool))
+        return Episodes(*found)
+
+    def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:
+        """Nothing: what it takes is compiled with the first episode."""
+
+    def _options(self, keys: Array) -> HostOptions:
+        host, n = self._config.host, len(keys)
+        seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys)
+        divides = n % host.num_groups == 0
+        return HostOptions(
+            seeds=tuple(map(int, seeds)),
+            num_groups=host.num_groups if divides else 1,
+            num_workers=host.num_workers,
+            timeout=host.timeout,
+        )

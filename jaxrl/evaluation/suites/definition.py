@@ -1,0 +1,169 @@
+"""The file of an evaluation suite, read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from jaxrl.config.fields import ConfigError, above, at_least, check, did_you_mean
+
+Positive = Annotated[int, at_least(1)]
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_RULE = re.compile(r"(return|length|info\.(?P<key>[^\s<>=]+))\s*(?:(?P<sign>[<>]=?)\s*(?P<bound>\S+))?")
+
+# What a level may say; the suite says the defaults of all but the first.
+_LEVEL: dict[str, Any] = {
+    "env": str,
+    "wrappers": tuple[str, ...],
+    "episodes": Positive,
+    "success": str,
+    "cost": str,
+    "steps": Annotated[float, above(0)],
+}
+_SUITE: dict[str, Any] = {"name": str, "modes": tuple[str, ...], "seed": Annotated[int, at_least(0)]}
+_MODES = ("greedy", "sample")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """When an episode counts as a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
+
+    Attributes:
+      text: as it was written.
+      subject: "return", "length", or a key of the environment's info, whose largest value counts.
+      is_info: which of the two.
+      compare, bound: without a comparison, more than 0.
+    """
+
+    text: str
+    subject: str
+    is_info: bool
+    compare: Callable[[Any, Any], Any]
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Rule:
+        """Reads a rule.
+
+        Raises:
+          ConfigError: it is none; the message begins with the field `where`.
+        """
+        found = _RULE.fullmatch(text.strip())
+        bare = found is not None and found["sign"] is None
+        if found is None or (bare and not found["key"]):
+            form = "a comparison such as `return >= 195`, `length <= 50` or `info.KEY > 0`, or `info.KEY`"
+            raise ConfigError(f"`{where}` (={text!r}) must be {form}")
+        try:
+            bound = 0.0 if bare else float(found["bound"])
+        except ValueError as error:
+            raise ConfigError(f"`{where}` (={text!r}) must compare with a number") from error
+        compare = operator.gt if bare else _COMPARISONS[found["sign"]]
+        return cls(text.strip(), found["key"] or found[1], bool(found["key"]), compare, bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One environment of a category.
+
+    Attributes:
+      env, wrappers: as in a configuration; None takes the wrappers of the run.
+      episodes: how many to play in each mode.
+      success: the rule, or None: success is not reported.
+      cost: key of the environment's info that is summed over each episode, or None.
+      steps: what counts as 1 in normalised steps; None takes the environment's longest episode.
+    """
+
+    env: str
+    wrappers: tuple[str, ...] | None
+    episodes: int
+    success: Rule | None
+    cost: str | None
+    steps: float | None
+
+    @property
+    def info_keys(self) -> tuple[str, ...]:
+        """What must be recorded of the environment's info."""
+        keys = {self.cost, self.success.subject if self.success and self.success.is_info else None}
+        return tuple(sorted(key for key in keys if key))
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Categories by name, each of some levels; `modes` are "greedy", "sample" or both."""
+
+    name: str
+    modes: tuple[str, ...]
+    seed: int
+    categories: Mapping[str, tuple[Level, ...]]
+
+
+def read(file: str) -> Suite:
+    """Reads a suite from YAML or JSON.
+
+    Raises:
+      ConfigError: there is no such file, or something in it is wrong; the message names the field.
+    """
+    import yaml
+
+    given = f"`--suite` (={file!r})"
+    try:
+        # YAML contains JSON.
+        data = yaml.safe_load(Path(file).read_text())
+    except OSError as error:
+        raise ConfigError(f"{given} cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{given} must be YAML or JSON: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
+        raise ConfigError(f"{given} must hold `categories`, each a list of environments")
+    defaults = _checked(
+        {key: value for key, value in data.items() if key != "categories"}, _SUITE | _LEVEL, ""
+    )
+    if "env" in defaults:
+        raise ConfigError("`env` belongs to a level of a category, not to the whole suite")
+    categories = {
+        str(name): _levels(levels, f"categories.{name}", defaults)
+        for name, levels in data["categories"].items()
+    }
+    modes = defaults.get("modes", _MODES)
+    if not modes or not {*modes} <= {*_MODES}:
+        raise ConfigError(f"`modes` (={list(modes)}) must hold some of {', '.join(_MODES)}")
+    return Suite(defaults.get("name", Path(file).stem), modes, defaults.get("seed", 0), categories)
+
+
+def _levels(given: Any, where: str, defaults: Mapping[str, Any]) -> tuple[Level, ...]:
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"`{where}` must be a list of environments, each a name or fields with `env`")
+    return tuple(_level(level, f"{where}[{i}]", defaults) for i, level in enumerate(given))
+
+
+def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
+    given = {"env": given} if isinstance(given, str) else given
+    if not isinstance(given, dict) or "env" not in given:
+        raise ConfigError(f"`{where}` (={given!r}) must be the name of an environment, or fields with `env`")
+    fields = {**defaults, **_checked(given, _LEVEL, f"{where}.")}
+    rule = Rule.parse(fields["success"], f"{where}.success") if fields.get("success") else None
+    return Level(
+        fields["env"],
+        fields.get("wrappers"),
+        fields.get("episodes", 100),
+        rule,
+        fields.get("cost"),
+        fields.get("steps"),
+    )
+
+
+def _checked(given: Mapping[Any, Any], fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for name in given:
+        if name not in fields:
+            raise ConfigError(f"`{where}{name}` is no field of a suite{did_you_mean(str(name), fields)}")
+    return {name: check(f"{where}{name}", value, fields[name]) for name, value in given.items()}

@@ -1,0 +1,160 @@
+"""`jaxrl evaluate --suite=FILE`: plays a suite, prints the table, writes the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from envs.base import EnvSpec, HostEnvError
+from jaxrl.config import versions
+from jaxrl.config.fields import RunError
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.suites import definition, play
+from jaxrl.evaluation.suites.definition import Level, Suite
+from jaxrl.evaluation.suites.summary import summarize
+from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.runs.folder import RunFolder
+
+Levels = Mapping[str, list[tuple[Level, EnvSpec]]]
+
+
+def run(
+    workdir: str,
+    file: str,
+    checkpoint: str = "latest",
+    episodes: int | None = None,
+    sample: bool = False,
+    seed: int | None = None,
+    video: str | None = None,
+) -> int:
+    """Plays the suite; returns the exit code.
+
+    Args:
+      workdir: folder of the run.
+      file: the suite.
+      checkpoint: "latest", "best" or a step.
+      episodes: how many for each level and mode, instead of what the suite says.
+      sample: only sampled actions, whatever modes the suite has.
+      seed: instead of the suite's.
+      video: folder for a film of each level, or None.
+
+    Raises:
+      ConfigError: the suite, or a level that the policy cannot play.
+      RunError: an environment failed.
+    """
+    suite = definition.read(file)
+    suite = dataclasses.replace(
+        suite,
+        modes=("sample",) if sample else suite.modes,
+        seed=suite.seed if seed is None else seed,
+    )
+    policy = trained_policy.load(workdir, checkpoint)
+    levels = {
+        name: [
+            (_changed(level, episodes), play.check(policy, level, f"categories.{name}[{i}]"))
+            for i, level in enumerate(category)
+        ]
+        for name, category in suite.categories.items()
+    }
+    try:
+        report = _report(policy, suite, levels)
+        _show(report)
+        name = f"suite-{suite.name}-step-{policy.step}"
+        print(f"written to {RunFolder(workdir).write_evaluation(name, report)}")
+        for line in _films(policy, suite, levels, video) if video else ():
+            print(line, flush=True)
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
+    return 0
+
+
+def _changed(level: Level, episodes: int | None) -> Level:
+    return dataclasses.replace(level, episodes=episodes or level.episodes)
+
+
+def _report(policy: Trained, suite: Suite, levels: Levels) -> dict[str, Any]:
+    modes: dict[str, Any] = {}
+    for mode in suite.modes:
+        categories: dict[str, Any] = {}
+        everything = []
+        for name, category in levels.items():
+            found = [play.play(policy, *level, mode == "sample", suite.seed) for level in category]
+            rows = [
+                {**_described(policy, level), **dataclasses.asdict(summarize([outcomes]))}
+                for (level, _), outcomes in zip(category, found, strict=True)
+            ]
+            categories[name] = {**dataclasses.asdict(summarize(found)), "levels": rows}
+            everything += found
+        modes[mode] = {"all": dataclasses.asdict(summarize(everything)), "categories": categories}
+    return {
+        "suite": suite.name,
+        "step": policy.step,
+        "seed": suite.seed,
+        "device": policy.topology.description,
+        "versions": versions(),
+        "modes": modes,
+    }
+
+
+def _described(policy: Trained, level: Level) -> dict[str, Any]:
+    return {
+        "env": level.env,
+        "wrappers": list(play.wrappers_of(policy, level)),
+        "success": level.success.text if level.success else None,
+        "cost_key": level.cost,
+    }
+
+
+def _films(policy: Trained, suite: Suite, levels: Levels, folder: str) -> Iterator[str]:
+    """Writes a film of each level in the first mode; yields lines that say so, or why not."""
+    from jaxrl.evaluation.suites import video
+
+    for name, category in levels.items():
+        for i, (level, _) in enumerate(category):
+            file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
+            yield video.write(policy, level, suite.modes[0] == "sample", suite.seed, file)
+
+
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "episodes": lambda row: f"{row['episodes']:,}",
+    "success": lambda row: _number(row["success_rate"], "{:.1%}"),
+    "95% interval": lambda row: (
+        "-" if row["success_low"] is None else f"{row['success_low']:.1%} - {row['success_high']:.1%}"
+    ),
+    "return": lambda row: f"{row['return_mean']:.1f} ± {row['return_std']:.1f}",
+    "steps": lambda row: f"{row['length']:.1f}",
+    "to success": lambda row: _number(row["steps_to_completion"], "{:.1f}"),
+    "efficiency": lambda row: _number(row["efficiency"], "{:.2f}"),
+    "cost": lambda row: _number(row["cost"], "{:.2f}"),
+    "with cost": lambda row: _number(row["cost_rate"], "{:.1%}"),
+}
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    # In a file, or on a narrow terminal, the lines are longer than the screen, but whole.
+    console = Console(highlight=False, width=max(Console().width, 130))
+    console.print(f"suite {report['suite']}, checkpoint of step {report['step']:,}", markup=False)
+    table = Table(box=None)
+    for heading in ("actions", "category"):
+        table.add_column(heading, no_wrap=True)
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for mode, found in report["modes"].items():
+        rows = {**found["categories"], "all": found["all"]}
+        for i, (name, row) in enumerate(rows.items()):
+            first = {"sample": "sampled"}.get(mode, mode) if i == 0 else ""
+            cells = (cell(row) for cell in _COLUMNS.values())
+            table.add_row(first, escape(name), *cells, style="bold" if name == "all" else None)
+    console.print(table)
+    unfinished = sum(found["all"]["unfinished"] for found in report["modes"].values())
+    if unfinished:
+        print(f"{unfinished} episodes were cut off: the environment has no time limit")

@@ -1,0 +1,84 @@
+"""What the episodes of a level, of a category or of a whole suite say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from jaxrl.evaluation.suites.play import Outcomes
+
+_Z = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Over all episodes together; None where a level says no rule or no cost, or nothing succeeded.
+
+    Attributes:
+      episodes: how many.
+      success_rate, success_low, success_high: share of successes, and its 95% interval (Wilson 1927).
+      return_mean, return_std: raw returns.
+      length: mean steps of all episodes.
+      steps_to_completion: mean steps of the successful ones.
+      efficiency: success rate over mean normalised steps.
+      cost: mean over the episodes of the summed cost.
+      cost_rate: share of the episodes with any cost.
+      unfinished: episodes cut off, for the environment has no time limit.
+    """
+
+    episodes: int
+    success_rate: float | None
+    success_low: float | None
+    success_high: float | None
+    return_mean: float
+    return_std: float
+    length: float
+    steps_to_completion: float | None
+    efficiency: float | None
+    cost: float | None
+    cost_rate: float | None
+    unfinished: int
+
+
+def summarize(parts: Sequence[Outcomes]) -> Summary:
+    """Pools the episodes of one or several levels: each episode counts the same."""
+    score, length, normalized, finished = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("score", "length", "normalized", "finished")
+    )
+    n = len(score)
+    success, cost = _pooled([p.success for p in parts]), _pooled([p.cost for p in parts])
+    rate = None if success is None else float(success.mean())
+    low, high = (None, None) if rate is None else _wilson(rate, n)
+    succeeded = success is not None and success.any()
+    return Summary(
+        episodes=n,
+        success_rate=rate,
+        success_low=low,
+        success_high=high,
+        return_mean=float(score.mean()),
+        return_std=float(score.std(ddof=1)) if n > 1 else 0.0,
+        length=float(length.mean()),
+        steps_to_completion=float(length[success].mean()) if succeeded else None,
+        efficiency=None if rate is None else rate / float(normalized.mean()),
+        cost=None if cost is None else float(cost.mean()),
+        cost_rate=None if cost is None else float((cost > 0).mean()),
+        unfinished=int((~finished).sum()),
+    )
+
+
+def _pooled(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """None unless all have it: a rate over some of the levels would pass for one over all."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
+
+
+def _wilson(rate: float, n: int) -> tuple[float, float]:
+    scale = 1 + _Z**2 / n
+    center = (rate + _Z**2 / (2 * n)) / scale
+    half = _Z * math.sqrt(rate * (1 - rate) / n + _Z**2 / (4 * n * n)) / scale
+    return max(0.0, center - half), min(1.0, center + half)

@@ -1,0 +1,88 @@
+"""Films of episodes, as GIF."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from envs import filming
+from envs.pictures import CannotRender
+from jaxrl.config.fields import ConfigError
+from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.evaluation.suites import play
+from jaxrl.evaluation.suites.definition import Level
+from jaxrl.evaluation.trained_policy import Trained
+
+# A longer episode is cut; of a long one only every n-th step is shown.
+MAX_STEPS, MAX_FRAMES = 2000, 150
+_SMALLEST, _WIDEST = 160, 320  # pixels
+_MILLISECONDS = 50
+
+
+def file_name(category: str, index: int, mode: str) -> str:
+    return f"{re.sub('[^A-Za-z0-9]+', '-', category).strip('-')}-{index}-{mode}.gif"
+
+
+def write(trained: Trained, level: Level, sample: bool, seed: int, file: str) -> str:
+    """Films one episode of a level; returns a line that says where it is, or why there is none.
+
+    Raises:
+      ConfigError: the file cannot be written, or pillow is missing.
+      HostEnvError: the environment failed.
+    """
+    try:
+        pictures, steps = _play(trained, level, sample, seed)
+    except CannotRender as error:
+        return f"no video: {error}"
+    try:
+        save(pictures, file)
+    except OSError as error:
+        raise ConfigError(f"`--video`: {file} cannot be written: {error}") from error
+    return f"video of {steps} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
+
+
+def _play(trained: Trained, level: Level, sample: bool, seed: int) -> tuple[list[np.ndarray], int]:
+    act = jax.jit(function := PolicyFunction.of(trained, sample))
+    _, carry, *_ = function.example(1)
+    film = filming.film(level.env, play.wrappers_of(trained, level), seed)
+    pictures: list[np.ndarray] = []
+    shot, reset, stride = next(film), np.ones(1, bool), 1
+    try:
+        for t in range(MAX_STEPS):
+            if len(pictures) == MAX_FRAMES:
+                pictures, stride = pictures[::2], 2 * stride
+            if t % stride == 0 or shot.over:
+                pictures.append(shot.picture())
+            if shot.over:
+                break
+            rest = [] if shot.mask is None else [shot.mask[None]]
+            rest += [np.array([seed, t], np.uint32)] if sample else []
+            out = act(jax.tree.map(lambda x: np.asarray(x)[None], shot.obs), carry, reset, *rest)
+            carry, reset = out["carry"], np.zeros(1, bool)
+            shot = film.send(np.asarray(out["action"])[0])
+    finally:
+        film.close()
+    return pictures, t
+
+
+def save(pictures: Sequence[np.ndarray], file: str) -> None:
+    """Writes a GIF; small pictures are enlarged, large ones reduced."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ConfigError("`--video` needs the package pillow: pip install -e '.[video]'") from error
+    height, width = pictures[0].shape[:2]
+    if width < _SMALLEST:
+        factor = _SMALLEST // width
+        size, how = (width * factor, height * factor), Image.Resampling.NEAREST
+    else:
+        factor = min(1.0, _WIDEST / width)
+        size, how = (round(width * factor), round(height * factor)), Image.Resampling.BILINEAR
+    frames = [Image.fromarray(np.ascontiguousarray(x)).resize(size, how) for x in pictures]
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    few = [frame.quantize(64) for frame in frames]
+    few[0].save(file, save_all=True, append_images=few[1:], duration=_MILLISECONDS, loop=0, optimize=True)

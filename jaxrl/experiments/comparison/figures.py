@@ -1,0 +1,108 @@
+"""The pictures of a comparison, by matplotlib (the `compare` extra)."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.experiments.comparison.results import Comparison, Curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Told apart by people who see colours differently too (Okabe and Ito 2008).
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B2A400")
+_STYLES = ("-", "--", "-.", ":")
+
+
+def curves(comparison: Comparison) -> Figure:
+    """Interquartile mean of the return over steps, with its interval."""
+    figure, ax = _empty(7.5, 3.8)
+    for index, outcome in enumerate(comparison.outcomes):
+        _draw(ax, outcome.curve, outcome.name, index)
+    ax.axhline(comparison.threshold, color="grey", linewidth=0.8, linestyle=":")
+    ax.annotate(
+        "threshold", (0.995, comparison.threshold), xycoords=("axes fraction", "data"),
+        ha="right", va="bottom", fontsize=7, color="grey",
+    )  # fmt: skip
+    ax.set_xlabel("environment steps")
+    ax.set_ylabel(_label(comparison, comparison.metric))
+    ax.xaxis.set_major_formatter(_engineering())
+    _legend(ax, comparison)
+    return figure
+
+
+def intervals(comparison: Comparison) -> Figure:
+    """Final returns: every run as a dot, the interquartile mean with its interval."""
+    count = len(comparison.outcomes)
+    figure, ax = _empty(7.5, 1.1 + 0.45 * count)
+    for index, outcome in enumerate(comparison.outcomes):
+        y, color = count - 1 - index, _COLORS[index % len(_COLORS)]
+        ax.scatter(outcome.finals, [y] * len(outcome.finals), s=16, color=color, alpha=0.35, linewidths=0)
+        low, high = outcome.final.low, outcome.final.high
+        if low is not None and high is not None:
+            ax.plot([low, high], [y, y], color=color, linewidth=5, alpha=0.35, solid_capstyle="butt")
+        ax.plot([outcome.final.value] * 2, [y - 0.25, y + 0.25], color=color, linewidth=2)
+    ax.set_yticks(range(count), [outcome.name for outcome in reversed(comparison.outcomes)])
+    ax.set_ylim(-0.6, count - 0.4)
+    ax.set_xlabel(_label(comparison, f"final {comparison.metric}"))
+    return figure
+
+
+def profiles(comparison: Comparison) -> Figure:
+    """Share of runs whose final return is above each value."""
+    figure, ax = _empty(7.5, 3.4)
+    for index, outcome in enumerate(comparison.outcomes):
+        _draw(ax, outcome.profile, outcome.name, index, drawstyle="steps-post")
+    ax.set_ylim(-0.03, 1.03)
+    ax.set_xlabel(_label(comparison, f"final {comparison.metric}"))
+    ax.set_ylabel("share of runs above")
+    _legend(ax, comparison)
+    return figure
+
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """The picture as "svg" or "png", the same bytes for the same figure."""
+    import matplotlib
+
+    stream = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "jaxrl"}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(stream, format=kind, dpi=150, metadata=metadata)
+    return stream.getvalue()
+
+
+def _empty(width: float, height: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    ax = figure.add_subplot()
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    return figure, ax
+
+
+def _draw(ax: Any, curve: Curve, name: str, index: int, drawstyle: str = "default") -> None:
+    color = _COLORS[index % len(_COLORS)]
+    style = _STYLES[(index // len(_COLORS)) % len(_STYLES)]
+    mark = "o" if len(curve.x) == 1 else None
+    ax.plot(curve.x, curve.value, style, color=color, label=name, drawstyle=drawstyle, marker=mark)
+    if curve.low:
+        step = "post" if drawstyle == "steps-post" else None
+        ax.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.15, linewidth=0, step=step)
+
+
+def _legend(ax: Any, comparison: Comparison) -> None:
+    if len(comparison.outcomes) > 1:
+        ax.legend(fontsize=8, frameon=False)
+
+
+def _label(comparison: Comparison, name: str) -> str:
+    return f"{name}, scaled" if comparison.scales else name
+
+
+def _engineering() -> Any:
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(sep="")

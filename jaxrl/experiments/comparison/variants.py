@@ -1,0 +1,135 @@
+"""Which runs are seeds of one configuration, what sets configurations apart, and whether they compare."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from jaxrl.config import default_config
+from jaxrl.runs.records import Run, flatten
+
+# Fields that leave what is learnt as it is.
+_INCIDENTAL = ("seed", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
+# The task that a policy is measured by.
+_ENVIRONMENT = ("env.name", "env.wrappers")
+_BUDGET = ("stop.steps", "stop.seconds", "stop.return")
+_MAX_NAME = 48
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Runs that differ in nothing but the seed and, with `pool`, the environment.
+
+    Attributes:
+      name: the fields that set it apart, or its folder.
+      runs: ordered by environment, then by path.
+      differs: the fields in which variants differ, with its values.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    differs: Mapping[str, Any]
+
+    def of(self, environment: str) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if environment_of(run) == environment)
+
+
+def environment_of(run: Run) -> str:
+    """The environment with its wrappers, as one line."""
+    wrappers = run.config.get("env.wrappers") or ()
+    return " + ".join([str(run.config.get("env.name", "?")), *map(str, wrappers)])
+
+
+def variants_of(runs: Sequence[Run], pool: bool) -> list[Variant]:
+    """Groups runs by configuration.
+
+    Args:
+      runs: in the order in which variants are to appear.
+      pool: whether the environment is no part of the configuration.
+    """
+    defaults = flatten(default_config().to_dict())
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    fields: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    for run in runs:
+        # A field that an older run does not have yet had its default's effect.
+        config = {name: _plain(x) for name, x in (defaults | dict(run.config)).items() if _counts(name, pool)}
+        key = tuple(sorted((name, repr(x)) for name, x in config.items()))
+        groups.setdefault(key, []).append(run)
+        fields[key] = config
+    names = {name for config in fields.values() for name in config}
+    varied = sorted(n for n in names if len({repr(config.get(n)) for config in fields.values()}) > 1)
+    differs = [{name: fields[key].get(name) for name in varied} for key in groups]
+    found = [
+        tuple(sorted(group, key=lambda run: (environment_of(run), run.path))) for group in groups.values()
+    ]
+    return [Variant(*parts) for parts in zip(_names(found, differs), found, differs, strict=True)]
+
+
+def problems(variants: Sequence[Variant], pool: bool) -> list[str]:
+    """Why the runs do not compare, each reason a sentence; none where they do."""
+    return list(_problems(variants, pool))
+
+
+def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
+    runs = [run for variant in variants for run in variant.runs]
+    environments = sorted({environment_of(run) for run in runs})
+    if len(environments) > 1 and not pool:
+        yield f"the environments differ: {', '.join(environments)}"
+    for variant in variants:
+        if pool and (missing := [e for e in environments if not variant.of(e)]):
+            yield f"{variant.name} has no run of {', '.join(missing)}"
+    for field in _BUDGET:
+        if len(budgets := sorted({_text(run.config.get(field)) for run in runs})) > 1:
+            yield f"the budgets differ: {field} is {' and '.join(budgets)}"
+    for run in runs:
+        made = max(row["step"] for row in run.rows)
+        budget = _steps_of(run)
+        if run.summary is None:
+            yield f"{run.path} is not finished: {made:,} of {budget:,} steps"
+        elif made > budget:
+            yield f"{run.path} made {made:,} steps, more than its budget of {budget:,}: it was trained before"
+    for variant in variants:
+        seeds = Counter((environment_of(run), run.config.get("seed")) for run in variant.runs)
+        for (environment, seed), count in seeds.items():
+            if count > 1:
+                yield f"{variant.name} has {count} runs of seed {seed} on {environment}: one counts twice"
+
+
+def _steps_of(run: Run) -> int:
+    """The budget in whole iterations."""
+    config = run.config
+    steps = config.get("derived.num_iterations", 0) * config.get("derived.steps_per_iteration", 0)
+    return int(steps or config.get("stop.steps", 0))
+
+
+def _counts(name: str, pool: bool) -> bool:
+    return not name.startswith(_INCIDENTAL) and not (pool and name in _ENVIRONMENT)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value).lower()
+
+
+def _names(groups: Sequence[Sequence[Run]], differs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields in short, where they fit; else the folders that the runs share, else numbers."""
+    short = [", ".join(f"{n.rpartition('.')[2]}={_text(x)}" for n, x in d.items()) for d in differs]
+    folders = [_folder(group) for group in groups]
+    for names in (short, folders):
+        if len(set(names)) == len(names) and all(0 < len(name) <= _MAX_NAME for name in names):
+            return names
+    return [f"variant {number}" for number in range(1, len(groups) + 1)]
+
+
+def _folder(runs: Sequence[Run]) -> str:
+    """The innermost folder that holds all the runs, or is the only one."""
+    paths = [PurePosixPath(run.path).parts for run in runs]
+    shared = list(itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False)))
+    return shared[-1][0] if shared else ""

@@ -1,0 +1,158 @@
+"""Whether another form of a policy acts as the policy does, over steps that are really played."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import HostOptions
+from envs.vector import VectorEnv
+from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.types import PyTree
+
+# What comes of other orders of summation, through some hundred recurrent steps; relative to 1 + magnitude.
+TOLERANCE = 1e-3
+# So many rows get a reset that the environment did not ask for: episodes may be longer than what is played.
+_EXTRA_RESETS = 0.02
+
+Runner = Callable[..., dict[str, Any]]
+# Gives (obs, first, action_mask or None) of all environments, and takes their actions.
+Played = Generator[tuple[PyTree, np.ndarray, np.ndarray | None], np.ndarray, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """What a comparison found.
+
+    Attributes:
+      steps, environments: how much was played, each step in every environment.
+      resets: how many rows came with `reset`, beyond the first step's.
+      different_actions: rows whose actions differ; real-valued ones by more than `TOLERANCE`.
+      largest_difference: of `value`, `distribution` and `carry`, relative to 1 + magnitude.
+    """
+
+    steps: int
+    environments: int
+    resets: int
+    different_actions: int
+    largest_difference: dict[str, float]
+
+    @property
+    def same(self) -> bool:
+        """All actions agree, and so does everything else up to rounding."""
+        # Not `max() <=`: a NaN is no agreement, and max() may step over one.
+        close = all(x <= TOLERANCE for x in self.largest_difference.values())
+        return self.different_actions == 0 and close
+
+
+def compare(
+    function: PolicyFunction,
+    runner: Runner,
+    env_name: str,
+    wrappers: Sequence[str] = (),
+    steps: int = 200,
+    environments: int = 8,
+    seed: int = 0,
+) -> Agreement:
+    """Lets `function` act in its environment, and shows `runner` what it sees.
+
+    Each keeps its own carry all along, so that a carry which is wrong once stays wrong.
+
+    Args:
+      function: the trained policy; it decides what is played.
+      runner: takes and returns what `function` does, as arrays of numpy.
+      env_name, wrappers: the environment, of the device or the host.
+      steps: how many.
+      environments: how many side by side.
+      seed: decides resets and sampled actions.
+
+    Raises:
+      HostEnvError: an environment failed.
+    """
+    act = jax.jit(function)
+    carry = theirs = function.example(environments)[1]
+    rng = np.random.default_rng(seed)
+    played = _played(env_name, wrappers, environments, seed)
+    resets = different = 0
+    largest = {"value": 0.0, "distribution": 0.0, "carry": 0.0}
+    obs, first, mask = next(played)
+    try:
+        for t in range(steps):
+            reset = first | (rng.random(environments) < _EXTRA_RESETS)
+            resets += int(reset.sum()) if t else 0
+            rest = [] if mask is None else [mask]
+            rest += [np.array([seed, t], np.uint32)] if function.sample else []
+            out = jax.device_get(act(obs, carry, reset, *rest))
+            found = runner(obs, jax.device_get(theirs), reset, *rest)
+            different += int(_differ(out["action"], found["action"]).sum())
+            for name in largest:
+                largest[name] = float(np.maximum(largest[name], _distance(out[name], found[name])))
+            carry, theirs = out["carry"], found["carry"]
+            obs, first, mask = played.send(out["action"])
+    finally:
+        played.close()
+    return Agreement(steps, environments, resets, different, largest)
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """bool[B]."""
+    if a.shape != np.shape(b):
+        return np.ones(len(a), bool)
+    same = a == b if a.dtype.kind in "iu" else np.abs(a - b) <= TOLERANCE * (1 + np.abs(a))
+    return ~same.reshape(len(a), -1).all(axis=1)
+
+
+def _distance(a: PyTree, b: PyTree) -> float:
+    """Largest relative difference of two trees; infinite where they are not alike."""
+    ours, theirs = dict(flat(a)), dict(flat(b))
+    if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):
+        return float("inf")
+    found = [np.max(np.abs(ours[k] - theirs[k]) / (1 + np.abs(ours[k]))) for k in ours]
+    return float(np.max(found)) if found else 0.0
+
+
+def _played(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
+    return (_host if registry.is_host(name) else _device)(name, wrappers, count, seed)
+
+
+def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
+    env = VectorEnv(registry.make(name, wrappers))
+    keys = jax.random.split(jax.random.key(seed), count)
+    state, obs = jax.jit(env.reset)(keys)
+    first = np.ones(count, bool)
+
+    @jax.jit
+    def step(state: PyTree, action: Any, t: Any) -> tuple[Any, ...]:
+        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, t)
+        state, timestep = env.step(step_keys, state, action)
+        return state, timestep.obs, timestep.done
+
+    masks = jax.jit(env.action_mask)
+    t = 0
+    while True:
+        action = yield (*jax.device_get((obs, first)), jax.device_get(masks(state)))
+        state, obs, first = step(state, jnp.asarray(action), t)
+        t += 1
+
+
+def _host(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
+    factory = registry.make_host(name, wrappers)
+    decode = jax.jit(factory.decode)
+    env = factory.start(HostOptions(seeds=tuple(range(seed, seed + count))))
+    try:
+        while True:
+            step = env.recv(0)
+            action = yield (
+                jax.device_get(decode(jax.tree.map(np.array, step.obs))),
+                np.array(step.first),
+                None,
+            )
+            env.send(0, action)
+    finally:
+        env.close()

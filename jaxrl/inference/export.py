@@ -1,0 +1,162 @@
+"""Writes a policy in one of the formats, and lets it act before anybody else does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from envs.base import HostEnvError
+from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config.fields import RunError
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
+from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.inference import architecture, arrays, onnx, stablehlo
+from jaxrl.inference.equivalence import Agreement, Runner, compare
+
+DESCRIPTION = "policy.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What became of an export.
+
+    Attributes:
+      step: that of the checkpoint.
+      batch: "any size", or the only one, with the reason.
+      runtime: what ran the export in the check.
+      agreement: what the check found; nothing was written unless it is the `same`.
+      files: name -> bytes.
+    """
+
+    step: int
+    batch: str
+    runtime: str
+    agreement: Agreement
+    files: dict[str, int]
+
+
+def export(
+    workdir: str,
+    kind: str,
+    output: str,
+    checkpoint: str = "latest",
+    sample: bool = False,
+    batch: int | None = None,
+    steps: int = 200,
+) -> Exported:
+    """Exports a policy of a run and checks it.
+
+    Args:
+      workdir: folder of the run.
+      kind: stablehlo, onnx, numpy or safetensors.
+      output: local folder, made if it is missing; files of an earlier export are replaced.
+      checkpoint: "latest", "best" or a step.
+      sample: sample actions, from one more input `key` (stablehlo only).
+      batch: fixed batch size; None for any.
+      steps: how many to play for the check.
+
+    Raises:
+      ConfigError: the folder is no run, or a package that the format needs is missing.
+      CheckpointError: it has no such checkpoint, or that is damaged.
+      RunError: the network cannot be written in this format, or an environment failed.
+    """
+    policy = trained_policy.load(workdir, checkpoint, devices=1)
+    function = PolicyFunction.of(policy, sample)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        description = write(policy, function, folder, kind, batch)
+        runner, runtime = read(function, folder, kind)
+        env = policy.config.env
+        try:
+            agreement = compare(function, runner, env.name, env.wrappers, steps, batch or 8)
+        except HostEnvError as error:
+            raise RunError(str(error)) from error
+        description["check"] = dataclasses.asdict(agreement) | {"runtime": runtime}
+        (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        files = [*description["files"], DESCRIPTION]
+        found = {name: (folder / name).stat().st_size for name in files}
+        if agreement.same:
+            _publish(folder, Path(output), files)
+    return Exported(policy.step, description["batch"], runtime, agreement, found)
+
+
+def write(
+    policy: Trained, function: PolicyFunction, folder: Path, kind: str, batch: int | None = None
+) -> dict[str, Any]:
+    """Writes an export that nobody has checked; returns what policy.json says.
+
+    Raises:
+      ConfigError, RunError: as for `export`.
+    """
+    network = architecture.describe(policy.config.network, policy.spec)
+    files, sizes = _write(function, network, folder, kind, batch)
+    description = _description(policy, function, kind) | {
+        "files": files,
+        "batch": sizes,
+        "architecture": network,
+    }
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+    return description
+
+
+def read(function: PolicyFunction, folder: Path, kind: str) -> tuple[Runner, str]:
+    """What runs the files of an export of `function`, and its name for people."""
+    if kind in ("numpy", "safetensors"):
+        return arrays.read(folder, function)
+    if kind == "onnx":
+        return onnx.read(folder, function), "onnxruntime"
+    return stablehlo.read(folder), "jax"
+
+
+def _write(
+    function: PolicyFunction, network: dict[str, Any] | None, folder: Path, kind: str, batch: int | None
+) -> tuple[list[str], str]:
+    """Returns the files and the batch sizes that they take, in words."""
+    if kind in ("numpy", "safetensors"):
+        return arrays.write(function, folder, kind), "any size"
+    if kind == "onnx":
+        return onnx.write(function, network, folder, batch), f"{batch} only" if batch else "any size"
+    try:
+        return stablehlo.write(function, folder, batch), f"{batch} only" if batch else "any size"
+    except NotPolymorphic as error:
+        return stablehlo.write(function, folder, 1), f"1 only: {error}"
+
+
+def _description(policy: Trained, function: PolicyFunction, kind: str) -> dict[str, Any]:
+    arguments = function.example(1)
+    outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
+    config = policy.config
+    normalizer = None if function.obs_stats is None else {"clip": function.clip_obs}
+    return {
+        "format": kind,
+        "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
+        "step": policy.step,
+        "actions": "sampled" if function.sample else "greedy",
+        "arguments": ["obs", "carry", "reset", *function.extras],
+        "inputs": signature(function.inputs(arguments)),
+        "outputs": signature(outputs),
+        "normalizer": normalizer,
+        "network": to_json(config)["network"],
+        "arrays": signature(arrays.named(function), batched=False),
+        "versions": versions(),
+    }
+
+
+def _publish(folder: Path, output: Path, files: list[str]) -> None:
+    """Each file appears whole or not at all; the description comes last."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            part = output / f".{name}.part"
+            shutil.copyfile(folder / name, part)
+            os.replace(part, output / name)
+    except OSError as error:
+        raise ConfigError(f"`--output` (={output}) cannot be written: {error}") from error

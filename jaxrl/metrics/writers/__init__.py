@@ -1,0 +1,103 @@
+"""Metrics of a run, and where they are written to. Every key is explained in docs/metrics.md."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+
+from jaxrl.config import Config, ConfigError, to_json
+from jaxrl.metrics.display.console import Console
+from jaxrl.metrics.logs import log_to
+from jaxrl.metrics.writers.base import MultiWriter, Writer
+from jaxrl.metrics.writers.csv import CsvWriter
+from jaxrl.metrics.writers.jsonl import JsonlWriter
+from jaxrl.metrics.writers.mlflow import MlflowTracker
+from jaxrl.metrics.writers.neptune import NeptuneTracker
+from jaxrl.metrics.writers.tensorboard import TensorBoardWriter
+from jaxrl.metrics.writers.tracker import Background, Tracker
+from jaxrl.metrics.writers.wandb import WandbTracker
+
+__all__ = [
+    "Background",
+    "Console",
+    "CsvWriter",
+    "JsonlWriter",
+    "MlflowTracker",
+    "MultiWriter",
+    "NeptuneTracker",
+    "TensorBoardWriter",
+    "WandbTracker",
+    "Writer",
+    "console",
+    "log_to",
+    "open_writers",
+    "require_packages",
+]
+
+_TRACKERS: dict[str, Callable[..., Tracker]] = {
+    "wandb": WandbTracker,
+    "mlflow": MlflowTracker,
+    "neptune": NeptuneTracker,
+}
+
+
+@contextlib.contextmanager
+def open_writers(
+    folder: str | os.PathLike[str], config: Config, files_at: str | None = None
+) -> Iterator[MultiWriter]:
+    """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
+
+    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the
+    local folder `files_at` instead, where that is given.
+    """
+    run, path = os.fspath(folder), files_at or os.fspath(folder)
+    values = to_json(config)
+    files: dict[str, Callable[[], Writer]] = {
+        "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
+        "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
+        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard"), values),
+    }
+
+    def tracker(name: str) -> Writer:
+        return Background(_TRACKERS[name](run, config.log.project, config.log.name, values))
+
+    writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
+    display = console(config)
+    # The display is the first to open and the last to close: it shows what the others warn of.
+    with (
+        contextlib.closing(display),
+        log_to(os.path.join(path, "train.log")),
+        contextlib.closing(MultiWriter([*writers, display])) as writer,
+    ):
+        yield writer
+
+
+def require_packages(config: Config) -> None:
+    """Raises ConfigError where a tracker of `log.writers` is not installed."""
+    for name in config.log.writers:
+        if name in _TRACKERS and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"`log.writers` (={config.log.writers}) needs a package: pip install -e '.[{name}]'"
+            )
+
+
+def console(config: Config) -> Console:
+    """The display of a run of `config`, on standard output."""
+    return Console(
+        title=f"{config.env.name}  seed {config.seed}",
+        subtitle=_describe(config),
+        total_steps=config.num_iterations * config.steps_per_iteration,
+        total_seconds=config.stop.seconds,
+    )
+
+
+def _describe(config: Config) -> str:
+    import jax
+
+    network = config.network
+    hidden = " ".join(str(size) for size in network.hidden_sizes)
+    core = "feed-forward" if network.core == "none" else f"{network.core} {network.core_size}"
+    device = f"{config.device_count} x {jax.devices()[0].device_kind}"
+    return f"{network.encoder} {hidden}, {core}; {config.env.num_envs} environments; {device}"

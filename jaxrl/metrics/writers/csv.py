@@ -1,0 +1,70 @@
+"""Metrics as one table for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from jaxrl.metrics.writers.base import Writer
+
+
+class CsvWriter(Writer):
+    """Writes `step,time,KEY,...` with a row per call, and an empty cell where a row lacks a key.
+
+    Keys appear as they are first written; each new one is a column at the end, for which the file is
+    written anew. Rows leave the process when `write` returns. As with `JsonlWriter`, a run that starts anew
+    drops the rows of an earlier one, and a run that resumes keeps those up to the restored step.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Names a local file, whose folder must exist; written with the first row."""
+        self._path = Path(path)
+        self._start_step = 0
+        self._columns: list[str] | None = None  # None: the file has not been looked at
+
+    def resume_from(self, step: int) -> None:
+        self._columns, self._start_step = None, step
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        row = {"step": str(step), "time": f"{time.time():.3f}"} | {k: _text(x) for k, x in scalars.items()}
+        known = self._columns
+        if known is not None and self._path.exists() and row.keys() <= set(known):
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                file.write(_table(known, [row]))
+            return
+        rows = self._kept() if known is None else _read(self._path)
+        columns = list(dict.fromkeys(name for kept in (*rows, row) for name in kept))
+        part = self._path.with_name(self._path.name + ".tmp")
+        part.write_text(_table(columns, [dict(zip(columns, columns, strict=True)), *rows, row]), "utf-8")
+        os.replace(part, self._path)
+        self._columns = columns
+
+    def _kept(self) -> list[dict[str, str]]:
+        return [row for row in _read(self._path) if _step_of(row) <= self._start_step]
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The rows of a file; not one that a crash tore."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+
+
+def _step_of(row: Mapping[str, str]) -> float:
+    return int(row["step"]) if row.get("step", "").isdecimal() else math.inf
+
+
+def _table(columns: list[str], rows: list[dict[str, str]]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _text(x: float) -> str:
+    return str(x) if isinstance(x, int) else repr(float(x))

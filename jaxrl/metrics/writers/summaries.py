@@ -1,0 +1,81 @@
+"""What TensorBoard shows beside curves: the configuration, hyperparameters, and a layout of charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxrl.config import default_config
+from jaxrl.metrics.writers.tracker import flatten
+
+# Parts of the configuration that decide what is learnt: the columns of the hyperparameters tab.
+_HYPERPARAMETERS = ("seed", "env", "network", "normalize", "ppo")
+_RESULTS = ("eval/return", "episode/return", "episode/length", "time/steps_per_second")
+
+LAYOUT: dict[str, dict[str, list[str]]] = {
+    "Learning": {
+        "return: training (sampled) and evaluation (greedy)": ["episode/return", "eval/return$"],
+        "episode length": ["episode/length", "eval/length$"],
+        "explained variance": ["ppo/explained_variance"],
+        "entropy": ["loss/entropy"],
+    },
+    "Health": {
+        "KL and clip fraction": ["ppo/approx_kl", "ppo/clip_fraction"],
+        "gradient norm by layer": ["grad/norm.*"],
+        "value loss": ["loss/value"],
+        "policy loss": ["loss/policy"],
+        "learning rate": ["ppo/learning_rate"],
+    },
+    "Speed": {
+        "steps per second": ["time/steps_per_second"],
+        "seconds by phase": ["time/.*_seconds"],
+        "host": ["host/.*utilization"],
+    },
+}
+_BINS = 30
+
+
+def opening(config: Mapping[str, Any]) -> list[Any]:
+    """The summaries of the beginning of a run, of its configuration as JSON values."""
+    from tensorboardX import summary
+
+    experiment, session, _ = summary.hparams(_hyperparameters(config), dict.fromkeys(_RESULTS, 0.0))
+    layout = {
+        group: {title: ["Multiline", tags] for title, tags in charts.items()}
+        for group, charts in LAYOUT.items()
+    }
+    return [experiment, session, summary.custom_scalars(layout), summary.text("config", _table(config))]
+
+
+def closing(config: Mapping[str, Any]) -> list[Any]:
+    """The summaries of the end of a run."""
+    from tensorboardX import summary
+
+    return [summary.hparams(_hyperparameters(config), {})[2]]
+
+
+def histogram(name: str, values: Sequence[float]) -> Any:
+    """The summary of a distribution."""
+    from tensorboardX import summary
+
+    return summary.histogram(name, values, _BINS)
+
+
+def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    flat = flatten({name: config[name] for name in _HYPERPARAMETERS if name in config})
+    return {name: str(x) if isinstance(x, (list, tuple)) else x for name, x in flat.items() if x is not None}
+
+
+def _table(config: Mapping[str, Any]) -> str:
+    """The configuration as Markdown, what is not the default first."""
+    default = {name: _plain(value) for name, value in flatten(default_config().to_dict()).items()}
+    fields = {name: value for name, value in flatten(config).items() if name in default}
+    changed = {name: value for name, value in fields.items() if value != default[name]}
+    lines = ["| field | value | default |", "|---|---|---|"]
+    lines += [f"| **{name}** | **{value}** | {default[name]} |" for name, value in changed.items()]
+    lines += [f"| {name} | {value} | |" for name, value in fields.items() if name not in changed]
+    return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

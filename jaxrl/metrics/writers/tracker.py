@@ -1,0 +1,223 @@
+"""Experiment trackers: clients of a service that may be slow, fail or be out of reach."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from etils import epath
+
+from jaxrl.metrics.writers.base import Writer
+
+_log = logging.getLogger(__name__)
+
+# Rows are handed over together: a call costs a tracker more than a row.
+SECONDS_BETWEEN_CALLS = 5.0
+MAX_SECONDS_BETWEEN_TRIES = 60.0
+# How long the end of a run waits for a tracker; less where a signal ended it, and the machine may go away.
+PATIENCE, PATIENCE_AFTER_SIGNAL = 60.0, 5.0
+_MAX_ROWS, _ROWS_PER_CALL = 20_000, 50
+_MAX_ERROR = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Metrics of one step; `time` in seconds since 1970, `samples` the values of distributions."""
+
+    step: int
+    time: float
+    scalars: Mapping[str, float]
+    samples: Mapping[str, Sequence[float]]
+
+
+class Tracker(Protocol):
+    """A run at a tracker. Every method may raise anything; all are called from one thread, `open` first."""
+
+    name: str
+
+    def open(self, resume: bool) -> int:
+        """Begins a run, or with `resume` takes up that of the folder; returns its last step, or -1."""
+
+    def log(self, rows: Sequence[Row]) -> None:
+        """Hands over rows, of steps that never decrease."""
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        """Ends the run, with a summary where training came to its end."""
+
+
+class RunIds:
+    """Names of a folder's run at the trackers, so that a resumed run goes on there: `trackers/NAME.json`."""
+
+    def __init__(self, folder: str, tracker: str) -> None:
+        self._file = epath.Path(folder) / "trackers" / f"{tracker}.json"
+
+    def read(self) -> str | None:
+        try:
+            return str(json.loads(self._file.read_text())["id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, run_id: str, url: str | None = None) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps({"id": run_id, "url": url}) + "\n")
+
+
+class Background(Writer):
+    """Hands rows to a tracker in a thread of its own, so that training never waits for it.
+
+    A tracker that fails is warned about once and tried again, ever more rarely; rows wait meanwhile, the
+    oldest are dropped. A resumed run goes on as the same run there; rows of steps that it has already are
+    not sent again.
+    """
+
+    def __init__(self, tracker: Tracker, every: float = SECONDS_BETWEEN_CALLS) -> None:
+        """Prepares; the thread starts with the first phase or row. `every`: seconds between calls."""
+        self._tracker = tracker
+        self._every = every
+        self._changed = threading.Condition()
+        self._inbox: deque[Row | None] = deque(maxlen=_MAX_ROWS)  # None: what follows comes again
+        self._thread: threading.Thread | None = None
+        self._resumes = self._urgent = self._closing = self._warned = False
+        self._summary: Mapping[str, Any] | None = None
+        self._patience = PATIENCE
+        # Written by the thread only.
+        self._opened = False
+        self._sent = self._skipped_until = -1
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._put(Row(step, time.time(), dict(scalars), {}))
+
+    def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
+        self._put(Row(step, time.time(), {}, dict(samples)))
+
+    def resume_from(self, step: int) -> None:
+        if self._thread is None:
+            self._resumes = True
+        else:
+            self._put(None)
+
+    def status(self, phase: str) -> None:
+        # Opening a run takes seconds, which compiling hides.
+        self._start()
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._summary = dict(summary)
+        if str(summary.get("stop_reason", "")).startswith("SIG"):
+            self._patience = PATIENCE_AFTER_SIGNAL
+
+    def flush(self) -> None:
+        with self._changed:
+            self._urgent = True
+            self._changed.notify()
+
+    def close(self) -> None:
+        thread = self._thread
+        if thread is None:
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        thread.join(min(2.0, self._patience))
+        if thread.is_alive():
+            # One that has not even begun will hardly end.
+            patience = self._patience if self._opened else min(self._patience, PATIENCE_AFTER_SIGNAL)
+            _log.warning("waiting for %s, at most %.0f s", self._tracker.name, patience)
+            thread.join(patience)
+        if thread.is_alive():
+            _log.warning("%s did not end in time; it lacks the last rows", self._tracker.name)
+
+    def _put(self, row: Row | None) -> None:
+        with self._changed:
+            self._inbox.append(row)
+        self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            name = f"tracker {self._tracker.name}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause, closing = self._every, False
+        while True:
+            delivered = self._deliver()
+            if closing:
+                break
+            pause = self._every if delivered else min(2 * pause, MAX_SECONDS_BETWEEN_TRIES)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._urgent, timeout=pause)
+                closing, self._urgent = self._closing, False
+        if self._opened:
+            self._attempt(lambda: self._tracker.close(self._summary))
+
+    def _deliver(self) -> bool:
+        """Hands over what there is; what could not be stays."""
+        return self._attempt(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if not self._opened:
+            self._sent = self._skipped_until = self._tracker.open(self._resumes)
+            self._opened = True
+        while self._inbox:
+            with self._changed:
+                items = list(self._inbox)[:_ROWS_PER_CALL]
+            if items[0] is None:
+                self._skipped_until, taken = self._sent, 1
+            else:
+                marker = items.index(None) if None in items else len(items)
+                rows = [row for row in items[:marker] if row is not None and row.step > self._skipped_until]
+                if rows:
+                    self._tracker.log(rows)
+                    self._sent = max(self._sent, rows[-1].step)
+                taken = marker
+            with self._changed:
+                # While the tracker was at work, a full inbox may have dropped some of these.
+                for item in items[:taken]:
+                    if self._inbox and self._inbox[0] is item:
+                        self._inbox.popleft()
+
+    def _attempt(self, call: Any) -> bool:
+        try:
+            call()
+        except Exception as error:
+            if not self._warned:
+                self._warned = True
+                text = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR]
+                _log.warning("%s fails, training goes on: %s", self._tracker.name, text)
+            return False
+        return True
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a summary can be drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def keep_off_terminal(logger: str) -> None:
+    """Takes a library's own handlers away, which would write past the display; its warnings show there."""
+    log = logging.getLogger(logger)
+    log.handlers.clear()
+    log.propagate = True
+
+
+def run_name(folder: str, given: str) -> str:
+    """The name that people see: the given one, or the end of the folder's path."""
+    parts = [part for part in str(epath.Path(folder)).split("/") if part not in ("", ".", "runs")]
+    return given or "/".join(parts[-2:]) or "run"

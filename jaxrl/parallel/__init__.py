@@ -1,0 +1,1 @@
+"""Devices, processes, signals, and how programs are compiled for them."""

@@ -1,0 +1,45 @@
+"""Ends a process that makes no progress any more, as where another one hangs that it waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.processes import LostProcess
+from jaxrl.parallel.signals import leave
+
+
+@contextlib.contextmanager
+def watched(clock: Clock, seconds: float) -> Iterator[None]:
+    """Ends the process, with a message, when `clock` has not moved on for `seconds` inside the block.
+
+    A thread does it, as the main one may be waiting for the devices for ever. Compiling does not count,
+    however long it takes: nobody waits for others there. 0 watches nothing.
+    """
+    if not seconds:
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(clock, seconds, over), name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _watch(clock: Clock, seconds: float, over: threading.Event) -> None:
+    while not over.wait(min(1.0, seconds / 4)):
+        phase, idle = clock.still()
+        if phase != "compile" and idle > seconds:
+            doing = f" in the phase `{phase}`" if phase else ""
+            print(
+                f"error: no progress{doing} for {idle:.0f} s (--watchdog={seconds:g}): this process, or one "
+                "that it waits for, is stuck; the same command goes on from the newest checkpoint",
+                file=sys.stderr,
+            )
+            leave(LostProcess.exit_code)

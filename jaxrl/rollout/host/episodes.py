@@ -1,0 +1,159 @@
+"""Plays whole episodes of host environments for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
+from jaxrl.networks import Policy, normalizer
+from jaxrl.networks.distributions import draw_noise
+from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
+from jaxrl.rollout.host.waiting import Cancelled, Watch, attended
+from jaxrl.types import Array, PyTree
+
+
+class HostPlayer:
+    """Plays episodes with one policy; its program is compiled once and serves every evaluation.
+
+    Args:
+      policy: the policy.
+      factory: of the environments, started afresh for every evaluation.
+      clip_obs: bound of normalised observations.
+      sample: sample actions instead of taking the distribution's mode.
+    """
+
+    def __init__(self, policy: Policy, factory: HostFactory, clip_obs: float, sample: bool):
+        self._policy, self._factory = policy, factory
+        self._clip_obs, self._sample = clip_obs, sample
+        self._act = jax.jit(self._actions)
+
+    def play(
+        self,
+        options: HostOptions,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_E: Array,
+        quota_E: np.ndarray,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Episodes:
+        """Lets each environment play exactly its quota of episodes, from a fresh carry.
+
+        Not the first N episodes to finish: that would favour short ones. Episodes are the game's, with the
+        scores that `HostStep` reports. Where an environment states no time limit, an episode longer than
+        `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut off, it is the last of its
+        environment, and fewer episodes than asked for are reported as played.
+
+        Args:
+          options: how to start the environments; not staggered.
+          params: network parameters.
+          obs_stats: running moments of the observations, or None.
+          keys_E: one key per environment, for sampled actions.
+          quota_E: int[E], episodes to play.
+          given_up: asked now and then: whether the result is not wanted any more.
+
+        Returns:
+          Arrays of numpy [E, max(quota_E)].
+
+        Raises:
+          HostEnvError: an environment failed or hung.
+          Cancelled: it was given up.
+        """
+        book = _Book(quota_E, self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS)
+        env = self._factory.start(options)
+        watch = Watch(env)
+        attended(
+            lambda cancelled: self._play(watch, book, params, obs_stats, keys_E, cancelled),
+            watch.overdue,
+            given_up,
+            env,
+        )
+        return book.episodes
+
+    def _play(
+        self,
+        watch: Watch,
+        book: _Book,
+        params: PyTree,
+        obs_stats: PyTree,
+        keys_E: Array,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        env: HostEnv = watch.env
+        rows = [group_rows(env, g) for g in range(env.num_groups)]
+        carries = [self._policy.initial_carry(env.num_envs // env.num_groups) for _ in rows]
+        while not book.finished:
+            if cancelled():
+                raise Cancelled
+            for g in range(env.num_groups):
+                step = watch.recv(g)
+                book.count(rows[g], step)
+                # Copies, for the environment may overwrite its arrays while the device still reads them.
+                obs, first = jax.tree.map(np.array, (step.obs, step.first))
+                action, carries[g] = self._act(
+                    params, obs_stats, obs, carries[g], first, keys_E[rows[g]], book.steps
+                )
+                env.send(g, np.asarray(action))
+            book.steps += 1
+
+    def _actions(
+        self,
+        params: PyTree,
+        obs_stats: PyTree,
+        obs: PyTree,
+        carry: PyTree,
+        first: Array,
+        keys_E: Array,
+        t: Array,
+    ) -> tuple[Array, PyTree]:
+        seen = normalizer.normalize(obs_stats, self._factory.decode(obs), self._clip_obs)
+        out = self._policy.step(params, seen, carry, first, None)
+        head = self._policy.head
+        if not self._sample:
+            return head.to_env(out.distribution.mode()), out.carry
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, t)
+        noise = jax.vmap(lambda key: draw_noise(head.noise_kind, key, head.noise_shape))(keys)
+        return head.to_env(out.distribution.sample(noise)), out.carry
+
+
+class _Book:
+    """The episodes played so far; see `Episodes` for the arrays."""
+
+    def __init__(self, quota_E: np.ndarray, limit: int):
+        self._quota, self._limit = np.array(quota_E), limit
+        shape = (len(self._quota), int(self._quota.max()))
+        self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
+        self._ended = np.zeros(shape, bool)
+        self._slot = np.zeros(len(self._quota), int)
+        self.steps = 0  # rows of each environment so far
+
+    @property
+    def finished(self) -> bool:
+        return bool((self._slot >= self._quota).all())
+
+    def count(self, rows: slice, step: HostStep) -> None:
+        playing = ~step.first & (self._slot[rows] < self._quota[rows])
+        environment = np.arange(rows.start, rows.stop)[playing]
+        slot = self._slot[environment]
+        self._score[environment, slot] += step.score[playing]
+        self._length[environment, slot] += 1
+        over = step.game_over[playing]
+        self._ended[environment, slot] = over
+        self._slot[environment] += over
+        too_long = ~over & (self._length[environment, slot] >= self._limit)
+        self._slot[environment] += too_long
+        self._quota[environment[too_long]] = self._slot[environment[too_long]]
+
+    @property
+    def episodes(self) -> Episodes:
+        played = np.arange(self._score.shape[1]) < self._quota[:, None]
+        found: tuple[Any, ...] = (self._score.astype(np.float32), self._length, played, self._ended)
+        return Episodes(*found)
+
+
+def quotas(num_envs: int, episodes: int) -> np.ndarray:
+    """int[E]: `episodes` divided over the environments as evenly as can be."""
+    return np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)

@@ -1,0 +1,7 @@
+"""Checkpoints of the whole training state: written by Orbax, proved by digests of our own; local or gs://."""
+
+from jaxrl.runs.checkpoint.background_save import SaveError
+from jaxrl.runs.checkpoint.checkpointer import Checkpointer
+from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
+
+__all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]

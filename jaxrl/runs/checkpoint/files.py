@@ -1,0 +1,93 @@
+"""The files of checkpoints, whatever they hold: how they are named, counted, moved and deleted.
+
+A symbolic link is never followed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+
+from etils import epath
+
+from jaxrl.runs import storage
+
+COMMITTED = "commit_success.txt"  # on gs:// the last file of a checkpoint, and of an item, to be written
+DELETED = ".deleted"  # ends the name of a folder that is being deleted
+
+
+def is_local(path: epath.Path) -> bool:
+    return "://" not in os.fspath(path)
+
+
+def is_step(name: str) -> bool:
+    """Whether `name` is that of a checkpoint's folder."""
+    return name.isascii() and name.isdigit() and str(int(name)) == name
+
+
+def size(path: epath.Path) -> int:
+    """Bytes of all files below `path`."""
+    return sum(file.stat().length for file in plain_files(path))
+
+
+def set_aside(path: epath.Path, folder: epath.Path) -> epath.Path:
+    """Moves `path`, whatever it is, into `folder`, under a name of its own; returns where it is now.
+
+    Raises:
+      OSError: it cannot be moved.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = (path.name if n == 0 else f"{path.name}-{n}" for n in itertools.count())
+    target = next(t for t in (folder / name for name in names) if not os.path.lexists(t) and not t.exists())
+    if is_local(path):
+        shutil.move(os.fspath(path), os.fspath(target))
+    else:
+        copy_files(path, target)
+        remove(path)
+    return target
+
+
+def copy_files(source: epath.Path, target: epath.Path) -> None:
+    """Copies the files below `source`, the one that makes a checkpoint complete last."""
+    files = sorted(plain_files(source), key=lambda file: (file.name == COMMITTED, file))
+    for file in files:
+        copy = target / os.path.relpath(file, source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+
+
+def remove(path: epath.Path) -> None:
+    """Deletes a folder so that what a kill leaves of it is never taken for a checkpoint.
+
+    Raises:
+      OSError: it cannot be deleted.
+    """
+    if is_local(path):
+        if is_step(path.name):
+            doomed = path.with_name(f"{path.name}{DELETED}")
+            if doomed.exists():
+                shutil.rmtree(doomed)
+            os.rename(path, doomed)
+            path = doomed
+        shutil.rmtree(path)
+    else:
+        (path / COMMITTED).unlink(missing_ok=True)
+        path.rmtree()
+
+
+def plain_files(path: epath.Path) -> Iterator[epath.Path]:
+    """The plain files below `path`; folders that cannot be listed raise."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    if is_local(path):
+        for folder, _, files in () if os.path.islink(path) else os.walk(path, onerror=fail):
+            for name in files:
+                if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):
+                    yield epath.Path(folder) / name
+        return
+    yield from (epath.Path(file) for file in storage.files_below(path))

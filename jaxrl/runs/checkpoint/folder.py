@@ -1,0 +1,299 @@
+"""What a folder of checkpoints holds, read without trust: what comes out is, bit for bit, what was saved.
+
+The checkpoint of step S is the folder `S` with two items: `state`, arrays by field and path, and `meta`, a
+sealed JSON record with the digest of every array. Beside it may lie what a kill left of a save, and things
+that are no checkpoints at all. Nothing here changes a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from jaxrl.runs import storage
+from jaxrl.runs.checkpoint import integrity
+from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_local, is_step, plain_files
+from jaxrl.config import ConfigError
+
+STATE, META = "state", "meta"  # items of a checkpoint
+_META_FILE = f"{META}/metadata"  # what Orbax calls the file of a JSON item
+# Folders that Orbax has not finished, or that were not deleted to the end: STEP, this, and anything.
+_UNFINISHED = (".orbax-checkpoint-tmp", DELETED)
+_LONGEST_REASON = 300  # characters
+# tensorstore ends each message with pages of its own settings.
+_DETAILS = re.compile(r" \[(tensorstore_spec|source locations|os_error_code)=.*", re.DOTALL)
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint is missing, does not fit or cannot be reached; one line for the user."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """The files of a checkpoint can be read, but are not what was saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a folder of checkpoints holds.
+
+    Attributes:
+      steps: folders of complete checkpoints, ascending; whether they are intact is not known yet.
+      unfinished: folders of saves, or of deletions, that were cut off.
+      ignored: other things where a checkpoint could be, and what they are.
+    """
+
+    steps: Mapping[int, epath.Path]
+    unfinished: tuple[epath.Path, ...]
+    ignored: Mapping[epath.Path, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The verified `meta` of a checkpoint.
+
+    Attributes:
+      step: environment steps made.
+      score: the greedy evaluation return, or None.
+      meta: what the trainer stored.
+      arrays: dtype, shape and digest of each array, by `field/path`.
+    """
+
+    step: int
+    score: float | None
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields of the state that hold arrays."""
+        return tuple(sorted({name.partition("/")[0] for name in self.arrays}))
+
+
+def open_folder(path: str | os.PathLike[str]) -> epath.Path:
+    """The path as Orbax wants it: absolute where it is local."""
+    storage.prepare(path)
+    folder = epath.Path(path)
+    return folder.absolute() if is_local(folder) else folder
+
+
+def find(folder: epath.Path) -> Contents:
+    """Looks at the names in `folder`, which may be missing.
+
+    Raises:
+      OSError: the folder cannot be listed.
+    """
+    steps: dict[int, epath.Path] = {}
+    unfinished, ignored = [], {}
+    for entry, kind in _step_entries(folder):
+        suffix = next((s for s in _UNFINISHED if s in entry.name), None)
+        if ("folder" in kind and suffix) or (kind == "folder" and not _is_complete(entry)):
+            unfinished.append(entry)
+        elif kind == "folder":
+            steps[int(entry.name)] = entry
+        else:
+            ignored[entry] = kind
+    return Contents(dict(sorted(steps.items())), tuple(unfinished), ignored)
+
+
+def sealed_record(
+    step: int, score: float | None, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """The JSON to store as the item `META`, for `read_record`."""
+    record = Record(step, score, meta, integrity.describe(arrays))
+    return integrity.seal(dataclasses.asdict(record))
+
+
+def read_record(path: epath.Path) -> Record:
+    """The record of the checkpoint `path`.
+
+    Raises:
+      CorruptCheckpoint: it is missing or not what was saved.
+      CheckpointError: it cannot be reached.
+    """
+    with _judging(path):
+        file = path / _META_FILE
+        try:
+            record = Record(**integrity.unseal(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{_META_FILE}: {error}") from error
+        if is_step(path.name) and record.step != int(path.name):
+            raise ValueError(f"it was saved as that of step {record.step}")
+        return record
+
+
+def read_arrays(
+    path: epath.Path, record: Record, fields: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint, whole and in host memory, each compared with its digest.
+
+    Args:
+      path: its folder.
+      record: of `read_record(path)`.
+      fields: which fields of the state to read; None reads all.
+
+    Returns:
+      Arrays by `field/path`.
+
+    Raises:
+      CorruptCheckpoint: an array is missing or not what was saved; the first one is named.
+      CheckpointError: the files cannot be reached.
+    """
+    wanted = {
+        name: described
+        for name, described in record.arrays.items()
+        if fields is None or name.partition("/")[0] in fields
+    }
+    with _judging(path):
+        arrays = _read_state(path / STATE, wanted) if wanted else {}
+        found = integrity.describe(arrays)
+        for name, described in wanted.items():
+            if found[name] != described:
+                raise ValueError(f"the array {name} is not what was saved")
+    return arrays
+
+
+def damage(path: epath.Path) -> str | None:
+    """What is wrong with the checkpoint `path`, all of which is read; None for an intact one.
+
+    Raises:
+      CheckpointError: it cannot be reached.
+    """
+    try:
+        read_arrays(path, read_record(path))
+    except CorruptCheckpoint as error:
+        return str(error)
+    return None
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, short enough for a line."""
+    text = " ".join(_DETAILS.sub("", str(error)).split())
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[:60]} ... {text[60 - _LONGEST_REASON :]}"  # What it was about, and the cause.
+    return text or type(error).__name__
+
+
+def _read_state(path: epath.Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Whole arrays in host memory, whatever devices they are for: every process checks all of them."""
+    # Not through Orbax: when one of its reads fails, the others print tracebacks from threads of their own.
+    import tensorstore as ts
+
+    context = ts.Context()  # with caches of its own: nothing that was read before
+
+    def open_array(name: str) -> Any:
+        base = {"driver": "file", "path": f"{path}/"} if is_local(path) else f"{path}/"
+        # Orbax joins the keys of its tree, `field` and `path`, with a dot.
+        store = {"driver": "ocdbt", "base": base, "path": f"{name.replace('/', '.', 1)}/"}
+        return ts.open({"driver": "zarr", "kvstore": store}, open=True, read=True, context=context)
+
+    opened = {name: open_array(name) for name in names}
+    reads, arrays = {}, {}
+    for name, future in opened.items():
+        with _naming(name):
+            reads[name] = future.result().read()
+    for name, future in reads.items():
+        with _naming(name):
+            arrays[name] = np.asarray(future.result())
+    return arrays
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"the array {name}: {error}") from error
+
+
+@contextlib.contextmanager
+def _judging(path: epath.Path) -> Iterator[None]:
+    """What goes wrong inside is damage of the checkpoint `path`, unless its files cannot be read at all."""
+    try:
+        _refuse_links(path)
+        yield
+    except (CheckpointError, MemoryError):
+        raise
+    except Exception as error:
+        reason = one_line(error) if _is_unreachable(error) else _why_unreadable(path)
+        if reason:
+            raise CheckpointError(f"the checkpoint {path} cannot be read: {reason}") from error
+        raise CorruptCheckpoint(f"the checkpoint {path} is damaged: {one_line(error)}") from error
+
+
+def _is_unreachable(error: Exception) -> bool:
+    missing = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+    if isinstance(error, OSError):
+        return not isinstance(error, missing)
+    # tensorstore raises a ValueError for everything, with the code of the failure in its text.
+    codes = ("PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED")
+    return any(code in str(error) for code in codes)
+
+
+def _refuse_links(path: epath.Path) -> None:
+    """Orbax writes plain files and folders only: a link could lead anywhere, a pipe would block for ever."""
+    if not is_local(path):
+        return
+    entries = (os.path.join(at, name) for at, *names in os.walk(path) for name in itertools.chain(*names))
+    for entry in itertools.chain([os.fspath(path)], entries):
+        if not os.path.lexists(entry):
+            continue  # What is missing is told later.
+        mode = os.lstat(entry).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+            raise ValueError(f"{entry} is {kind}")
+
+
+def _why_unreadable(path: epath.Path) -> str | None:
+    """Reads every file below `path`; returns what prevents it, None where nothing does."""
+    try:
+        if not path.is_dir():
+            return "there is no such folder"
+        for file in plain_files(path):
+            with file.open("rb") as stream:
+                while stream.read(1 << 20):
+                    pass
+    except Exception as error:
+        return one_line(error)
+    return None
+
+
+def _step_entries(folder: epath.Path) -> Iterator[tuple[epath.Path, str]]:
+    """What in `folder` has a step's name, or that of an unfinished one, and what kind of thing it is."""
+    # In a bucket a folder that is asked for and cannot be reached just now would pass for none.
+    listed = None if is_local(folder) else storage.entries(folder)
+    names = listed if listed is not None else [e.name for e in folder.iterdir()] if folder.exists() else []
+    for name in sorted(names):
+        suffix = next((s for s in _UNFINISHED if s in name), None)
+        if is_step(name.partition(suffix)[0] if suffix else name):
+            entry = folder / name
+            yield entry, _kind(entry) if listed is None else "folder" if listed[name] else "a file"
+
+
+def _kind(entry: epath.Path) -> str:
+    """What `entry` is: "folder", unless it has nothing in it."""
+    if os.path.islink(entry):
+        return "a symbolic link"
+    if not entry.is_dir():
+        return "a file"
+    if os.access(entry, os.R_OK | os.X_OK):
+        return "folder" if any(files for _, _, files in os.walk(entry)) else "an empty folder"
+    return "folder"
+
+
+def _is_complete(path: epath.Path) -> bool:
+    # A local folder gets its name once all is written; on gs:// a file says so.
+    if is_local(path):
+        return True
+    with storage.as_os_errors():
+        return (path / COMMITTED).exists()

@@ -1,0 +1,301 @@
+"""The folder of one run: what is written where."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from etils import epath
+
+from jaxrl.parallel import sharding
+from jaxrl.runs import storage
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint.files import is_local
+from jaxrl.config import Config, ConfigError, from_json, to_json
+from jaxrl.parallel.signals import leave
+
+# Until a file that one process wrote must be seen by all.
+_SEEN_SECONDS = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """A run's folder, local or gs://.
+
+    config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json; corrupt/ where a
+    checkpoint was damaged.
+    """
+
+    def __init__(self, path: str, keep: int = 1):
+        """`keep`: how many recent checkpoints to keep besides the best."""
+        storage.prepare(path)
+        self.path = epath.Path(path)
+        self._keep = keep
+        self._staged: storage.StagedFolder | None = None
+
+    def create(self) -> None:
+        """Makes the folder, which all processes of a run share.
+
+        Raises:
+          ConfigError: it cannot be made or written to, or a process does not see it.
+        """
+        probe = self.path / ".writable"
+        content = sharding.by_first(lambda: self._write_probe(probe))
+        seen = _shows(probe, content)
+        views = sharding.everywhere([seen, socket.gethostname()])
+        if sharding.is_first():
+            with contextlib.suppress(OSError), storage.as_os_errors():
+                probe.unlink()
+        for index, (sees, host) in enumerate(views):
+            if not sees:
+                text = f"process {index} on {host} does not see what process 0 on {views[0][1]} writes there"
+                raise ConfigError(f"`--workdir` (={self.path}) must be a folder that all share: {text}")
+
+    def _write_probe(self, probe: epath.Path) -> str:
+        content = f"{socket.gethostname()} {os.getpid()} {time.time()}"
+        storage.require_run_folder("--workdir", str(self.path), writable=True)
+        try:
+            with storage.as_os_errors():
+                self.path.mkdir(parents=True, exist_ok=True)
+                probe.write_text(content)
+        except OSError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
+        return content
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps every other trainer out of the folder, which must exist; readers need no lock.
+
+        The kernel lifts the lock when the process ends, however it ends; on gs:// it runs out. There is none
+        on a file system without locks. Of several processes of one run the first holds it.
+
+        Raises:
+          ConfigError: another trainer has the folder.
+        """
+        with contextlib.ExitStack() as held:
+            sharding.by_first(lambda: self._take_lock(held))
+            yield
+
+    def _take_lock(self, held: contextlib.ExitStack) -> None:
+        """`held` keeps it."""
+        if not is_local(self.path):
+            held.enter_context(self._lease())
+            return
+        file = self.path / ".lock"
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) cannot be locked: {error}") from error
+        stream = held.enter_context(os.fdopen(descriptor, "r+"))
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = stream.read() or "another process"
+            raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
+        except OSError as error:
+            log.warning("%s cannot be locked, see that nothing else trains there: %s", self.path, error)
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
+
+    @contextlib.contextmanager
+    def logs(self) -> Iterator[str]:
+        """The local folder in which what is appended to is written, inside the block.
+
+        That of a run on gs:// stands for the bucket, which gets its files at checkpoints, now and then, and
+        at the end.
+
+        Raises:
+          ConfigError: what is to be gone on with cannot be read.
+        """
+        if is_local(self.path):
+            yield str(self.path)
+            return
+        with storage.StagedFolder(
+            str(self.path), ("metrics.jsonl", "metrics.csv", "train.log")
+        ) as self._staged:
+            yield str(self._staged.path)
+
+    @property
+    def log_folder(self) -> str:
+        """That of `logs`, where it is open."""
+        return str(self.path if self._staged is None else self._staged.path)
+
+    @property
+    def trace_folder(self) -> str:
+        """Where device traces go, a local folder."""
+        return os.path.join(self.log_folder, "tensorboard")
+
+    def send_logs(self) -> None:
+        """Lets the bucket have soon what `logs` holds."""
+        if self._staged is not None:
+            self._staged.send_soon()
+
+    @cached_property
+    def checkpoints(self) -> Checkpointer:
+        return Checkpointer(str(self.path / "checkpoints"), keep=self._keep)
+
+    def write_config(self, config: Config) -> None:
+        self._write("config.json", to_json(config))
+
+    def read_config(self) -> Config:
+        """The configuration that the run was trained with; from a checkpoint where config.json is damaged.
+
+        Raises:
+          ConfigError: there is none, or it cannot be read.
+        """
+        file = self.path / "config.json"
+        try:
+            with storage.as_os_errors():
+                data = json.loads(file.read_text())
+            if not isinstance(data, dict):
+                raise ConfigError("it must hold a JSON object")
+            return from_json(data)
+        except (OSError, ValueError) as error:
+            if (recovered := self._config_of_a_checkpoint()) is not None:
+                log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
+                return recovered
+            if isinstance(error, FileNotFoundError):
+                text = f"`--workdir` (={self.path}) holds no config.json: is it a run folder?"
+                raise ConfigError(text) from error
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+
+    def require_same(self, config: Config) -> None:
+        """Refuses to go on with another task or network than that of the checkpoints here, if any.
+
+        Raises:
+          ConfigError: with every such field and both values.
+        """
+        sharding.by_first(lambda: self._require_same(config))
+
+    def _require_same(self, config: Config) -> None:
+        if self.checkpoints.latest_step() is None:
+            return
+        stored, given = self.read_config(), config
+        changed = [
+            f"`{name}` (={theirs!r} there, {ours!r} now)"
+            for name, theirs, ours in fixed_fields(stored, given)
+            if theirs != ours
+        ]
+        if changed:
+            raise ConfigError(f"`--workdir` (={self.path}) holds a run with {', '.join(changed)}")
+
+    @property
+    def has_summary(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        self._write("summary.json", summary)
+
+    def write_report(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+        """Writes NAME.json."""
+        return self._write(f"{name}.json", content)
+
+    def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
+        return self._write(f"evaluations/{name}.json", result)
+
+    @contextlib.contextmanager
+    def _lease(self) -> Iterator[None]:
+        def lost(holder: str) -> None:
+            print(f"error: `--workdir` (={self.path}) was taken over by {holder}", file=sys.stderr)
+            leave(1)  # At once: each file that this process still writes could be one of theirs.
+
+        lease = storage.Lease(f"{self.path}/.lock", lost)
+        try:
+            lease.acquire()
+        except ConfigError as error:
+            raise ConfigError(f"`--workdir` (={self.path}) is {error}") from error
+        except Exception as error:
+            if not storage.is_failure(error) and not isinstance(error, OSError):
+                raise
+            raise ConfigError(
+                f"`--workdir` (={self.path}) cannot be locked: {storage.reason(error)}"
+            ) from error
+        try:
+            yield
+        finally:
+            lease.release()
+
+    def _config_of_a_checkpoint(self) -> Config | None:
+        """The one stored with the latest checkpoint whose record is intact."""
+        with contextlib.suppress(OSError):
+            for path in reversed(tuple(checkpoint_folder.find(self.path / "checkpoints").steps.values())):
+                with contextlib.suppress(CheckpointError):
+                    config = checkpoint_folder.read_record(path).meta.get("config")
+                    return from_json(config) if isinstance(config, dict) else None
+        return None
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+        """Writes the file whole or not at all, whenever the process ends; the first of several does.
+
+        Raises:
+          ConfigError: it cannot be written.
+        """
+        file = self.path / name
+        if not sharding.is_first():
+            return file
+        text = json.dumps(content, indent=2) + "\n"
+        try:
+            if is_local(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _replace(file, text)
+            else:
+                with storage.as_os_errors():
+                    file.write_text(text)  # An object of gs:// appears once it is complete.
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written: {error}") from error
+        return file
+
+
+def _shows(probe: epath.Path, content: str) -> bool:
+    """Whether the file is seen here; network file systems may show it a little later."""
+    deadline = time.monotonic() + (0 if sharding.is_first() else _SEEN_SECONDS)
+    while True:
+        with contextlib.suppress(OSError), storage.as_os_errors():
+            if probe.read_text() == content:
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+
+
+def _replace(file: epath.Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(part, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+    """(name, stored, given) of each field that a resumed run may not change.
+
+    Budgets, intervals and hyperparameters may; what the state depends on may not.
+    """
+    yield "seed", stored.seed, given.seed
+    yield "ppo.rollout_length", stored.ppo.rollout_length, given.ppo.rollout_length
+    for section in ("env", "network"):
+        theirs, ours = getattr(stored, section), getattr(given, section)
+        for field in dataclasses.fields(theirs):
+            if field.name == "recurrence":  # Another way to compute the same.
+                continue
+            yield f"{section}.{field.name}", getattr(theirs, field.name), getattr(ours, field.name)
+    for name in ("observations", "rewards"):
+        yield f"normalize.{name}", getattr(stored.normalize, name), getattr(given.normalize, name)

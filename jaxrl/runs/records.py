@@ -1,0 +1,192 @@
+"""What runs have written into their folders, local or gs://; also of runs that are at work."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from jaxrl.runs import storage
+from jaxrl.config.fields import ConfigError
+
+Row = dict[str, Any]
+
+# Folders below the one that is named in which runs are looked for.
+_DEPTH = 4
+_WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    Attributes:
+      path: where.
+      config: config.json, fields by dotted name.
+      rows: metrics.jsonl.
+      summary: summary.json; None while the run is not done.
+    """
+
+    path: str
+    config: Mapping[str, Any]
+    rows: Sequence[Row]
+    summary: Mapping[str, Any] | None
+
+    def curve(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and values of a metric, both float64 and sorted by step; empty where it was never finite."""
+        points = sorted((row["step"], row[key]) for row in self.rows if row.get(key) is not None)
+        steps, values = np.array(points, np.float64).reshape(-1, 2).T
+        return steps, values
+
+    def seconds_at(self, step: float) -> float | None:
+        """Seconds since the start of the run at its first row from `step` on, as far as rows tell."""
+        found = (r["time/seconds"] for r in self.rows if r["step"] >= step and r.get("time/seconds"))
+        return next(found, None)
+
+
+def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
+    """Run folders: those named, those inside folders that are named, and those that a pattern matches.
+
+    Args:
+      names: folders, or patterns with `*`, `?` and `[...]`; local or gs://.
+      flag: what the user gave them as, for the error.
+
+    Raises:
+      ConfigError: a name leads to no run.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        storage.prepare(name)
+        try:
+            with storage.as_os_errors():
+                runs = [str(run) for place in _expand(name) for run in runs_below(place)]
+        except OSError as error:
+            raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
+        if not runs:
+            raise ConfigError(
+                f"`{flag}` (={name!r}) is no run folder and holds none: there is no config.json"
+            )
+        found.update(dict.fromkeys(runs))
+    return list(found)
+
+
+def require_place(name: str, flag: str = "DIR") -> None:
+    """Raises ConfigError unless `name` is a folder, or a pattern in one that exists; runs may come later."""
+    storage.prepare(name)
+    try:
+        with storage.as_os_errors():
+            there = bool(set(name) & set(_WILDCARDS)) or epath.Path(os.path.expanduser(name)).is_dir()
+    except OSError as error:
+        raise ConfigError(f"`{flag}` (={name!r}) cannot be read: {error}") from error
+    if not there:
+        raise ConfigError(f"`{flag}` (={name!r}) is no folder")
+
+
+def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
+    """The folder itself where it is a run's, else the runs in it, by name."""
+    if (folder / "config.json").exists():
+        yield folder
+    elif depth and folder.is_dir():
+        for inner in sorted(folder.iterdir()):
+            if not inner.name.startswith(".") and inner.is_dir():
+                yield from runs_below(inner, depth - 1)
+
+
+def read(path: str) -> Run:
+    """Reads a run.
+
+    Raises:
+      ConfigError: a file is missing or damaged.
+    """
+    storage.prepare(path)
+    folder = epath.Path(path)
+    try:
+        with storage.as_os_errors():
+            rows = MetricsTail(folder).poll()[1]
+            config = read_json(folder / "config.json")
+            summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
+    except OSError as error:
+        raise ConfigError(f"the run {path} cannot be read: {error}") from error
+    if not rows:
+        raise ConfigError(f"the run {path} has no metrics: metrics.jsonl is missing or empty")
+    return Run(path, flatten(config), rows, summary)
+
+
+def read_json(file: epath.Path) -> dict[str, Any]:
+    """Raises ConfigError where the file does not hold a JSON object, OSError where it cannot be read."""
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} is damaged: it must hold a JSON object")
+    return content
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Fields by dotted name; what follows from them is under `derived.`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+class MetricsTail:
+    """Reads metrics.jsonl as it grows; a run that starts anew or resumes replaces rows."""
+
+    def __init__(self, folder: epath.Path) -> None:
+        self._file = folder / "metrics.jsonl"
+        self._offset = 0
+        self._last = b""  # the line that ends at the offset: is it still there?
+
+    def poll(self) -> tuple[bool, list[Row]]:
+        """New rows, and whether they replace all that came before; a torn or damaged line is left out.
+
+        Raises:
+          OSError: the file is there and cannot be read.
+        """
+        replaced = False
+        data = self._read(self._offset - len(self._last))
+        if not data.startswith(self._last):
+            replaced, self._offset, self._last = True, 0, b""
+            data = self._read(0)
+        whole = data[len(self._last) : data.rfind(b"\n") + 1]
+        lines = whole.splitlines(keepends=True)
+        if lines:
+            self._offset, self._last = self._offset + len(whole), lines[-1]
+        return replaced, [row for line in lines if (row := _row(line)) is not None]
+
+    def _read(self, offset: int) -> bytes:
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(offset)
+                data: bytes = stream.read()
+                return data
+        except FileNotFoundError:
+            return b""
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), (int, float)) else None
+
+
+def _expand(name: str) -> list[epath.Path]:
+    """The folders that a name or a pattern stands for."""
+    storage.prepare(name)
+    parts = epath.Path(os.path.expanduser(name)).parts
+    first = next((i for i, part in enumerate(parts) if set(part) & set(_WILDCARDS)), None)
+    if first is None or epath.Path(os.path.expanduser(name)).exists():
+        return [epath.Path(os.path.expanduser(name))]
+    return sorted(epath.Path(*parts[:first]).glob("/".join(parts[first:])))

@@ -1,0 +1,267 @@
+"""Buckets of Google Cloud Storage: opened with the client of etils, looked at before a run starts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from jaxrl.config.fields import ConfigError
+
+# Of looking at a bucket before a run starts. The client itself would go on trying for half a minute.
+PATIENCE = 10.0
+T = TypeVar("T")
+_LONGEST_REASON = 300  # characters
+_ROLE = "the role roles/storage.objectUser on the bucket is enough"
+_LOGIN = "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS=KEYFILE"
+_ADVICE = {401: f"log in with {_LOGIN}", 403: _ROLE}
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+# Packages whose exceptions are failures of the storage, not of this program.
+_CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    return "://" in os.fspath(path)
+
+
+def prepare(path: str | os.PathLike[str]) -> None:
+    """Sets up the client of `gs://`; before the first use of such a path, and for local paths nothing.
+
+    Raises:
+      ConfigError: the package it needs is not installed.
+    """
+    if not os.fspath(path).startswith("gs://"):
+        return
+    # With it the client asks another service what kind of bucket it is, through gRPC.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    try:
+        import fsspec
+        import gcsfs  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"{path} needs the extra `gcs`: pip install 'jaxrl[gcs]' ({error})") from error
+    # A listing would be kept for ever, and checkpoints are not written through this client.
+    fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
+    # It logs tracebacks of what it raises too.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+
+
+def filesystem() -> Any:
+    """The client of `gs://` that etils uses too; `prepare` comes first."""
+    import fsspec
+
+    return fsspec.filesystem("gcs", finalize_on_close=True)
+
+
+def split(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """(bucket, name of the object) of `gs://bucket/name` or `s3://bucket/name`."""
+    bucket, _, name = os.fspath(path).partition("://")[2].partition("/")
+    return bucket, name.rstrip("/")
+
+
+def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
+    """(fsspec client, path as it knows it) of a folder: local, gs://bucket/folder or s3://bucket/folder.
+
+    Args:
+      flag: what the user gave it with.
+      url: the address.
+      writable: whether objects must be made there.
+
+    Raises:
+      ConfigError: it is another kind of address, its client is not installed, or the bucket cannot be used.
+    """
+    import fsspec
+
+    given = f"`{flag}` (={url!r})"
+    if url.startswith("gs://"):
+        require_run_folder(flag, url, writable)
+        return filesystem(), "/".join(split(url))
+    if url.startswith("s3://"):
+        bucket = split(url)[0]
+        try:
+            client = fsspec.filesystem("s3", use_listings_cache=False)
+        except ImportError as error:
+            raise ConfigError(f"{given} needs the extra `s3`: pip install 'jaxrl[s3]' ({error})") from error
+        within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket))
+        return client, "/".join(split(url)).rstrip("/")
+    if is_remote(url):
+        raise ConfigError(f"{given} must be a local folder, gs://bucket/folder or s3://bucket/folder")
+    return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(url))
+
+
+def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
+    """Checks that a run can live in `path`, in seconds; local folders are left to others.
+
+    Args:
+      flag: what the user gave it with.
+      path: a local folder or gs://bucket/folder.
+      writable: whether objects must be made and deleted there.
+
+    Raises:
+      ConfigError: it is another kind of address, or the bucket is missing, forbidden or out of reach.
+    """
+    if not is_remote(path):
+        return
+    given = f"`{flag}` (={path!r})"
+    if path.startswith("s3://"):
+        raise ConfigError(
+            f"{given} cannot be on S3: Orbax writes no checkpoints there. Use gs:// or a local folder, and "
+            f"copy that with `jaxrl sync FOLDER {path}`"
+        )
+    bucket, name = split(path)
+    if not path.startswith("gs://") or not bucket or not name:
+        raise ConfigError(f"{given} must be a local folder or gs://bucket/folder")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError(
+            f"{given} names no bucket: {bucket!r} must be 3 to 63 of a-z, 0-9, `-`, `_` and `.`"
+        )
+    prepare(path)
+    within_patience(f"{given} cannot be", lambda: _try(path, writable))
+
+
+def require_folder(flag: str, path: str) -> None:
+    """As `require_run_folder`, for a folder that is only read and must be there.
+
+    Raises:
+      ConfigError: as there, or nothing lies in it.
+    """
+    require_run_folder(flag, path)
+    if is_remote(path):
+        from etils import epath
+
+        with as_os_errors():
+            if not epath.Path(path).is_dir():
+                raise ConfigError(f"`{flag}` (={path!r}) must be a folder; there is none in the bucket")
+
+
+def entries(folder: str | os.PathLike[str]) -> dict[str, bool]:
+    """Names directly in a folder of a bucket, and whether each is a folder itself; none where it is missing.
+
+    Raises:
+      OSError: it cannot be listed.
+    """
+    bucket, name = split(folder)
+    with as_os_errors():
+        try:
+            listed = filesystem().ls(f"{bucket}/{name}", detail=True)
+        except FileNotFoundError:
+            return {}
+    names = ((entry["name"].rstrip("/").removeprefix(f"{bucket}/{name}/"), entry) for entry in listed)
+    return {short: entry["type"] == "directory" for short, entry in names if "/" not in short}
+
+
+def files_below(folder: str | os.PathLike[str]) -> list[str]:
+    """Addresses of all objects below a folder of a bucket, sorted.
+
+    Raises:
+      OSError: they cannot be listed.
+    """
+    with as_os_errors():
+        return [f"gs://{name}" for name in filesystem().find("/".join(split(folder)))]
+
+
+def reason(error: BaseException) -> str:
+    """What an exception of a storage client says, on one line."""
+    message = getattr(error, "message", "") or str(error)
+    text = " ".join((message.decode() if isinstance(message, bytes) else str(message)).split())
+    # Addresses of requests say nothing to a person.
+    text = re.sub(r"Forbidden: \S+ ", "Forbidden: ", text)
+    advice = _ADVICE.get(_status(error), "")
+    text = text[:_LONGEST_REASON] or type(error).__name__
+    return f"{text} ({advice})" if advice else text
+
+
+@contextlib.contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Exceptions of storage clients inside the block come out as `OSError`, with one line."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if is_failure(error):
+            raise OSError(reason(error)) from error
+        raise
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether an exception comes from a storage client."""
+    return type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _status(error: BaseException) -> int:
+    """The HTTP status, 0 where it is not known."""
+    if str(error).startswith("Forbidden"):
+        return 403
+    code = str(getattr(error, "code", None) or "")
+    return int(code) if code.isdigit() else 0
+
+
+def _try(path: str, writable: bool) -> None:
+    """Lists, and with `writable` writes and deletes, as a run will."""
+    client = filesystem()
+    bucket, name = split(path)
+    doing = "read"
+    try:
+        client.call("GET", "b/{}/o", bucket, prefix=f"{name}/", maxResults="1")
+        if writable:
+            probe = f"{bucket}/{name}/.writable"
+            doing = "written"
+            client.pipe_file(probe, b"")
+            doing = "deleted from"
+            with contextlib.suppress(FileNotFoundError):  # Another process of the run was faster.
+                client.call("DELETE", "b/{}/o/{}", bucket, f"{name}/.writable")
+    except FileNotFoundError as error:
+        create = f"`gcloud storage buckets create gs://{bucket}` makes one"
+        raise ConfigError(f"used: there is no bucket gs://{bucket}; {create}") from error
+    except Exception as error:
+        raise ConfigError(f"{doing}: {reason(error)}") from error
+
+
+def within_patience(prefix: str, work: Callable[[], T]) -> T:
+    """Runs `work` in a thread that is left behind where it takes longer than `PATIENCE`.
+
+    Raises:
+      ConfigError: it raised, or took too long; it begins with `prefix`.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="storage probe", daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if thread.is_alive():
+        raise ConfigError(f"{prefix} reached in {PATIENCE:.0f} s{_why_unreachable()}")
+    if failed:
+        told = str(failed[0]) if isinstance(failed[0], ConfigError) else f"read: {reason(failed[0])}"
+        raise ConfigError(f"{prefix} {told}") from failed[0]
+    return done[0]
+
+
+def _try_s3(client: Any, bucket: str) -> None:
+    try:
+        client.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
+    except FileNotFoundError as error:
+        raise ConfigError(f"used: there is no bucket s3://{bucket}") from error
+
+
+def _why_unreachable() -> str:
+    host = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+    url = urlsplit(host if "://" in host else f"http://{host}")
+    where = f"{url.hostname}:{url.port or (443 if url.scheme == 'https' else 80)}"
+    try:
+        socket.create_connection((url.hostname or "", int(where.rpartition(":")[2])), 2.0).close()
+    except OSError as error:
+        return f": {where}: {error.strerror or error}"
+    return f": {where} answers, but not in time, or with errors"

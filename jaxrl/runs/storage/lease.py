@@ -1,0 +1,198 @@
+"""A lock on a folder of a bucket: an object that its holder renews, and that only one process can replace.
+
+A bucket has no locks that end with their process, but it refuses to replace an object that is not the one
+the writer knows (its generation). So a holder writes an object and renews it; who finds one that is not
+renewed for long takes it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jaxrl.config.fields import ConfigError
+from jaxrl.runs.storage import bucket
+
+RENEWED_EVERY = 15.0  # seconds
+# Without renewal, until another may take over: longer than the client tries again on its own.
+LASTS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The lease that lies there: its object's generation, seconds since it was renewed, and its content."""
+
+    generation: int
+    age: float
+    content: dict[str, Any]
+
+    @property
+    def holder(self) -> str:
+        return str(self.content.get("holder", "another process"))
+
+
+class Lease:
+    """Keeps other trainers out of a folder while it is held."""
+
+    def __init__(
+        self,
+        path: str,
+        lost: Callable[[str], None],
+        every: float = RENEWED_EVERY,
+        lasts: float = LASTS,
+    ) -> None:
+        """Names it.
+
+        Args:
+          path: of the object, gs://bucket/name.
+          lost: called, in a thread, with the name of the process that has taken it over.
+          every: seconds between renewals.
+          lasts: seconds without renewal after which another may take it over.
+        """
+        self._path, self._lost, self._every, self._lasts = path, lost, every, lasts
+        self._bucket, self._name = bucket.split(path)
+        self._client = bucket.filesystem()
+        self._id = uuid.uuid4().hex
+        self._generation = 0
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def acquire(self) -> None:
+        """Takes it; waits for one whose holder may be dead to run out.
+
+        Raises:
+          ConfigError: its holder is alive.
+          Exception: of the client.
+        """
+        seen: _Found | None = None
+        while not self._take(0):
+            found = self._look()
+            if found is None:
+                continue
+            if found.content.get("id") == self._id:  # A request that the client sent twice.
+                self._generation = found.generation
+                break
+            state = _state(found.content)
+            if state == "alive" or (seen is not None and found.generation != seen.generation):
+                raise ConfigError(f"in use by {found.holder}")
+            if state == "dead" or found.age > self._lasts:
+                log.warning("taking over from %s, which ended without saying so", found.holder)
+                if self._take(found.generation):
+                    break
+                continue
+            if seen is None:
+                message = "%s had it %.0f s ago: waiting until it shows itself, or for %.0f s"
+                log.warning(message, found.holder, found.age, self._lasts - found.age)
+                seen = found
+            time.sleep(self._every / 3)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Gives it back; a bucket that is out of reach is left to find out by itself."""
+        self._released.set()
+        self._thread.join(1.0)
+        with contextlib.suppress(Exception):
+            generation = str(self._generation)
+            self._client.call("DELETE", "b/{}/o/{}", self._bucket, self._name, ifGenerationMatch=generation)
+
+    def _keep(self) -> None:
+        renewed, warned = time.monotonic(), False
+        while not self._released.wait(self._every):
+            try:
+                holder = self._renew()
+            except Exception as error:
+                if time.monotonic() - renewed > self._lasts and not warned:
+                    warned = True
+                    why = bucket.reason(error)
+                    log.warning("%s cannot be renewed, training goes on: %s", self._path, why)
+                continue
+            renewed, warned = time.monotonic(), False
+            if holder is not None:
+                self._lost(holder)
+                return
+
+    def _renew(self) -> str | None:
+        """Returns who has taken it over, None where nobody has."""
+        if self._take(self._generation):
+            return None
+        found = self._look()
+        if found is None:
+            return None if self._take(0) else self._renew()
+        if found.content.get("id") != self._id:
+            return found.holder
+        self._generation = found.generation
+        return None
+
+    def _take(self, generation: int) -> bool:
+        """Writes the object if its generation is this one (0: if there is none); returns whether it was."""
+        content = {"holder": _name(), "id": self._id, "machine": _machine(), "process": os.getpid()}
+        try:
+            written = self._client.call(
+                "POST",
+                self._client.base.replace("/storage/v1/", "/upload/storage/v1/") + "b/{}/o",
+                self._bucket,
+                uploadType="media",
+                name=self._name,
+                ifGenerationMatch=str(generation),
+                headers={"Content-Type": "application/json"},
+                data=json.dumps(content).encode(),
+                json_out=True,
+            )
+        except FileExistsError:  # What the client makes of a precondition that does not hold.
+            return False
+        self._generation = int(written["generation"])
+        return True
+
+    def _look(self) -> _Found | None:
+        try:
+            headers, body = self._client.call("GET", "b/{}/o/{}", self._bucket, self._name)
+            described = json.loads(body)
+            content = json.loads(self._client.cat_file(f"{self._bucket}/{self._name}"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            content = {}
+        renewed = datetime.fromisoformat(described["updated"])
+        now = email.utils.parsedate_to_datetime(headers["Date"])  # by the clock that dates objects
+        age = max(0.0, (now - renewed).total_seconds())
+        return _Found(int(described["generation"]), age, content if isinstance(content, dict) else {})
+
+
+def _name() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _machine() -> str:
+    """What tells machines, and containers on them, apart; empty where that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as stream:
+            return f"{stream.read().strip()} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _state(content: dict[str, Any]) -> str:
+    """ "alive", "dead" or "unknown": only processes of this machine can be looked at."""
+    process = content.get("process")
+    if not _machine() or content.get("machine") != _machine() or not isinstance(process, int):
+        return "unknown"
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return "dead"
+    except OSError:
+        pass
+    return "alive"

@@ -1,0 +1,129 @@
+"""Files that a run appends to, kept in a bucket: written here, and sent there whole from time to time."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from jaxrl.config.fields import ConfigError
+from jaxrl.runs.storage import bucket
+
+SENT_EVERY = 30.0  # seconds, where anything has changed
+# Google Cloud Storage takes one write a second of the same object.
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
+LAST_TRY = 20.0  # seconds that the end of a run waits for what is left
+_PARTIAL = ".tmp"  # ends the name of a file that is about to replace another
+
+log = logging.getLogger(__name__)
+
+
+class StagedFolder:
+    """A local folder that stands for one in a bucket, while a `with` block lasts.
+
+    A thread sends files that have changed, each as a whole object; what fails is tried again, with growing
+    pauses, and never stops the caller.
+
+    Attributes:
+      path: the local folder.
+    """
+
+    def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SENT_EVERY) -> None:
+        """Names it.
+
+        Args:
+          target: gs://bucket/folder.
+          resumed: names of files there that are to be gone on with.
+          every: seconds between looks at what has changed.
+        """
+        self._target, self._resumed, self._every = target, resumed, every
+        self._client = bucket.filesystem()
+        self._sent: dict[Path, tuple[int, int]] = {}
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._keep_sending, name="uploads", daemon=True)
+        self.path = Path()
+
+    def __enter__(self) -> StagedFolder:
+        """Makes the folder and brings what is gone on with.
+
+        Raises:
+          ConfigError: that cannot be read.
+        """
+        self.path = Path(tempfile.mkdtemp(prefix="jaxrl-"))
+        for name in self._resumed:
+            try:
+                (self.path / name).write_bytes(self._client.cat_file(self._address(self.path / name)))
+            except FileNotFoundError:
+                continue
+            except Exception as error:
+                raise ConfigError(f"{self._target}/{name} cannot be read: {bucket.reason(error)}") from error
+            self._sent[self.path / name] = _version(self.path / name)
+        self._thread.start()
+        return self
+
+    def send_soon(self) -> None:
+        """Sends what has changed as soon as the bucket allows; returns at once."""
+        self._wake.set()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Sends what is left, for `LAST_TRY` seconds at most; what cannot be sent stays in `path`."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(LAST_TRY)
+        if any(self._changed()):
+            why = bucket.reason(self._error) if self._error else "there was no time"
+            message = "not all logs have reached %s: %s; `jaxrl sync %s %s` sends them"
+            log.warning(message, self._target, why, self.path, self._target)
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _keep_sending(self) -> None:
+        pause = PAUSE
+        while True:
+            self._wake.wait(self._every)
+            self._wake.clear()
+            last = self._closing.is_set()
+            try:
+                for file in self._changed():
+                    self._send(file)
+            except Exception as error:  # clients raise whatever they like
+                if self._error is None:
+                    log.warning(
+                        "logs do not reach %s, training goes on: %s", self._target, bucket.reason(error)
+                    )
+                self._error, pause = error, min(2 * pause, LONGEST_PAUSE)
+                self._wake.set()
+            else:
+                if last:
+                    return
+                if self._error is not None:
+                    log.info("logs reach %s again", self._target)
+                self._error, pause = None, PAUSE
+            if last or self._closing.wait(pause):
+                time.sleep(PAUSE if self._error else 0.0)
+
+    def _changed(self) -> Iterator[Path]:
+        for file in sorted(self.path.rglob("*")):
+            if file.is_file() and not file.name.endswith(_PARTIAL) and self._sent.get(file) != _version(file):
+                yield file
+
+    def _send(self, file: Path) -> None:
+        version = _version(file)  # It may grow while it is read: then it is sent again.
+        self._client.pipe_file(self._address(file), file.read_bytes())
+        self._sent[file] = version
+
+    def _address(self, file: Path) -> str:
+        return f"{self._target.removeprefix('gs://')}/{file.relative_to(self.path).as_posix()}"
+
+
+def _version(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns

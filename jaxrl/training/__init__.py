@@ -1,0 +1,1 @@
+"""A training run: the loop, the programs that it drives, and what it keeps."""

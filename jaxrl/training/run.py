@@ -1,0 +1,144 @@
+"""One training run from a config and a folder to a summary: devices, folder, writers, trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+
+import jax
+from ml_collections import ConfigDict
+
+from envs import registry
+from envs.base import has_large_images
+from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
+from jaxrl.metrics.tracing import host_profile
+from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
+from jaxrl.parallel import sharding
+from jaxrl.parallel.compilation import use_compilation_cache
+from jaxrl.parallel.processes import Processes
+from jaxrl.parallel.signals import Interruption
+from jaxrl.parallel.watchdog import watched
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.trainer import Trainer
+
+# Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
+# cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
+# A large image takes as long as hundreds of vectors.
+MIN_MINIBATCH_PER_CORE = 256
+MIN_IMAGES_PER_CORE = 32
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    config: ConfigDict,
+    workdir: str,
+    interruption: Interruption,
+    debug: bool = False,
+    processes: Processes = Processes(),  # noqa: B008
+) -> int:
+    """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
+
+    Args:
+      config: as from a config file.
+      workdir: the run's folder; of several processes, that of the first holds.
+      interruption: asks the training to save and stop.
+      debug: name the operation too, where a value was not finite.
+      processes: which others take part; all must be given the same configuration.
+
+    Returns:
+      The exit code: 0, or 128 + the number of the signal that ended training.
+
+    Raises:
+      ConfigError: the configuration or the folder is wrong.
+      RunError: training cannot go on.
+    """
+    with sharding.joined(processes):
+        resolved = resolve(config, choose_devices(config, processes.num_processes))
+        require_packages(resolved)
+        use_compilation_cache()
+        folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep)
+        trainer = Trainer(resolved, folder)
+        trainer.interruption, trainer.debug = interruption, debug
+        folder.create()
+        with folder.lock():
+            folder.require_same(resolved)
+            with (
+                _writers(folder, resolved) as trainer.writer,
+                watched(trainer.clock, processes.watchdog),
+                host_profile(folder.log_folder, resolved.profile.host and sharding.is_first()) as host_table,
+            ):
+                code = _train(trainer, folder)
+            print(*host_table, sep="\n", end="\n" if host_table else "")
+            return code
+
+
+def _agreed(config: Config, workdir: str) -> str:
+    """The folder for all processes.
+
+    Raises:
+      ConfigError: they have not been given the same configuration.
+    """
+    digest = hashlib.blake2b(json.dumps(to_json(config)).encode(), digest_size=16).hexdigest()
+    first, *others = sharding.everywhere({"settings": digest, "workdir": workdir, "versions": versions()})
+    for index, other in enumerate(others, 1):
+        for name in ("settings", "versions"):
+            if other[name] != first[name]:
+                raise ConfigError(f"process {index} was started with other {name} than process 0")
+    return str(first["workdir"])
+
+
+@contextlib.contextmanager
+def _writers(folder: RunFolder, config: Config) -> Iterator[MultiWriter]:
+    """Only the first of several processes shows and writes metrics."""
+    if not sharding.is_first():
+        yield MultiWriter(())
+        return
+    with folder.logs() as logs, open_writers(folder.path, config, logs) as writer:
+        yield writer
+
+
+def _train(trainer: Trainer, folder: RunFolder) -> int:
+    trainer.start()
+    folder.write_config(trainer.config)
+    log.info("configuration: %s", json.dumps(to_json(trainer.config)))
+    log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
+    summary = trainer.fit()
+    if not trainer.interrupted and (trainer.progressed or not folder.has_summary):
+        folder.write_summary(summary)
+    trainer.writer.finish(summary)
+    return trainer.interruption.exit_code if trainer.interrupted else 0
+
+
+def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
+    """How many devices to train on: as many as the config allows; on CPU only as many as pay off.
+
+    Args:
+      config: as from a config file.
+      processes: how many share the training, where that is known before they have met. Each gets one
+        virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
+
+    Raises:
+      ConfigError: the configuration is wrong, or its environments cannot be shared by all processes.
+    """
+    check_config(config)
+    if config.num_devices:
+        sharding.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
+        return config.num_devices
+    minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
+    least = MIN_IMAGES_PER_CORE if _sees_images(config) else MIN_MINIBATCH_PER_CORE
+    worthwhile = max(1, min(sharding.available_cores(), minibatch // least))
+    sharding.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
+    return largest_device_count(config, jax.device_count(), sharding.num_processes())
+
+
+def _sees_images(config: ConfigDict) -> bool:
+    """Whether observations are large images, asked of host environments only.
+
+    To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
+    """
+    name, wrappers = config.env.name, tuple(config.env.wrappers)
+    return registry.is_host(name) and has_large_images(registry.spec_of(name, wrappers).observation_space)

@@ -1,0 +1,95 @@
+"""`init_from`: a fresh run that starts from the parameters and normaliser of another."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import logging
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from etils import epath
+
+from jaxrl.config import ConfigError
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import state_arrays
+from jaxrl.runs.checkpoint.folder import CheckpointError
+from jaxrl.types import TrainState
+
+# A normaliser is taken whole or not at all: the mean of one run over the count of another means nothing.
+_NORMALIZERS = ("obs_stats", "reward_stats")
+_FIELDS = ("params", *_NORMALIZERS)
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was taken over from the checkpoint `path`, and of everything else why not, by array."""
+
+    path: epath.Path
+    loaded: tuple[str, ...]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        text = f"{len(self.loaded)} arrays from {self.path}"
+        if self.left:
+            text += f"; fresh: {', '.join(f'{name} ({why})' for name, why in self.left.items())}"
+        return text
+
+
+def load(init_from: str, names: Sequence[str], state: TrainState) -> tuple[TrainState, Report]:
+    """Returns `state` with the arrays of another run, and what these were.
+
+    Args:
+      init_from: a run's folder, of which the newest checkpoint is taken, or one checkpoint's folder.
+      names: patterns as of a shell, such as "params/encoder*"; an array is taken if any fits its name.
+      state: a fresh state; its other fields, such as the optimiser's, stay as they are.
+
+    Raises:
+      CheckpointError: there is no checkpoint, or it is damaged.
+      ConfigError: a pattern fits no array of this network, or nothing can be taken over.
+    """
+    path = _checkpoint(epath.Path(init_from).expanduser())
+    stored = checkpoint_folder.read_arrays(path, checkpoint_folder.read_record(path), _FIELDS)
+    trees = {field: getattr(state, field) for field in _FIELDS}
+    own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.stored(trees)).items()}
+    for pattern in names:
+        if not fnmatch.filter(own, pattern):
+            known = ", ".join(own)
+            raise ConfigError(f"`init_names` (={pattern!r}) fits no array of this network: {known}")
+    left = {name: why for name, x in own.items() if (why := _why_not(name, x, stored, names))}
+    for field in _NORMALIZERS:
+        whole = [name for name in own if name.startswith(f"{field}/")]
+        if any(name in left for name in whole):
+            left |= {name: left.get(name, "its normaliser is not taken whole") for name in whole}
+    loaded = tuple(name for name in own if name not in left)
+    if not loaded:
+        name, why = next(iter(left.items()))
+        raise ConfigError(f"`init_from` (={init_from!r}) gives nothing to this network: {name} ({why})")
+    mixed = own | {name: stored[name] for name in loaded}
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
+    taken = {field: state_arrays.rebuilt(field, abstract[field], mixed) for field in _FIELDS}
+    report = Report(path, loaded, left)
+    log.info("warm start: %s", report)
+    return dataclasses.replace(state, **taken), report
+
+
+def _checkpoint(folder: epath.Path) -> epath.Path:
+    folder = checkpoint_folder.open_folder(folder)
+    if (folder / checkpoint_folder.META).exists():
+        return folder
+    steps = checkpoint_folder.find(folder / "checkpoints").steps
+    if not steps:
+        raise CheckpointError(f"`init_from` (={folder}) holds no checkpoint")
+    return steps[max(steps)]
+
+
+def _why_not(name: str, own: np.ndarray, stored: dict[str, np.ndarray], names: Sequence[str]) -> str | None:
+    if not any(fnmatch.fnmatch(name, pattern) for pattern in names):
+        return "not among `init_names`"
+    if name not in stored:
+        return "not in the checkpoint"
+    theirs, ours = (f"{x.dtype}{list(x.shape)}" for x in (stored[name], own))
+    return None if theirs == ours else f"{theirs} there, {ours} here"

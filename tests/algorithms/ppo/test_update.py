@@ -1,0 +1,337 @@
+"""The update phase on one trajectory: what the first minibatch says, what is averaged, when it stops."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrl.algorithms.advantage import gae
+from jaxrl.algorithms.ppo import losses, update
+from jaxrl.algorithms.ppo.update import Updater
+from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.types import Axis
+from tests.programs import Noise, start, tiny_program
+
+T, B = 16, 8
+
+
+def with_numbers(state, **numbers):
+    values = {name: jnp.float32(x) for name, x in numbers.items()}
+    return state.replace(hyperparams=state.hyperparams.replace(**values))
+
+
+@pytest.mark.parametrize(
+    ("core", "length", "parts"),
+    [
+        ("lstm", 1, 2),
+        ("lstm", 4, 1),
+        ("lstm", T, 2),
+        ("gru", 4, 2),
+        ("mingru", 4, 2),
+        ("lru", 4, 1),
+        ("none", 4, 1),
+    ],
+)
+def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
+    # correctness 1, and with it 2 to 5: the update, on sequences, must find the log-probability that the
+    # rollout found step by step, at every step of every minibatch. With a clip range of 1e-5 the clip
+    # fraction is 0 only if no ratio is further from 1 than that; the KL is half the mean square of the
+    # differences.
+    program = tiny_program(
+        network__core=core,
+        ppo__sequence_length=length,
+        ppo__gradient_accumulation=parts,
+    )
+    state = with_numbers(start(program), learning_rate=0.0, clip_range=1e-5)
+    params = state.params
+    iterate = jax.jit(program.iterate)
+    for _ in range(2):  # the second starts from a carry that is not zero
+        state, metrics = iterate(state)
+        assert metrics["ppo/clip_fraction"] == 0.0
+        assert metrics["ppo/approx_kl"] < 1e-11
+        assert metrics["ppo/learning_rate"] == 0.0
+        assert metrics["episode/count"] > 0  # resets inside the sequences
+        assert metrics["grad/norm"] > 1e-3
+    jax.tree.map(np.testing.assert_array_equal, state.params, params)
+    assert state.updates == 2 * 4
+
+
+@pytest.fixture(scope="module")
+def rolled():
+    """(program, state, trajectory, totals) of a second rollout, which starts inside episodes."""
+    program = tiny_program(ppo__sequence_length=4)
+    rollout = jax.jit(program.rollout)
+    state, _, _ = rollout(start(program))
+    return program, *rollout(state.replace(iteration=jnp.int32(1)))
+
+
+def advantages(trajectory, state):
+    """Advantages, not normalised, and value targets, float64."""
+    h = state.hyperparams
+    t = trajectory
+    arrays = (t.reward, t.value, t.last_value, t.terminated, t.truncated, t.bootstrap_value)
+    return [np.asarray(x, np.float64) for x in gae(*arrays, h.gamma, h.gae_lambda)]
+
+
+def test_one_update_equals_adam_on_the_mean_loss(rolled):
+    # correctness 12: the gradient is that of the mean over the whole minibatch, advantages are normalised
+    # over the whole batch. Written here as anyone would, over the whole rollout as one sequence.
+    base, state, trajectory, totals = rolled
+    program = tiny_program(ppo__num_minibatches=1, ppo__num_epochs=1)
+    trajectory = trajectory.replace(carry=jax.tree.map(lambda x: x[:1], trajectory.carry))
+    advantage, target = advantages(trajectory, state)
+    advantage = jnp.float32((advantage - advantage.mean()) / (advantage.std() + 1e-8))
+    carry = jax.tree.map(lambda x: x[0], trajectory.carry)
+    h = state.hyperparams
+
+    def mean_loss(params):
+        out = base.policy.apply(params, trajectory.obs, carry, trajectory.reset, None)
+        ratio = jnp.exp(out.distribution.log_prob(trajectory.action) - trajectory.log_prob)
+        clipped = jnp.clip(ratio, 1 - h.clip_range, 1 + h.clip_range)
+        policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+        value = 0.5 * jnp.square(out.value - target).mean()
+        entropy = out.distribution.entropy().mean()
+        return policy + h.value_coef * value - h.entropy_coef * entropy, (policy, value, entropy)
+
+    (_, parts), gradient = jax.jit(jax.value_and_grad(mean_loss, has_aux=True))(state.params)
+    oracle = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2, eps=1e-5))
+    step, _ = oracle.update(gradient, oracle.init(state.params))
+    after, metrics = jax.jit(program.update)(state, trajectory, totals)
+    norm = jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(gradient)))
+    np.testing.assert_allclose(metrics["grad/norm"], norm, rtol=1e-4)  # before clipping
+    layers = [x for name, x in metrics.items() if name.startswith("grad/norm/")]
+    assert len(layers) > 2
+    np.testing.assert_allclose(np.sqrt(np.sum(np.square(layers))), norm, rtol=1e-4)
+    assert norm > 0.5  # so that it is clipped
+    for name, expected in zip(("policy", "value", "entropy"), parts, strict=True):
+        np.testing.assert_allclose(metrics[f"loss/{name}"], expected, rtol=1e-4, atol=1e-6)
+    jax.tree.map(
+        lambda got, p, s: np.testing.assert_allclose(got, p + s, atol=1e-5), after.params, state.params, step
+    )
+    residual = target - np.asarray(trajectory.value)
+    np.testing.assert_allclose(
+        metrics["ppo/explained_variance"], 1 - residual.var() / target.var(), atol=1e-5
+    )
+
+
+@pytest.fixture(scope="module")
+def updated(rolled):
+    """(state, metrics) after all updates on the trajectory."""
+    program, state, trajectory, totals = rolled
+    return jax.jit(program.update)(state, trajectory, totals)
+
+
+def assert_same_update(got, expected):
+    np.testing.assert_allclose(
+        *(np.concatenate([x.ravel() for x in jax.tree.leaves(s.params)]) for s in (got[0], expected[0])),
+        atol=2e-5,
+    )
+    for name, x in expected[1].items():
+        np.testing.assert_allclose(got[1][name], x, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_accumulated_gradients_equal_whole_ones(rolled, updated):
+    # correctness 12: parts are summed and divided once by the count of all.
+    _, *arguments = rolled
+    program = tiny_program(ppo__sequence_length=4, ppo__gradient_accumulation=4)
+    assert_same_update(jax.jit(program.update)(*arguments), updated)
+
+
+@pytest.mark.parametrize("steps", [8, 2])
+def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
+    # With so few time steps a part, each is two chunks or one of one environment.
+    _, *arguments = rolled
+    monkeypatch.setitem(update.CPU_PART_STEPS, "recurrent", steps)
+    program = tiny_program(ppo__sequence_length=4)
+    parts = Updater(program.config, program.policy, program.axis).parts(arguments[1].obs)
+    assert parts == {8: (2, 4), 2: (4, 4)}[steps]
+    assert_same_update(jax.jit(program.update)(*arguments), updated)
+
+
+@pytest.mark.parametrize(
+    ("core", "kind"),
+    [("lstm", "recurrent"), ("gru", "recurrent"), *((x, "feed-forward") for x in ("mingru", "lru", "none"))],
+)
+def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
+    obs = rolled[2].obs
+    monkeypatch.setattr(update, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
+    program = tiny_program(network__core=core)
+    # Four environments of 16 steps in a minibatch.
+    expected = {"recurrent": (1, 1), "feed-forward": (1, 4)}[kind]
+    assert Updater(program.config, program.policy, program.axis).parts(obs) == expected
+
+
+def test_two_devices_make_the_updates_of_one(rolled, updated):
+    # correctness 12, on simulated devices: the same minibatches, the advantages of all devices normalised
+    # together, and gradients summed over both before they are divided.
+    _, state, trajectory, totals = rolled
+    program = tiny_program(axis=Axis("data", 2), ppo__sequence_length=4)
+
+    def half(tree, axis):
+        return jax.tree.map(lambda x: jnp.stack(jnp.split(x, 2, axis)), tree)
+
+    last_value = half(trajectory.last_value, 0)
+    trajectory = half(trajectory.replace(last_value=trajectory.value), 1).replace(last_value=last_value)
+    update = jax.vmap(lambda trajectory: program.update(state, trajectory, totals), axis_name="data")
+    states, metrics = jax.jit(update)(trajectory)
+    for leaf in jax.tree.leaves((states.params, metrics)):
+        np.testing.assert_array_equal(leaf[0], leaf[1])
+    assert_same_update(jax.tree.map(lambda x: x[0], (states, metrics)), updated)
+
+
+def test_rows_that_are_not_valid_reach_nothing():
+    # correctness 10: the row after an episode's end, where the environment ignores the action, stays out of
+    # losses, advantage moments, diagnostics and statistics, whatever it holds.
+    program = tiny_program(
+        Noise(terminate=0.0, truncate=0.3),
+        ppo__clip_value=True,
+        ppo__sequence_length=4,
+        normalize__observations=True,
+        normalize__rewards=True,
+    )
+    state, trajectory, totals = jax.jit(program.rollout)(start(program))
+    # Turn the last row of each episode of two steps or more into a dummy row after an end.
+    last = np.asarray(trajectory.truncated)
+    dummy = last & np.roll(~last, 1, axis=0)
+    dummy[0] = False
+    before = np.roll(dummy, -1, axis=0)
+    assert 10 < dummy.sum() < T * B / 2
+    trajectory = trajectory.replace(
+        valid=jnp.asarray(~dummy),
+        truncated=trajectory.truncated | before,
+        reward=jnp.where(dummy, 0.0, trajectory.reward),
+    )
+    garbage = lambda x, bad: jnp.where(dummy.reshape(dummy.shape + (1,) * (x.ndim - 2)), bad, x)  # noqa: E731
+    polluted = trajectory.replace(
+        obs=garbage(trajectory.obs, 50.0),
+        action=garbage(trajectory.action, 1),
+        reward=garbage(trajectory.reward, jnp.nan),
+        log_prob=garbage(trajectory.log_prob, jnp.nan),
+        value=garbage(trajectory.value, jnp.nan),
+        bootstrap_value=garbage(trajectory.bootstrap_value, jnp.nan),
+    )
+    update = jax.jit(program.update)
+    clean, dirty = update(state, trajectory, totals), update(state, polluted, totals)
+    assert_same_update(dirty, clean)
+    assert clean[0].obs_stats.count == clean[0].reward_stats.count == (~dummy).sum()
+    np.testing.assert_array_equal(dirty[0].obs_stats.m2[0], clean[0].obs_stats.m2[0])
+    np.testing.assert_array_equal(dirty[0].reward_stats.m2[0], clean[0].reward_stats.m2[0])
+    # The same with all rows valid is another update: the mask is read.
+    everything, _ = update(state, polluted.replace(valid=jnp.ones((T, B), bool)), totals)
+    assert everything.obs_stats.count == T * B
+
+
+def test_losses_are_means_over_the_valid_steps(rolled):
+    # correctness 12 and 10: divided by the number of valid steps, not by the size of the minibatch.
+    program, state, trajectory, totals = rolled
+    state = with_numbers(state, learning_rate=0.0)
+    valid = np.random.default_rng(0).random((T, B)) < 0.5
+    program = tiny_program(ppo__sequence_length=4, ppo__num_minibatches=1, ppo__num_epochs=1)
+    _, metrics = jax.jit(program.update)(state, trajectory.replace(valid=jnp.asarray(valid)), totals)
+    advantage, target = (x[valid] for x in advantages(trajectory, state))
+    value = np.asarray(trajectory.value)[valid]
+    normalized = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    np.testing.assert_allclose(metrics["loss/value"], 0.5 * np.square(value - target).mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["loss/policy"], -normalized.mean(), atol=1e-5)
+    residual = target - value
+    np.testing.assert_allclose(
+        metrics["ppo/explained_variance"], 1 - residual.var() / target.var(), rtol=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def update_with_target(rolled):
+    """Updates with a given `target_kl`: (state before, state after, metrics)."""
+    _, state, trajectory, totals = rolled
+    program = tiny_program(ppo__sequence_length=4, ppo__target_kl=1.0, ppo__schedule="linear")
+    update = jax.jit(program.update)
+
+    def with_target(target_kl, state=state, trajectory=trajectory):
+        state = with_numbers(state, target_kl=target_kl)
+        return state, *update(state, trajectory, totals)
+
+    return with_target
+
+
+def test_kl_stop_counts_and_schedules_only_the_updates_made(update_with_target):
+    # correctness 19: the first minibatch has KL 0 and is made; its step moves the policy, so the second
+    # stops, and so do all after it, also in later epochs.
+    before, after, metrics = update_with_target(1e-6)
+    assert after.updates == metrics["ppo/updates"] == 1
+    assert after.iteration == before.iteration + 1
+    counts = [x for x in jax.tree.leaves(after.opt_state) if x.dtype == jnp.int32]
+    assert counts == [1]
+    # Adam's first step is no longer than the rate in any parameter; a second one would be seen.
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), after.params, before.params)
+    assert 0.9e-2 < max(jax.tree.leaves(moved)) <= 1.001e-2
+    # Averages are over the one that was made, at the full rate; the next rollout goes on from there: of 40
+    # planned updates one is done.
+    np.testing.assert_allclose(metrics["ppo/learning_rate"], 1e-2, rtol=1e-6)
+    assert metrics["ppo/approx_kl"] < 1e-10
+    _, _, following = update_with_target(1e-6, after.replace(params=before.params))
+    np.testing.assert_allclose(following["ppo/learning_rate"], 1e-2 * (1 - 1 / 40), rtol=1e-5)
+
+
+def test_kl_stop_lasts_to_the_end_of_the_iteration(rolled, update_with_target):
+    # correctness 19: one sequence with other old log-probabilities puts one of the two minibatches of each
+    # epoch above the target. Whichever comes first, the second epoch makes no update.
+    _, state, trajectory, _ = rolled
+    shifted = trajectory.replace(log_prob=trajectory.log_prob.at[:4, 0].add(1.0))
+    _, after, _ = update_with_target(1e-3, with_numbers(state, learning_rate=0.0), shifted)
+    assert after.updates <= 1
+
+
+def test_kl_below_the_target_stops_nothing(update_with_target):
+    _, after, metrics = update_with_target(1e9)
+    assert after.updates == 4
+    # Full rate, then 39, 38 and 37 fortieths of it.
+    np.testing.assert_allclose(metrics["ppo/learning_rate"], 1e-2 * (1 - 1.5 / 40), rtol=1e-5)
+
+
+def test_kl_stop_before_the_first_update(update_with_target):
+    before, after, metrics = update_with_target(-1.0)
+    assert after.updates == 0
+    jax.tree.map(np.testing.assert_array_equal, after.params, before.params)
+    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.opt_state)
+    assert all(np.isfinite(x) for x in metrics.values())
+
+
+def test_bfloat16_reaches_nothing_that_is_kept():
+    # correctness 22: advantages, log-probabilities, values, normaliser and carry stay float32; parameters
+    # too.
+    program = tiny_program(
+        network__compute_dtype="bfloat16", normalize__observations=True, normalize__rewards=True
+    )
+    state = jax.eval_shape(lambda: start(program))
+    after, trajectory, totals = jax.eval_shape(program.rollout, state)
+    updated, metrics = jax.eval_shape(program.update, after, trajectory, totals)
+    leaves = jax.tree.leaves((trajectory, totals, updated, metrics))
+    assert not [x for x in leaves if x.dtype == jnp.bfloat16]
+    assert [x.dtype for x in jax.tree.leaves(updated)] == [x.dtype for x in jax.tree.leaves(state)]
+
+
+def test_value_clipping_is_what_the_config_asks_for(rolled):
+    _, state, trajectory, totals = rolled
+    # Old values that are off by 1: clipping then measures from them.
+    shifted = trajectory.replace(value=trajectory.value + 1.0)
+    state = with_numbers(state, learning_rate=0.0)
+    program = tiny_program(
+        ppo__sequence_length=4, ppo__clip_value=True, ppo__num_minibatches=1, ppo__num_epochs=1
+    )
+    _, metrics = jax.jit(program.update)(state, shifted, totals)
+    _, target = advantages(shifted, state)
+    expected = losses.clipped_value_loss(
+        trajectory.value, shifted.value, jnp.float32(target), state.hyperparams.clip_range
+    )
+    np.testing.assert_allclose(metrics["loss/value"], expected.mean(), rtol=1e-4)
+    assert float(losses.value_loss(trajectory.value, jnp.float32(target)).mean()) < expected.mean()
+
+
+def test_totals_are_reported_as_they_are(updated, rolled):
+    totals = rolled[3]
+    assert isinstance(totals, EpisodeTotals)
+    for field, name in zip(dataclasses.fields(totals), ("count", "return", "length"), strict=True):
+        assert updated[1][f"episode/{name}"] == getattr(totals, field.name)

@@ -1,0 +1,184 @@
+"""Bad values on the command line: exit code 2 and one line that names the field, its value and the rule."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxrl.config import field_annotations
+from jaxrl.main import main
+
+ROOT = Path(__file__).parents[2]
+CONFIG = f"--config={ROOT / 'configs/ppo.py'}"
+
+# override, what the message must say beside field and value
+BAD_OVERRIDES = [
+    # types
+    ("seed=true", "must be an integer"),
+    ("seed=1.5", "must be an integer"),
+    ("seed=none", "must be an integer"),
+    ("num_devices=all", "must be an integer"),
+    ("env.num_envs=many", "must be an integer"),
+    ("env.stagger=1", "must be true or false"),
+    ("env.wrappers=(1,)", "must be a tuple in which each element is a string"),
+    ("network.hidden_sizes=(64.5,)", "must be a tuple in which each element is an integer"),
+    ("network.hidden_sizes=(64,", "must be a tuple"),
+    ("network.core_size=(64,)", "must be an integer"),
+    ("network.separate_value=maybe", "must be true or false"),
+    ("normalize.observations=0", "must be true or false"),
+    ("normalize.rewards=2", "must be true or false"),
+    ("ppo.normalize_advantages=never", "must be true or false"),
+    ("ppo.learning_rate=small", "must be a finite number"),
+    ("ppo.learning_rate=true", "must be a finite number"),
+    ("ppo.gamma=nan", "must be a finite number"),
+    ("ppo.clip_range=inf", "must be a finite number"),
+    ("ppo.value_coef=1e999", "must be a finite number"),
+    ("ppo.clip_value=none", "must be true or false"),
+    ("ppo.target_kl=(0.1,)", "must be a finite number or none"),
+    ("stop.return=high", "must be a finite number or none"),
+    ("stop.seconds=soon", "must be a finite number or none"),
+    ("log.writers=wandbb", "must be one of tensorboard, jsonl, csv, wandb, mlflow, neptune"),
+    ("log.writers=('csv', 'csv')", "must hold no element twice"),
+    ("init_names=(1,)", "must be a tuple in which each element is a string"),
+    # ranges
+    ("seed=-1", "must lie between 0 and 4294967295"),
+    ("num_devices=-1", "must be at least 0"),
+    ("nonfinite=ignore", "must be one of halt, skip, rollback"),
+    ("nonfinite=HALT", "must be one of halt, skip, rollback"),
+    ("env.num_envs=0", "must be at least 1"),
+    ("network.hidden_sizes=0", "must hold elements each of which must be at least 1"),
+    ("network.core_size=0", "must be at least 1"),
+    ("network.compute_dtype=float16", "must be one of float32, bfloat16"),
+    ("network.recurrence=kernel", "must be one of scan, pallas"),
+    ("normalize.clip_observations=0", "must be above 0"),
+    ("normalize.clip_rewards=-1", "must be at least 0"),
+    ("ppo.rollout_length=0", "must be at least 1"),
+    ("ppo.num_epochs=0", "must be at least 1"),
+    ("ppo.num_minibatches=0", "must be at least 1"),
+    ("ppo.sequence_length=-1", "must be at least 0"),
+    ("ppo.learning_rate=-1e-3", "must be at least 0"),
+    ("ppo.schedule=step", "must be one of constant, linear, cosine"),
+    ("ppo.warmup_updates=-1", "must be at least 0"),
+    ("ppo.gamma=1.01", "must lie between 0 and 1"),
+    ("ppo.gae_lambda=-0.1", "must lie between 0 and 1"),
+    ("ppo.clip_range=0", "must be above 0"),
+    ("ppo.entropy_coef=-0.1", "must be at least 0"),
+    ("ppo.value_coef=-1", "must be at least 0"),
+    ("ppo.max_grad_norm=0", "must be above 0"),
+    ("ppo.target_kl=0", "must be above 0"),
+    ("stop.steps=0", "must be at least 1"),
+    ("stop.seconds=0", "must be above 0"),
+    ("log.every_steps=0", "must be at least 1"),
+    ("evaluate.every_steps=-1", "must be at least 0"),
+    ("evaluate.episodes=0", "must be at least 1"),
+    ("checkpoint.every_steps=-1", "must be at least 0"),
+    ("checkpoint.keep=0", "must be at least 1"),
+    ("profile.start=-1", "must be at least 0"),
+    ("profile.steps=-1", "must be at least 0"),
+    ("log.layers=some", "must be true or false"),
+    ("host.overlap=maybe", "must be true or false"),
+    ("host.fused=maybe", "must be true or false"),
+    ("host.num_groups=0", "must be at least 1"),
+    ("host.num_workers=-1", "must be at least 0"),
+    ("host.timeout=0", "must be above 0"),
+    ("profile.host=often", "must be true or false"),
+    # what does not go together
+    ("ppo.num_minibatches=3", "must divide `env.num_envs` (=64)"),
+    ("ppo.gradient_accumulation=3", "must divide"),
+    ("ppo.sequence_length=48", "must divide `ppo.rollout_length` (=64)"),
+    ("evaluate.every_steps=0", "needs evaluations"),
+    ("init_from=/nowhere", "must be a folder"),
+]
+# Names that are looked up where they are registered, which takes jax, but before anything is written.
+BAD_NAMES = [
+    ("env.name=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
+    ("env.name=nosuite:Ant", "(valid: "),
+    ("env.name=os:system", "unknown class in the module os"),
+    ("env.name=gymnax:CartPole-v1(speed=2)", "speed"),
+    ("env.wrappers=select_observatio(indices=(0,))", "did you mean select_observation"),
+    ("network.encoder=mpl", "did you mean 'mlp'"),
+    ("network.core=lsm", "did you mean 'lstm'"),
+    ("network.activation=tan", "tanh"),
+    ("network.head=gausian", "did you mean 'gaussian'"),
+    ("network.encoder=nowhere:encoder", "cannot be imported"),
+    ("network.recurrence=pallas", "is a kernel for TPUs; on cpu it must be scan"),
+    ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
+]
+# Any text is a name; whether there is such a thing is looked up, see above.
+LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}
+# Any text will do.
+TEXT = {"log.name", "log.project"}
+
+
+def given(override: str) -> str:
+    """`field` of `field=text`, as messages quote it."""
+    return f"`{override.partition('=')[0]}`"
+
+
+def test_enough_of_them_and_of_every_field() -> None:
+    assert len(BAD_OVERRIDES) + len(BAD_NAMES) >= 60
+    tried = {override.partition("=")[0] for override, _ in BAD_OVERRIDES}
+    assert tried | LOOKED_UP | TEXT == set(field_annotations())
+
+
+@pytest.mark.parametrize(("override", "rule"), BAD_OVERRIDES)
+def test_bad_override(override: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _assert_refused([f"--config.{override}"], override, rule, tmp_path / "run", capsys)
+
+
+@pytest.mark.parametrize(("override", "rule"), BAD_NAMES)
+def test_unknown_name(override: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"--config.{override}", "--config.num_devices=1"]
+    _assert_refused(arguments, override, rule, tmp_path / "run", capsys)
+
+
+def _assert_refused(
+    arguments: list[str], override: str, rule: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jaxrl", CONFIG, f"--workdir={workdir}", *arguments]) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert given(override) in error
+    assert rule in error
+    assert not workdir.exists()
+
+
+@pytest.mark.parametrize(("override", "rule"), [*BAD_OVERRIDES[::20], BAD_NAMES[0]])
+def test_processes_say_the_same(override: str, rule: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrl.main",
+        CONFIG,
+        f"--config.{override}",
+        f"--workdir={tmp_path / 'run'}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert given(override) in done.stderr
+    assert rule in done.stderr
+
+
+_ALL = """
+import json, sys
+from jaxrl.main import main
+codes = [main(["jaxrl", sys.argv[1], f"--config.{override}"]) for override in json.loads(sys.argv[2])]
+sys.exit(codes != [2] * len(codes) or "jax" in sys.modules)
+"""
+
+
+def test_values_are_judged_without_jax() -> None:
+    # Within the time of an import, that is: a typing mistake must not take the seconds that jax does.
+    overrides = json.dumps([override for override, _ in BAD_OVERRIDES])
+    command = [sys.executable, "-c", _ALL, CONFIG, overrides]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == len(BAD_OVERRIDES)

@@ -1,0 +1,212 @@
+"""Bad input on the command line: exit code 2, one line on stderr, no traceback, before jax is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxrl
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+from jaxrl.main import main
+from tests.runs.storage.gcs_server import GcsServer
+
+ROOT = Path(__file__).parents[2]
+PPO = str(ROOT / "configs/ppo.py")
+
+
+def run_main(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "jaxrl.main", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Any:
+    def write(text: str, name: str = "mine.py") -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def parsed(*arguments: str) -> command_line.Arguments:
+    return command_line.parse_training(["jaxrl", f"--config={PPO}", *arguments])
+
+
+def field(config: Any, name: str) -> Any:
+    for key in name.split("."):
+        config = config[key]
+    return config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.ppo.learning_rat=1"], "did you mean `config.ppo.learning_rate`?"),
+        (["--config.env.num_envs=x"], "`env.num_envs` (='x') must be an integer"),
+    ],
+)
+def test_process_answers_bad_input_with_one_line(arguments: list[str], message: str) -> None:
+    result = run_main(f"--config={PPO}", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert message in result.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = run_main("--debug", "--config=nowhere.py")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+    assert "ConfigError: `--config` (='nowhere.py')" in result.stderr
+
+
+def test_command_line_is_read_without_jax() -> None:
+    # A typing mistake must not take the seconds that importing jax does.
+    code = "import sys; from jaxrl.commands import command_line; command_line.parse_training(sys.argv); sys.exit('jax' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code, f"--config={PPO}"], cwd=ROOT, timeout=60)
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "`--config` is missing"),
+        (["--config="], "`--config` is missing"),
+        ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
+        (["--config=README"], "`--config` (='README') is no file"),
+        ([f"--config={PPO}", "--wrkdir=x"], "unknown flag `--wrkdir`; did you mean `--workdir`?"),
+        ([f"--config={PPO}", "--workdir"], "--workdir"),
+        ([f"--config={PPO}", "--debug=1"], "`--debug` takes no value"),
+        ([f"--config={PPO}", "extra"], "`extra` is no flag"),
+        ([f"--config={PPO}", "--config.seed"], "`--config.seed` needs a value"),
+        ([f"--config={PPO}", "--config.seed", "--config.ppo.gamma=1"], "`--config.seed` needs a value"),
+        ([f"--config={PPO}", "--config.ppo=3"], "`config.ppo` is a section"),
+        ([f"--config={PPO}", "--config.pppo.gamma=1"], "did you mean `config.ppo.gamma`?"),
+        ([f"--config={PPO}", "--config.ppo.num_minibatches=3"], "must divide `env.num_envs` (=64)"),
+        ([f"--config={PPO}", "--config.ppo.gamma=2"], "`ppo.gamma` (=2) must lie between 0 and 1"),
+        ([f"--config={PPO}", "--config.env.stagger=maybe"], "`env.stagger` (='maybe')"),
+        ([f"--config={PPO}", "--config.network.hidden_sizes=(64,"], "`network.hidden_sizes`"),
+        ([f"--config={PPO}", f"--workdir={PPO}"], "must be a folder"),
+        ([f"--config={PPO}", f"--workdir={PPO}/below"], "ppo.py is a file"),
+    ],
+)
+def test_bad_argument(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jaxrl", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def get_config():\n    raise RuntimeError('broken\\nhere')", "RuntimeError: broken here (line 2)"),
+        ("def get_config():\n    return {}[1]", "raised KeyError: 1 (line 2)"),
+        ("def get_config(:", "raised SyntaxError"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (line 1)"),
+        ("x = 1", "must define get_config()"),
+        ("def get_config():\n    return None", "must define get_config()"),
+        (
+            "from jaxrl.config import default_config\n"
+            "def get_config():\n    c = default_config()\n    c.env.num_envs = 'many'\n    return c",
+            "num_envs",
+        ),
+        (
+            "from jaxrl.config import default_config\n"
+            "def get_config():\n    c = default_config()\n    c.ppo.lambda_ = 1\n    return c",
+            "`ppo.lambda_` is no field",
+        ),
+    ],
+)
+def test_bad_config_file(
+    text: str, message: str, config_file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["jaxrl", f"--config={config_file(text)}"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_config_file_must_be_python(config_file: Any) -> None:
+    with pytest.raises(ConfigError, match=r"ending \.py"):
+        command_line.load_config(config_file("seed: 1", "mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("seed", "7", 7),
+        ("env.name", "gymnax:Acrobot-v1", "gymnax:Acrobot-v1"),
+        ("env.name", "5", "5"),  # a string field takes any text as it stands
+        ("env.wrappers", "select_observation(indices=(0,2))", ("select_observation(indices=(0,2))",)),
+        ("env.wrappers", "('a(x=1)', 'b')", ("a(x=1)", "b")),
+        ("env.wrappers", "a(x=(1,2),y=3),b", ("a(x=(1,2),y=3)", "b")),
+        ("env.wrappers", "()", ()),
+        ("network.hidden_sizes", "64", (64,)),
+        ("network.hidden_sizes", "64,32", (64, 32)),
+        ("network.hidden_sizes", "[64, 32]", (64, 32)),
+        ("ppo.learning_rate", "1e-3", 1e-3),
+        ("ppo.gamma", "1", 1.0),
+        ("ppo.target_kl", "0.02", 0.02),
+        ("ppo.target_kl", "none", None),
+        ("stop.steps", "1e6", 1_000_000),
+        ("stop.steps", "2_000_000", 2_000_000),
+        ("stop.return", "475", 475.0),  # a word that Python reserves
+        ("env.stagger", "false", False),
+        ("env.stagger", "True", True),
+        ("log.writers", "csv", ("csv",)),
+        ("log.writers", "jsonl, wandb", ("jsonl", "wandb")),
+        ("log.writers", "none", ()),
+        ("log.writers", "", ()),
+    ],
+)
+def test_override(name: str, text: str, value: Any) -> None:
+    got = field(parsed(f"--config.{name}={text}").config, name)
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_override_with_the_value_as_its_own_argument() -> None:
+    arguments = parsed("--config.seed", "3", "--workdir", "somewhere", "--config.stop.return", "-150")
+    assert arguments.config.seed == 3
+    assert arguments.config.stop["return"] == -150.0
+    assert arguments.workdir == "somewhere"
+
+
+def test_last_override_holds() -> None:
+    assert parsed("--config.seed=1", "--config.seed=2").config.seed == 2
+
+
+def test_default_workdir_names_config_and_time() -> None:
+    parts = Path(parsed().workdir).parts
+    assert parts[:2] == ("runs", "ppo")
+    assert len(parts[2]) == len("20250101-120000")
+
+
+def test_remote_workdir_is_taken_as_it_is(gcs: GcsServer) -> None:
+    assert parsed("--workdir=gs://runs/mine").workdir == "gs://runs/mine"
+    with pytest.raises(ConfigError, match=r"^`--workdir` \(='gs://none/mine'\) cannot be used: there is no"):
+        parsed("--workdir=gs://none/mine")
+    with pytest.raises(ConfigError, match=r"^`init_from` \(='gs://runs/none'\) must be a folder; there"):
+        parsed("--config.init_from=gs://runs/none")
+
+
+def test_help_lists_the_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jaxrl", "--help"]) == 0
+    output = capsys.readouterr().out
+    for flag in ("--config", "--workdir", "--debug"):
+        assert flag in output
+
+
+def test_package_exposes_its_names_and_no_others() -> None:
+    assert jaxrl.default_config().seed == 0
+    assert {"make_train", "Trainer", "default_config"} <= set(dir(jaxrl))
+    with pytest.raises(AttributeError, match="make_trian"):
+        _ = jaxrl.make_trian

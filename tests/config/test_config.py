@@ -1,0 +1,306 @@
+"""Every check of the configuration, every derived count, and the round trip through config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from jaxrl.commands.command_line import load_config
+from jaxrl.config import (
+    ConfigError,
+    check_config,
+    default_config,
+    from_json,
+    largest_device_count,
+    resolve,
+    to_json,
+    versions,
+)
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+
+
+def changed(**fields: Any) -> ConfigDict:
+    """The defaults with `section__field=value`; types are left unchecked, as in a config from scratch."""
+    config = default_config()
+    with config.unlocked(), config.ignore_type():
+        for name, value in fields.items():
+            *section, field = name.split("__")
+            target = config[section[0]] if section else config
+            target[field] = value
+    return config
+
+
+# field, bad value, what the message must say beside the field
+BAD_FIELDS = [
+    # types
+    ("seed", True, "an integer"),
+    ("seed", 1.0, "an integer"),
+    ("seed", "0", "an integer"),
+    ("seed", None, "an integer"),
+    ("env.name", 3, "a string"),
+    ("env.num_envs", 64.0, "an integer"),
+    ("env.wrappers", "flatten_observation", "a tuple"),
+    ("env.wrappers", (1,), "a tuple in which each element is a string"),
+    ("env.stagger", 1, "true or false"),
+    ("network.hidden_sizes", 64, "a tuple"),
+    ("network.hidden_sizes", (64.0,), "a tuple in which each element is an integer"),
+    ("network.core", None, "a string"),
+    ("ppo.learning_rate", "1e-3", "a finite number"),
+    ("ppo.learning_rate", True, "a finite number"),
+    ("ppo.gamma", float("nan"), "a finite number"),
+    ("ppo.clip_range", float("inf"), "a finite number"),
+    ("ppo.value_coef", 10**400, "a finite number"),
+    ("ppo.target_kl", "small", "a finite number or none"),
+    ("stop.return", "high", "a finite number or none"),
+    ("log.writers", "csv", "a tuple"),
+    # ranges
+    ("seed", -1, "between 0 and 4294967295"),
+    ("seed", 2**32, "between 0 and 4294967295"),
+    ("num_devices", -1, "at least 0"),
+    ("env.num_envs", 0, "at least 1"),
+    ("network.hidden_sizes", (64, 0), "at least 1"),
+    ("network.core_size", 0, "at least 1"),
+    ("network.compute_dtype", "float16", "one of float32, bfloat16"),
+    ("network.recurrence", "triton", "one of scan, pallas"),
+    ("normalize.clip_observations", 0.0, "above 0"),
+    ("normalize.clip_rewards", -1.0, "at least 0"),
+    ("ppo.rollout_length", 0, "at least 1"),
+    ("ppo.num_epochs", 0, "at least 1"),
+    ("ppo.num_minibatches", 0, "at least 1"),
+    ("ppo.sequence_length", -1, "at least 0"),
+    ("ppo.gradient_accumulation", -1, "at least 0"),
+    ("ppo.learning_rate", -1e-3, "at least 0"),
+    ("ppo.schedule", "step", "one of constant, linear, cosine"),
+    ("ppo.warmup_updates", -1, "at least 0"),
+    ("ppo.gamma", 1.01, "between 0 and 1"),
+    ("ppo.gae_lambda", -0.1, "between 0 and 1"),
+    ("ppo.clip_range", 0.0, "above 0"),
+    ("ppo.entropy_coef", -0.1, "at least 0"),
+    ("ppo.value_coef", -0.1, "at least 0"),
+    ("ppo.max_grad_norm", 0.0, "above 0"),
+    ("ppo.target_kl", 0.0, "above 0"),
+    ("stop.steps", 0, "at least 1"),
+    ("stop.steps", -1000, "at least 1"),
+    ("stop.seconds", -1.0, "above 0"),
+    ("log.every_steps", -1, "at least 1"),
+    ("log.writers", ("json",), "one of tensorboard, jsonl, csv, wandb, mlflow, neptune"),
+    ("log.writers", ("csv", "jsonl", "csv"), "hold no element twice"),
+    ("evaluate.every_steps", -1, "at least 0"),
+    ("evaluate.episodes", 0, "at least 1"),
+    ("checkpoint.every_steps", -1, "at least 0"),
+    ("checkpoint.keep", 0, "at least 1"),
+    ("profile.start", -1, "at least 0"),
+    ("profile.steps", -1, "at least 0"),
+    # counts that do not divide; 64 environments, 128 steps, 4 minibatches
+    ("ppo.num_minibatches", 3, "must divide `env.num_envs` (=64)"),
+    ("ppo.num_minibatches", 128, "must divide `env.num_envs` (=64)"),
+    ("ppo.gradient_accumulation", 3, "must divide `env.num_envs` (=64) / `ppo.num_minibatches` (=4)"),
+    ("ppo.sequence_length", 48, "must divide `ppo.rollout_length` (=128)"),
+    ("ppo.sequence_length", 256, "must divide `ppo.rollout_length` (=128)"),
+    # keys
+    ("ppo.learning_rat", 1.0, "did you mean `ppo.learning_rate`?"),
+    ("pppo.gamma", 1.0, "did you mean `ppo.gamma`?"),
+    ("sed", 1, "did you mean `seed`?"),
+    ("env", 3, "must be a section"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "rule"), BAD_FIELDS, ids=lambda x: str(x)[:40])
+def test_bad_field_is_named_with_its_value_and_rule(field: str, value: Any, rule: str) -> None:
+    data = default_config().to_dict()
+    section, _, name = field.rpartition(".")
+    target = data.setdefault(section, {}) if section else data
+    target[name] = value
+    with pytest.raises(ConfigError) as caught:
+        check_config(ConfigDict(data))
+    message = str(caught.value)
+    assert message.startswith(f"`{field}`")
+    assert rule in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "device_count", "message"),
+    [
+        ({"env__num_envs": 64}, 3, "`num_devices` (=3) must divide `env.num_envs` (=64)"),
+        ({"env__num_envs": 4, "ppo__num_minibatches": 1}, 8, "`num_devices` (=8) must divide"),
+        # 64 environments divide into 32 minibatches, the 16 of one device do not.
+        (
+            {"ppo__num_minibatches": 32},
+            4,
+            "`ppo.num_minibatches` (=32) must divide `env.num_envs` (=64) / devices (=4)",
+        ),
+        (
+            {"ppo__gradient_accumulation": 8},
+            4,
+            "`ppo.gradient_accumulation` (=8) must divide "
+            "`env.num_envs` (=64) / devices (=4) / `ppo.num_minibatches` (=4)",
+        ),
+    ],
+)
+def test_counts_are_checked_for_each_device(fields: dict[str, int], device_count: int, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(changed(**fields), device_count)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("device_count", [0, -1])
+def test_device_count_must_be_positive(device_count: int) -> None:
+    with pytest.raises(ConfigError, match="device_count"):
+        resolve(default_config(), device_count)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "nearest"),
+    [
+        ({"env__name": "gymnax:CartPol-v1"}, "env.name", "gymnax:CartPole-v1"),
+        ({"env__name": "gymnasium_suite:Ant"}, "env.name", "gymnax"),
+        ({"env__wrappers": ("select_observatio",)}, "env.wrappers", "select_observation"),
+    ],
+)
+def test_unknown_environment_names_the_nearest(fields: dict[str, Any], field: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(changed(**fields), 1)
+    assert str(caught.value).startswith(f"`{field}`")
+    assert nearest in str(caught.value)
+
+
+def test_derived_counts() -> None:
+    config = changed(
+        env__num_envs=48,
+        ppo__rollout_length=20,
+        ppo__sequence_length=5,
+        ppo__num_minibatches=4,
+        ppo__num_epochs=3,
+        ppo__gradient_accumulation=2,
+        stop__steps=10_000,
+        log__every_steps=960,
+        evaluate__every_steps=961,
+        checkpoint__every_steps=0,
+    )
+    c = resolve(config, 2)
+    assert c.device_count == 2
+    assert c.envs_per_device == 24
+    assert c.sequence_length == 5
+    assert c.num_chunks == 4
+    assert c.minibatch_envs_per_device == 6
+    assert c.steps_per_iteration == 960
+    assert c.num_iterations == 11  # 10 iterations make 9,600 steps
+    assert c.updates_per_iteration == 12
+    assert c.total_updates == 132
+    assert c.log_iterations == 1
+    assert c.evaluate_iterations == 2  # rounded up to whole iterations
+    assert c.checkpoint_iterations == 0  # only at the end
+
+
+def test_sequence_length_zero_is_the_whole_rollout() -> None:
+    c = resolve(changed(ppo__sequence_length=0, ppo__rollout_length=32), 1)
+    assert (c.sequence_length, c.num_chunks) == (32, 1)
+
+
+def test_widening_is_silent() -> None:
+    config = changed(
+        seed=np.int64(3), ppo__gamma=1, ppo__clip_range=np.float32(0.5), network__hidden_sizes=[8, 8]
+    )
+    c = resolve(config, 1)
+    assert (type(c.seed), c.seed) == (int, 3)
+    assert (type(c.ppo.gamma), c.ppo.gamma) == (float, 1.0)
+    assert (type(c.ppo.clip_range), c.ppo.clip_range) == (float, 0.5)
+    assert c.network.hidden_sizes == (8, 8)
+
+
+def test_missing_fields_take_their_defaults() -> None:
+    c = resolve(ConfigDict({"seed": 5, "ppo": {"gamma": 0.5}}), 1)
+    assert (c.seed, c.ppo.gamma) == (5, 0.5)
+    assert c.env.num_envs == default_config().env.num_envs
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "num_minibatches", "accumulation", "available", "expected"),
+    [
+        (64, 4, 1, 8, 8),
+        (64, 4, 1, 7, 4),  # 16 groups of 4: 5, 6 and 7 devices do not divide them
+        (64, 4, 4, 8, 4),  # 4 groups of 16
+        (60, 4, 1, 16, 15),
+        (64, 64, 1, 8, 1),
+        (64, 4, 1, 1, 1),
+    ],
+)
+def test_largest_device_count(
+    num_envs: int, num_minibatches: int, accumulation: int, available: int, expected: int
+) -> None:
+    config = changed(
+        env__num_envs=num_envs, ppo__num_minibatches=num_minibatches, ppo__gradient_accumulation=accumulation
+    )
+    assert largest_device_count(config, available) == expected
+    resolve(config, expected)
+    for more in range(expected + 1, available + 1):
+        with pytest.raises(ConfigError):
+            resolve(config, more)
+
+
+def test_json_round_trip() -> None:
+    config = changed(
+        stop__seconds=60.0,
+        ppo__target_kl=0.02,
+        network__hidden_sizes=(32, 16),
+        env__wrappers=("select_observation(indices=(0, 2))",),
+    )
+    config.stop["return"] = 475.0
+    resolved = resolve(config, 2)
+    stored = json.loads(json.dumps(to_json(resolved)))
+    assert stored["stop"]["return"] == 475.0  # the name that users write, not the attribute's
+    assert stored["derived"]["num_iterations"] == resolved.num_iterations
+    assert from_json(stored) == resolved
+
+
+def test_json_of_an_older_version_takes_defaults_for_newer_fields() -> None:
+    stored = to_json(resolve(default_config(), 1))
+    del stored["ppo"]["warmup_updates"]
+    assert from_json(stored).ppo.warmup_updates == 0
+
+
+def test_json_with_an_unknown_field_is_refused() -> None:
+    stored = to_json(resolve(default_config(), 1))
+    stored["ppo"]["learning_rat"] = 1.0
+    with pytest.raises(ConfigError, match="`ppo.learning_rat`"):
+        from_json(stored)
+
+
+def test_resolved_config_can_be_a_static_argument() -> None:
+    # jax.jit hashes static arguments and compares them by value.
+    assert hash(resolve(default_config(), 1)) == hash(resolve(default_config(), 1))
+    assert resolve(default_config(), 1) != resolve(changed(seed=1), 1)
+
+
+def test_versions_names_what_decides_results() -> None:
+    assert {"python", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy"} <= set(versions())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_shipped_config_resolves_on_one_and_two_devices(path: Path) -> None:
+    config = load_config(str(path))
+    for device_count in (1, 2):
+        assert resolve(config, device_count).device_count == device_count
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_shipped_config_is_an_experiment_record(path: Path) -> None:
+    text = path.read_text()
+    assert f"python -m jaxrl.main --config=configs/{path.name}" in text
+    assert "Hardware: " in text
+    assert "Expected: " in text
+
+
+def test_memory_config_needs_a_carry_that_outlives_the_rollout() -> None:
+    # correctness 23: with a delay within one rollout the record would show nothing.
+    c = resolve(load_config(str(ROOT / "configs/ppo_memory.py")), 1)
+    delay = int(c.env.name.partition("memory_length=")[2].rstrip(")"))
+    assert delay > c.ppo.rollout_length

@@ -1,0 +1,204 @@
+"""`jaxrl watch`: what it shows of runs, and that quitting leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+import rich.console
+
+from jaxrl.commands.watch import Watcher, main
+from jaxrl.diagnostics.live.follower import Followed
+from jaxrl.diagnostics.live.screen import Screen
+from jaxrl.metrics.writers import JsonlWriter
+from tests.experiments.comparison.run_folders import STEPS, write_run
+
+ROOT = Path(__file__).parents[3]
+
+
+def render(runs: list[Followed], width: int = 100, height: int = 30) -> str:
+    stream = io.StringIO()
+    console = rich.console.Console(file=stream, width=width, height=height, color_system=None)
+    console.print(Screen(runs, "cpu 50% of 2 cores"))
+    return stream.getvalue()
+
+
+def followed(path: Path, seconds_later: float = 2.0) -> Followed:
+    run = Followed(str(path), now=lambda: time.time() + seconds_later)
+    run.poll()
+    return run
+
+
+def test_a_run_at_work(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0, 20.0, 40.0, 80.0], finished=False)
+    run = followed(tmp_path)
+    assert (run.steps, run.total_steps, run.fraction) == (4 * STEPS, 4 * STEPS, 1.0)
+    shown = render([run])
+    assert "gymnax:CartPole-v1  seed 0" in shown
+    assert "training" in shown
+    assert "4,000 of 4,000 steps" in shown
+    assert "80.00  ▁▂▄█" in shown
+    assert "40.00  ▁▂▄█" in shown  # of training: half of these
+    assert "5.0k" in shown
+    assert "host 0.2 GB" in shown
+    assert re.search(r"last row \d+\.?\d* s ago", shown)
+    assert "cpu 50% of 2 cores   q quits" in shown
+
+
+def test_a_run_that_goes_on_and_ends(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0, 20.0], finished=False)
+    run = followed(tmp_path)
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.resume_from(2000)
+    writer.write(3000, {"eval/return": 30.0})
+    writer.close()
+    run.poll()
+    assert (run.latest["eval/return"], run.state) == (30.0, "training")
+    (tmp_path / "summary.json").write_text('{"steps": 3000, "stop_reason": "steps"}')
+    run.poll()
+    assert run.state == "done: steps"
+    # The same folder trains on with a larger budget.
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.resume_from(3000)
+    writer.write(4000, {"eval/return": 40.0})
+    writer.close()
+    run.poll()
+    assert run.state == "training"
+
+
+def test_a_run_that_says_nothing_any_more(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0, 20.0], finished=False)
+    assert followed(tmp_path, seconds_later=600).state == "quiet for 10 min 00 s"
+
+
+def test_a_process_on_this_machine(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0], finished=False)
+    lock = tmp_path / ".lock"
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    run = followed(tmp_path)
+    share, memory = run.host
+    assert share is not None
+    assert memory is not None
+    assert 1e7 < memory < 1e11
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    lock.write_text(f"process {gone.pid} on {socket.gethostname()}")
+    assert followed(tmp_path).state == "stopped"
+    lock.write_text(f"process {gone.pid} on elsewhere")
+    assert followed(tmp_path).state == "training"
+
+
+def test_damage_is_said_and_survived(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0], finished=False)
+    whole = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text("{")
+    run = followed(tmp_path)
+    assert "config.json is damaged" in render([run])
+    (tmp_path / "config.json").write_text(whole)
+    run.poll()
+    assert run.problem == ""
+
+
+def test_many_runs_take_a_line_each(tmp_path: Path) -> None:
+    runs = [followed(write_run(tmp_path / f"{i:02}", [1.0, 2.0], i, finished=i > 0)) for i in range(12)]
+    shown = render(runs, width=110, height=10)
+    lines = shown.splitlines()
+    assert len(lines) <= 10
+    assert "00" in lines[1]  # what trains comes first
+    assert "training" in lines[1]
+    assert "and 5 more" in shown
+    for width in (40, 60, 80):
+        assert max(map(len, render(runs, width).splitlines())) <= width
+        assert max(map(len, render(runs[:2], width).splitlines())) <= width
+
+
+def test_runs_that_begin_later_appear(tmp_path: Path) -> None:
+    watcher = Watcher([str(tmp_path)])
+    watcher.look()
+    assert watcher.runs == []
+    assert "no runs yet" in render(watcher.runs)
+    write_run(tmp_path / "new", [1.0])
+    watcher.look()
+    assert [Path(run.path).name for run in watcher.runs] == ["new"]
+
+
+def test_a_pipe_gets_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "a", [1.0, 2.0])
+    write_run(tmp_path / "b", [1.0, 4.0], 1)
+    assert main(["jaxrl watch", str(tmp_path)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        f"{tmp_path / 'a'}, gymnax:CartPole-v1 seed 0, done: steps, 100.0%, 2,000 steps, 5.0k"
+    )
+    assert "greedy return 4.000" in second
+    assert "\x1b" not in first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "no folder is named"), (["nowhere"], "is no folder"), ([".", "--interval=0"], "interval")],
+)
+def test_bad_input(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jaxrl watch", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def read_until(terminal: int, wanted: bytes, seconds: float = 30) -> bytes:
+    seen, end = b"", time.monotonic() + seconds
+    while wanted not in seen and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                seen += os.read(terminal, 65536)
+            except OSError:  # The other end is closed.
+                break
+    assert wanted in seen, seen[-500:]
+    return seen
+
+
+# The terminal must be the process's own, or Ctrl-C would reach nobody.
+WATCH = """
+import fcntl, sys, termios
+from jaxrl.watch import main
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.exit(main(["jaxrl watch", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("how", ["q", "ctrl-c", "SIGTERM"])
+def test_quitting_restores_the_terminal(tmp_path: Path, how: str) -> None:
+    write_run(tmp_path / "run", [1.0, 2.0], finished=False)
+    terminal, inner = pty.openpty()
+    before = termios.tcgetattr(inner)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCH, str(tmp_path)],
+        cwd=ROOT, stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+        env=os.environ | {"TERM": "xterm-256color"},
+    )  # fmt: skip
+    try:
+        shown = read_until(terminal, b"q quits")
+        assert b"\x1b[?1049h" in shown  # a screen of its own
+        assert not termios.tcgetattr(inner)[3] & termios.ICANON
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            os.write(terminal, {"q": b"q", "ctrl-c": b"\x03"}[how])
+        left = read_until(terminal, b"\x1b[?1049l")
+        assert b"Traceback" not in left
+        assert process.wait(10) == 0
+        assert termios.tcgetattr(inner) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(inner)

@@ -1,0 +1,224 @@
+"""The LSTM kernel, interpreted on CPU, against the scan; and compiled for TPUs that need not exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.diagnostics import traced_program
+from jaxrl.networks.kernels.cells import LSTM
+from jaxrl.networks.kernels.lstm_kernel import Blocks, interpreted, largest_size, lstm_sequence, plan
+from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
+from jaxrl.types import Array, PyTree
+
+ROOT = Path(__file__).parents[3]
+L, N, H = 9, 5, 4
+
+
+def problem(length: int = L, rows: int = N, size: int = H, seed: int = 0) -> tuple[PyTree, Array, PyTree]:
+    """((weight, inputs, carry), reset, weights of the outputs); resets inside, at the first and last step."""
+    rng = np.random.default_rng(seed)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+    reset = rng.random((length, rows)) < 0.3
+    reset[:, 1] = False
+    reset[0, 0] = reset[-1, -1] = True
+    carry = {name: normal(rows, size) for name in LSTM.state}
+    outputs = (normal(length, rows, size), {name: normal(rows, size) for name in LSTM.state})
+    weight = normal(size, 4 * size) / np.sqrt(size)
+    return (weight, normal(length, rows, 4 * size), carry), jnp.asarray(reset), outputs
+
+
+def kernel(dtype: Any, weight: Array, inputs: Array, carry: PyTree, reset: Array) -> PyTree:
+    with interpreted():
+        return lstm_sequence(dtype, weight, inputs, carry, reset)
+
+
+def scan(dtype: Any, weight: Array, inputs: Array, carry: PyTree, reset: Array) -> PyTree:
+    return recurrent_scan(LSTM, dtype, weight, inputs, carry, reset)
+
+
+def values_and_gradients(run: Any, dtype: Any, arguments: PyTree, reset: Array, outputs: PyTree) -> PyTree:
+    """Outputs, and gradients of weight, inputs and carry, of a loss in which every output counts."""
+
+    @jax.jit
+    def compute(arguments: PyTree) -> PyTree:
+        values, backward = jax.vjp(lambda *x: run(dtype, *x, reset), *arguments)
+        return values, backward(outputs)
+
+    return compute(arguments)
+
+
+def assert_close(got: PyTree, expected: PyTree, tolerance: float = 1e-5) -> None:
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)  # noqa: E731
+    jax.tree.map(close, got, expected)
+
+
+@pytest.mark.parametrize(
+    ("length", "rows", "size"),
+    [
+        (L, N, H),
+        (34, 3, H),  # two turns over time
+        (7, 270, H),  # two blocks of environments, of which the second is not full
+        (2, 2, 1),
+    ],
+)
+def test_values_and_gradients_equal_those_of_the_scan(length: int, rows: int, size: int) -> None:
+    arguments, reset, outputs = problem(length, rows, size)
+    got = values_and_gradients(kernel, jnp.float32, arguments, reset, outputs)
+    expected = values_and_gradients(scan, jnp.float32, arguments, reset, outputs)
+    assert_close(got, expected, 1e-5 if rows < 100 else 1e-4)
+    assert all(float(jnp.abs(x).max()) > 0 for x in jax.tree.leaves(got))
+
+
+def test_bfloat16_rounds_where_the_scan_does() -> None:
+    arguments, reset, outputs = problem()
+    got = values_and_gradients(kernel, jnp.bfloat16, arguments, reset, outputs)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(got))
+    assert_close(got, values_and_gradients(scan, jnp.bfloat16, arguments, reset, outputs), 1e-3)
+    exact = values_and_gradients(scan, jnp.float32, arguments, reset, outputs)
+    assert float(jnp.abs(got[0][0] - exact[0][0]).max()) > 1e-4
+
+
+def test_a_diverged_episode_does_not_reach_the_next() -> None:
+    # correctness 5: 0 * NaN is NaN, so that carries are selected and not multiplied.
+    arguments, _, (weights, last) = problem()
+    weight, inputs, carry = arguments
+    carry = {name: x.at[0].set(jnp.nan) for name, x in carry.items()}
+    inputs = inputs.at[:3, 1].set(jnp.nan)
+    reset = jnp.zeros((L, N), bool).at[0, 0].set(True).at[3, 1].set(True)
+    weights = weights.at[:3, 1].set(0.0)
+    values, (_, d_inputs, d_carry) = values_and_gradients(
+        kernel, jnp.float32, (weight, inputs, carry), reset, (weights, last)
+    )
+    h, after = values
+    assert np.isnan(h[:3, 1]).all()
+    assert np.isfinite(np.delete(h, 1, axis=1)).all()
+    assert np.isfinite(h[3:, 1]).all()
+    assert all(np.isfinite(x).all() for x in after.values())
+    assert np.isfinite(d_inputs[3:]).all()
+    np.testing.assert_array_equal(d_carry["c"][0], 0.0)
+    np.testing.assert_array_equal(d_carry["h"][0], 0.0)
+
+
+def test_under_vmap() -> None:
+    problems = [problem(seed=seed) for seed in (1, 2)]
+    arguments, reset, outputs = jax.tree.map(lambda *x: jnp.stack(x), *problems)
+    batched = jax.vmap(lambda *x: values_and_gradients(kernel, jnp.float32, *x))
+    got = batched(arguments, reset, outputs)
+    for i, single in enumerate(problems):
+        expected = values_and_gradients(scan, jnp.float32, *single)
+        assert_close(jax.tree.map(lambda x: x[i], got), expected)  # noqa: B023
+
+
+def test_on_other_platforms_the_scan_runs() -> None:
+    # A policy that was trained with the kernel acts anywhere.
+    arguments, reset, outputs = problem()
+    fallback = lambda *x: lstm_sequence(*x)  # noqa: E731
+    got = values_and_gradients(fallback, jnp.float32, arguments, reset, outputs)
+    assert_close(got, values_and_gradients(scan, jnp.float32, arguments, reset, outputs))
+
+
+def test_its_products_are_counted() -> None:
+    arguments, reset, outputs = problem(34, 270)
+
+    def flops(run: Any, platform: str) -> float:
+        compute = lambda *x: values_and_gradients(run, jnp.float32, *x)  # noqa: E731
+        return traced_program.matmul_flops(jax.make_jaxpr(compute)(arguments, reset, outputs), platform)
+
+    # Forward and backward product of each step, and that of the weight gradient.
+    products = 3 * 2 * 34 * 270 * H * 4 * H
+    assert flops(scan, "tpu") == products
+    assert flops(lambda *x: lstm_sequence(*x), "cpu") == products
+    assert (
+        products < flops(lambda *x: lstm_sequence(*x), "tpu") < 1.02 * products
+    )  # the last block is not full
+
+
+@pytest.mark.parametrize(
+    ("length", "rows", "size", "dtype", "blocks"),
+    [
+        (1, 64, 128, "float32", None),  # a step of the rollout
+        (128, 64, 128, "float32", Blocks(64, 16)),
+        (128, 13, 100, "bfloat16", Blocks(13, 16)),
+        (128, 300, 128, "float32", Blocks(152, 8)),
+        (127, 64, 128, "float32", Blocks(64, 1)),  # a prime number of steps
+        (128, 64, 640, "float32", Blocks(64, 1)),
+        (128, 64, 641, "float32", None),
+        (128, 1000, 768, "bfloat16", Blocks(72, 1)),
+        (128, 1000, 769, "bfloat16", None),
+    ],
+)
+def test_when_it_applies(length: int, rows: int, size: int, dtype: str, blocks: Blocks | None) -> None:
+    assert plan(length, rows, size, dtype) == blocks
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_largest_size_is_that_for_any_number_of_environments(dtype: str) -> None:
+    size = largest_size(dtype)
+    assert all(plan(8, rows, size, dtype) for rows in range(1, 1100))
+    assert plan(8, 64, size + 1, dtype) is None
+
+
+_COMPILE = """
+import json, sys
+import jax, jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+from jaxrl import tpu_slices
+from jaxrl.networks.lstm_kernel import lstm_sequence
+
+def gradients(dtype, arguments, reset, outputs):
+    values, backward = jax.vjp(lambda *x: lstm_sequence(dtype, *x, reset), *arguments)
+    return values, backward(outputs)
+
+for topology, length, rows, size, dtype, seeds, precision in json.loads(sys.argv[1]):
+    device = tpu_slices.parse(topology).devices()[0]
+    def array(*shape, dtype=jnp.float32):
+        shape = (seeds, *shape) if seeds else shape
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
+    carry = {"c": array(rows, size), "h": array(rows, size)}
+    arguments = (array(size, 4 * size), array(length, rows, 4 * size), carry)
+    call = lambda *x: gradients(dtype, *x)
+    jax.config.update("jax_default_matmul_precision", precision)
+    lowered = jax.jit(jax.vmap(call) if seeds else call).lower(
+        arguments, array(length, rows, dtype=bool), (array(length, rows, size), carry)
+    )
+    print(lowered.compile().as_text().count("tpu_custom_call"))
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu, which compiles for TPUs, is not installed: pip install -e '.[tpu]', or run .ci/run",
+)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        # v4's vector memory is the smallest of those that are still to be had.
+        [("v4:2x2x1", 16, 64, 640, "float32", 0, None)],
+        pytest.param(
+            [
+                ("v4:2x2x1", 128, 256, 128, "float32", 0, "float32"),
+                ("v5e:1x1", 128, 300, 100, "bfloat16", 0, "float32"),
+                ("v5e:1x1", 7, 3, 5, "float32", 0, "high"),
+                ("v5e:1x1", 34, 16, 64, "float32", 3, None),
+            ],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_it_compiles_for_tpus(kinds: list[Any]) -> None:
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", _COMPILE, json.dumps(kinds)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2"] * len(kinds)  # forward and backward

@@ -1,0 +1,192 @@
+"""Runs in a process of its own with 8 virtual CPU devices and writes what it measured to a folder.
+
+`python tests/parallel/multi_device/measure.py FOLDER` leaves `measured.json` and one `NAME.npz` per tree of
+arrays; the tests beside it compare them. One process, because every program compiles for seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.config import Config, resolve
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.trainer import Trainer
+
+ITERATIONS = 5
+
+
+def tiny_config(iterations: int = ITERATIONS) -> ConfigDict:
+    """An LSTM with both normalisers on chunked sequences: everything that crosses devices."""
+    config = jaxrl.default_config()
+    config.seed = 3
+    # Episodes of some tens of steps under a random policy, so that resets fall into every rollout.
+    config.env.update(name="gymnax:CartPole-v1", num_envs=32)
+    config.network.update(core="lstm", hidden_sizes=(8,), core_size=8)
+    config.normalize.update(observations=True, rewards=True)
+    config.ppo.update(rollout_length=16, sequence_length=8, num_epochs=2, num_minibatches=2)
+    # Constant, because the schedule depends on the budget, and one run here gets it in two parts.
+    config.ppo.update(learning_rate=1e-2, schedule="constant")
+    config.stop.steps = iterations * 32 * 16
+    config.evaluate.episodes = 5
+    config.checkpoint.every_steps = 0
+    config.log.every_steps = 2 * 32 * 16
+    return config
+
+
+def on(devices: int, iterations: int = ITERATIONS) -> Config:
+    return resolve(tiny_config(iterations), devices)
+
+
+def main(folder: Path) -> None:
+    measured: dict[str, Any] = {"device_count": jax.device_count()}
+    for devices in (1, 2, 8):
+        measured[f"loop_{devices}"] = _loop(devices, folder)
+    measured["fit_8"] = _fit(folder)
+    measured["restored"] = _restore_onto_fewer(folder)
+    (folder / "measured.json").write_text(json.dumps(measured))
+
+
+def _loop(devices: int, folder: Path) -> dict[str, Any]:
+    """The user's own loop: the trajectory of iteration 1, and parameters and metrics of all."""
+    trainer = Trainer(on(devices))
+    _save(folder / f"initial_{devices}.npz", trainer.state.params)
+    metrics = []
+    for iteration in range(ITERATIONS):
+        trajectory = trainer.rollout()
+        if iteration == 0:
+            _save(folder / f"trajectory_{devices}.npz", trajectory)
+        metrics.append(trainer.update(trajectory))
+    _save(folder / f"state_{devices}.npz", _learned(trainer))
+    return {"metrics": metrics, "replicas_equal": _replicas_equal(_learned(trainer))}
+
+
+def _fit(folder: Path) -> dict[str, Any]:
+    trainer = Trainer(on(8))
+    before = jax.tree.leaves(trainer.state)
+    summary = trainer.fit()
+    _save(folder / "state_fit.npz", _learned(trainer))
+    hlo = trainer.program.lower_repeat().compile().as_text()
+    evaluations = {}
+    for episodes in (5, 8, 19):
+        result = trainer.evaluate(episodes)
+        evaluations[episodes] = [result.episodes, result.mean, result.mean_length]
+    alone = Trainer(on(1))
+    alone.iteration = trainer.iteration
+    alone._state = alone.state.replace(
+        params=jax.device_get(trainer.state.params), obs_stats=jax.device_get(trainer.state.obs_stats)
+    )
+    result = alone.evaluate(5)
+    evaluations["5 on one device"] = [result.episodes, result.mean, result.mean_length]
+    return {
+        "device": summary["device"],
+        "donated": [x.is_deleted() for x in before],
+        "replicas_equal": _replicas_equal(_learned(trainer)),
+        "host_transfers": sorted(set(re.findall(r"infeed|outfeed|\bsend\(|\brecv\(|callback", hlo))),
+        "all_reduces": all_reduces_by_loop_depth(hlo),
+        "batch_copies": batch_copies_by_loop_depth(Trainer(on(1)).program.lower_repeat().compile().as_text()),
+        "other_collectives": sorted(
+            set(re.findall(r"all-gather|all-to-all|reduce-scatter|collective-permute", hlo))
+        ),
+        "evaluations": evaluations,
+    }
+
+
+def _restore_onto_fewer(folder: Path) -> dict[str, Any]:
+    """2 iterations on 2 devices, then the rest on one."""
+    for devices, iterations in ((2, 2), (1, ITERATIONS)):
+        run = RunFolder(str(folder / "run"))
+        run.create()
+        trainer = Trainer(on(devices, iterations), run)
+        trainer.fit()
+        run.checkpoints.close()
+    _save(folder / "state_restored.npz", _learned(trainer))
+    return {
+        "iteration": int(trainer.state.iteration),
+        "devices": len(jax.tree.leaves(trainer.state.obs)[0].devices()),
+    }
+
+
+def _learned(trainer: Trainer) -> dict[str, Any]:
+    """What every device must hold alike."""
+    state = trainer.state
+    return {
+        "params": state.params,
+        "opt_state": state.opt_state,
+        "obs_stats": state.obs_stats,
+        "reward_stats": state.reward_stats,
+        "updates": state.updates,
+    }
+
+
+def _replicas_equal(tree: Any) -> bool:
+    def equal(x: jax.Array) -> bool:
+        first, *others = (np.asarray(shard.data) for shard in x.addressable_shards)
+        return all(np.array_equal(first, other) for other in others)
+
+    return all(equal(x) for x in jax.tree.leaves(tree))
+
+
+def all_reduces_by_loop_depth(hlo: str) -> dict[str, int]:
+    """How many all-reduces run at each depth of nested while loops; keys are depths from the entry's 0."""
+    return _count_by_loop_depth(hlo, lambda line: bool(re.search(r" all-reduce(-start)?\(", line)))
+
+
+def batch_copies_by_loop_depth(hlo: str) -> dict[str, int]:
+    """How often all observations of a rollout on one device are written, at each depth of loops."""
+    # In any shape but that of a minibatch's activations, of which some are as large.
+    written = re.compile(
+        r"= \(?f32\[(16,32,4|2,8,32,4|512,4|2048)\]\S* (copy|transpose|gather|concatenate|fusion)\("
+    )
+    # What the rollout writes step by step stays in place.
+    in_place = "dynamic-update-slice"
+    return _count_by_loop_depth(hlo, lambda line: bool(written.search(line)) and in_place not in line)
+
+
+def _count_by_loop_depth(hlo: str, counted: Callable[[str], bool]) -> dict[str, int]:
+    computations: dict[str, list[str]] = {}
+    entry = name = ""
+    for line in hlo.splitlines():
+        header = re.match(r"(ENTRY )?%?([\w.\-]+) .*\{$", line)
+        if header and not line.startswith(" "):
+            name = header.group(2)
+            computations[name] = []
+            entry = name if header.group(1) else entry
+        elif name:
+            computations[name].append(line)
+    counts: dict[str, int] = {}
+
+    def visit(name: str, depth: int) -> None:
+        for line in computations[name]:
+            if counted(line):
+                counts[str(depth)] = counts.get(str(depth), 0) + 1
+            inside = depth + (" while(" in line)
+            called = re.findall(
+                r"(?:body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)", line
+            )
+            for group in re.findall(r"branch_computations=\{([^}]*)\}", line):
+                called += [part.strip().lstrip("%") for part in group.split(",")]
+            for other in called:
+                if " all-reduce" not in line and " fusion(" not in line:
+                    visit(other, inside)
+
+    visit(entry, 0)
+    return counts
+
+
+def _save(path: Path, tree: Any) -> None:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    np.savez(path, **{jax.tree_util.keystr(p, simple=True, separator="/"): np.asarray(x) for p, x in leaves})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,32 @@
+"""Training with the LSTM kernel on several devices; see `measure_kernel.py`, which trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+def test_training_with_the_kernel_is_training_with_the_scan() -> None:
+    env = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
+        "PYTHONPATH": str(ROOT),
+    }
+    script = str(Path(__file__).with_name("measure_kernel.py"))
+    done = subprocess.run(
+        [sys.executable, script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kernel"]
+    assert found["moved"] > 1e-2
+    assert found["parameters"] < 1e-5
+    assert found["metrics"] < 1e-4

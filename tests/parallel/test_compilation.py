@@ -1,0 +1,31 @@
+"""What XLA is told, and who is heard first."""
+
+import jax
+import pytest
+
+from jaxrl.parallel import compilation, sharding
+
+
+@pytest.mark.parametrize(
+    ("platform", "flags", "level"),
+    [
+        ("cpu", "", 1),
+        ("cpu", "--xla_force_host_platform_device_count=8", 1),
+        ("cpu", "--xla_backend_optimization_level=0", None),
+        ("gpu", "", None),
+        ("tpu", "", None),
+    ],
+)
+def test_flags_of_the_environment_come_first(
+    platform: str, flags: str, level: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert compilation.options(platform).get("xla_backend_optimization_level") == level
+
+
+def test_xla_takes_the_options() -> None:
+    options = compilation.options(jax.default_backend())
+    assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2
+    topology = sharding.Topology.of(1)
+    doubled = topology.shard(lambda x: 2 * x, (sharding.REPLICATED,), sharding.REPLICATED)
+    assert doubled(3.0) == 6

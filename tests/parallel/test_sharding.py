@@ -1,0 +1,76 @@
+"""Devices and layout; what several devices compute is tested in tests/multi_device."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.config import ConfigError
+from jaxrl.parallel import sharding
+from jaxrl.parallel.sharding import REPLICATED, SHARDED, STATE_SPECS, TRAJECTORY_SPECS, Topology
+from jaxrl.types import Axis, TrainState, Trajectory
+
+
+def test_axis_without_a_name_is_one_device() -> None:
+    axis = Axis()
+    assert (axis.size, axis.index()) == (1, 0)
+    assert axis.psum({"x": 3}) == {"x": 3}
+
+
+def test_more_devices_than_there_are() -> None:
+    count = jax.device_count() + 1
+    with pytest.raises(ConfigError, match=f"`num_devices` \\(={count}\\) is more than this machine has"):
+        Topology.of(count)
+
+
+def test_named_axis_sums_and_counts() -> None:
+    topology = Topology.of(1)
+    assert topology.axis.size == 1
+    sums = topology.shard(
+        lambda x: topology.axis.psum((x + topology.axis.index()).sum()), SHARDED, REPLICATED
+    )
+    assert sums(jnp.arange(4)) == 6
+
+
+def test_donated_argument_is_gone() -> None:
+    topology = Topology.of(1)
+    increment = topology.shard(lambda x, y: x + y, (SHARDED, REPLICATED), SHARDED, donate=True)
+    x, y = topology.replicate((jnp.zeros(4), jnp.ones(())))
+    np.testing.assert_array_equal(increment(x, y), np.ones(4))
+    assert x.is_deleted()
+    assert not y.is_deleted()
+
+
+def test_abstract_state_carries_shardings() -> None:
+    topology = Topology.of(1)
+    tree = {"a": {"deep": jax.ShapeDtypeStruct((2, 3), jnp.int8)}, "b": None}
+    abstract = topology.abstract(tree, {"a": SHARDED, "b": REPLICATED})
+    leaf = abstract["a"]["deep"]
+    assert (leaf.shape, leaf.dtype, leaf.sharding.spec) == ((2, 3), jnp.int8, SHARDED)
+    assert abstract["b"] is None  # a normaliser that is off
+
+
+@pytest.mark.parametrize(("specs", "cls"), [(STATE_SPECS, TrainState), (TRAJECTORY_SPECS, Trajectory)])
+def test_every_field_has_a_layout(specs: object, cls: type) -> None:
+    # A field without one would be None, and shard_map would refuse the state with a message about trees.
+    assert all(getattr(specs, name) is not None for name in cls.__dataclass_fields__)
+
+
+def test_offering_devices_yields_to_the_users_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: asked.append((name, value)))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    sharding.offer_cpu_devices(2)
+    assert asked == []
+    monkeypatch.delenv("XLA_FLAGS")
+    sharding.offer_cpu_devices(2)
+    assert asked == [("jax_num_cpu_devices", 2)]
+
+
+def test_offering_devices_too_late_changes_nothing() -> None:
+    # Jobs are called from notebooks and tests too, where JAX runs already.
+    before = jax.device_count()
+    sharding.offer_cpu_devices(before + 1)
+    assert jax.device_count() == before

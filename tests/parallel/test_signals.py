@@ -1,0 +1,159 @@
+"""Signals: noted or raised, the second one at once, with the exit codes of a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jaxrl.parallel.signals import Interruption, caught_signals
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("signum", "name", "code"), [(15, "SIGTERM", 143), (2, "SIGINT", 130)])
+def test_a_deferred_signal_is_noted_and_stops_nothing(signum: int, name: str, code: int) -> None:
+    with caught_signals() as interruption, interruption.deferred():
+        assert (interruption.signum, interruption.name, interruption.exit_code) == (None, None, 0)
+        signal.raise_signal(signum)
+        assert (interruption.signum, interruption.name, interruption.exit_code) == (signum, name, code)
+
+
+def test_handlers_are_what_they_were_before() -> None:
+    def mine(signum: int, frame: object) -> None:
+        received.append(signum)
+
+    received: list[int] = []
+    before = {s: signal.signal(s, mine) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with contextlib.suppress(ValueError), caught_signals():
+            assert signal.getsignal(signal.SIGTERM) is not mine
+            raise ValueError("of the block")
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert received == [signal.SIGTERM, signal.SIGINT]
+        assert signal.set_wakeup_fd(-1) == -1
+        assert "signals" not in {thread.name for thread in threading.enumerate()}
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    # As under nohup, or in the background of a script.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with caught_signals() as interruption:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            assert interruption.signum is None
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_BUSY = """
+import hashlib, sys, time
+from jaxrl.interrupt import caught_signals
+with caught_signals() as interruption, interruption.deferred():
+    print("ready", flush=True)
+    # Like a program of XLA, this runs no line of Python for minutes, so no handler either.
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [(signal.SIGTERM, signal.SIGTERM, 143), (signal.SIGTERM, signal.SIGINT, 130)],
+)
+def test_the_second_signal_ends_the_process_whatever_it_is_doing(first: int, second: int, code: int) -> None:
+    with _started(_BUSY) as process:
+        process.send_signal(first)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(second)
+        assert process.wait(10) == code
+
+
+@contextlib.contextmanager
+def _started(program: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+_WAITING = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from jaxrl import cli
+from jaxrl.interrupt import caught_signals
+
+def job():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(time.sleep, 60)  # such as a compilation, which nothing can stop
+        print("ready", flush=True)
+        time.sleep(60)
+
+with caught_signals() as interruption:
+    with interruption.deferred():
+        pass
+    sys.exit(cli.exit_code(job, debug=False))
+"""
+_DEAF = """
+import time
+from jaxrl.interrupt import caught_signals
+
+class Deaf:
+    def __del__(self):
+        print("ready", flush=True)
+        time.sleep(60)  # as in callbacks of the garbage collector, exceptions of handlers are ignored
+
+with caught_signals():
+    Deaf()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_what_has_nothing_to_save_ends_at_once_and_without_a_traceback(signum: int, code: int) -> None:
+    with _started(_WAITING) as process:
+        process.send_signal(signum)
+        output, errors = process.communicate(timeout=10)
+    assert (process.returncode, output, errors) == (code, "", "")
+
+
+@pytest.mark.parametrize("program", [_DEAF, _BUSY.replace(", interruption.deferred()", "")])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int, code: int) -> None:
+    with _started(program) as process:
+        process.send_signal(signum)
+        assert process.wait(10) == code
+
+
+def test_leaving_gives_the_terminal_its_cursor_back() -> None:
+    terminal, side = os.openpty()
+    code = "from jaxrl.interrupt import leave; leave(143)"
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=side, timeout=60)
+    os.close(side)
+    assert process.returncode == 143
+    assert b"\x1b[?25h" in os.read(terminal, 100)
+    os.close(terminal)
+
+
+def test_nothing_is_asked_for_at_first() -> None:
+    # A trainer that is used as a library has an interruption that no signal ever reaches.
+    interruption = Interruption()
+    assert (interruption.signum, interruption.name, interruption.exit_code) == (None, None, 0)

@@ -1,0 +1,159 @@
+"""Rollouts that are one program against those that step the same environments from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.base import HostEnvError, HostOptions
+from jaxrl import networks
+from jaxrl.rollout.host.actor import Actor
+from jaxrl.rollout.host.collector import HostRollout
+from jaxrl.rollout.host.fused_collector import FusedRollout
+from jaxrl.rollout.host.waiting import Cancelled
+from tests.programs import loud, tiny_config
+from tests.rollout.host.host_env import Playback, TracedPlayback
+from tests.rollout.host.playing import B, L, T, actors, keys_of
+
+ROLLOUTS = 5  # of which at most three are stepped from Python
+SMALL = "img_height=42, img_width=42, max_episode_steps=50"
+ATARI = f"envpool:Breakout-v5(episodic_life=True, reward_clip=True, {SMALL})"
+
+
+def collected(collector_of, env, policy, params, staggered):
+    collector = collector_of(policy, env, T, L, 10.0, staggered)
+    collector.prepare(params, None, keys_of(0))
+    found = [collector.collect(params, None, keys_of(i)) for i in range(ROLLOUTS)]
+    env.close()
+    return collector, [jax.tree.map(np.asarray, each) for each in found]
+
+
+def assert_same(left, right):
+    for x, y in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts", "groups"),
+    [
+        ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
+        ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
+        ("envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))", None, 1),
+        (ATARI, None, 2),
+    ],
+    ids=["CartPole", "CartPole-staggered", "MiniGrid", "Breakout"],
+)
+def test_one_program_steps_as_python_does(name, cuts, groups):
+    factory = envs.make_host(name)
+    policy = networks.build(tiny_config().network, factory.spec)
+    params = loud(jax.jit(policy.init)(jax.random.key(0)))
+    options = HostOptions(seeds=tuple(range(B)), num_groups=groups, first_episode_steps=cuts)
+    plain, expected = collected(HostRollout, factory.start(options), policy, params, cuts is not None)
+    fused, got = collected(FusedRollout, factory.start(options), policy, params, cuts is not None)
+    assert_same(got, expected)
+    assert not all(trajectory.valid.all() for trajectory, _ in got[2:])
+    assert sum(totals.count for _, totals in got[2:]) > 0
+    assert fused.waits() == {}
+    assert plain.waits().keys() == {"environments", "inference"}
+    assert fused._groups is not None  # the last rollouts were not stepped from Python
+
+
+def test_environments_with_64_bit_types_are_stepped_from_python():
+    factory = envs.make_host("envpool:HalfCheetah-v4")
+    policy = networks.build(tiny_config().network, factory.spec)
+    env = factory.start(HostOptions(seeds=tuple(range(B))))
+    assert env.traced() is None
+    collector, _ = collected(FusedRollout, env, policy, jax.jit(policy.init)(jax.random.key(0)), False)
+    assert collector.waits()["environments"] > 0
+
+
+def test_the_same_with_and_without_overlap(device):
+    program, state, recorded = device
+    for overlap in (False, True):
+        plain, fused = (
+            kind(program.policy, env(program.env.spec, recorded, 2), T, L, 10.0)
+            for kind, env in ((HostRollout, Playback), (FusedRollout, TracedPlayback))
+        )
+        with Actor(fused, keys_of, overlap) as actor:
+            actor.prepare(state.params, None)
+            for i in range(3):
+                params = jax.tree.map(jnp.copy, state.params)
+                got, _ = actor.rollout(i, params, None)
+                assert_same(got, plain.collect(state.params, None, keys_of(i))[0])
+
+
+def test_number_that_is_not_finite_is_named():
+    # Pendulum takes actions without a look at them: a policy of NaN breaks it at its first step.
+    factory = envs.make_host("envpool:Pendulum-v1")
+    policy = networks.build(tiny_config().network, factory.spec)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=2))
+    collector = FusedRollout(policy, env, T, L, 10.0)
+    collector.collect(params, None, keys_of(0))
+    collector.collect(params, None, keys_of(1))
+    broken = jax.tree.map(lambda x: x * np.nan, params)
+    with pytest.raises(HostEnvError, match=r"environment 0, step 33: returned an observation that is not"):
+        collector.collect(broken, None, keys_of(2))
+    with pytest.raises(HostEnvError, match="is closed"):
+        collector.collect(params, None, keys_of(3))
+
+
+def test_closing_gives_up_the_next_rollout(device):
+    program, state, recorded = device
+    collector = FusedRollout(program.policy, TracedPlayback(program.env.spec, recorded), T, L, 10.0)
+    collector.collect(state.params, None, keys_of(0))
+    with pytest.raises(Cancelled):
+        collector.collect(state.params, None, keys_of(1), cancelled=lambda: True)
+
+
+@pytest.mark.parametrize(("fail", "problem"), [("raise", ".*broke"), ("hang", "did not answer within 0.3 s")])
+def test_broken_environment_ends_the_actor(device, fail, problem):
+    program, state, recorded = device
+    env = TracedPlayback(program.env.spec, recorded, fail=fail, fail_at=T + 5)
+    actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+    actor.prepare(state.params, None)
+    actor.rollout(0, state.params, None)
+    with pytest.raises(HostEnvError, match=f"^test:Noise, environments 0 to 7, steps 17 to 32: {problem}"):
+        actor.rollout(1, state.params, None)
+    assert env.closed
+    assert not actors()
+
+
+FOREVER = """
+import sys, time
+from envs.base import HostEnvError
+from jaxrl.rollout.actor import Actor
+from jaxrl.rollout.fused import FusedRollout
+from tests.programs import start, tiny_program
+from tests.rollout.host.host_env import TracedPlayback, record
+from tests.rollout.host.playing import L, T, keys_of
+
+class Forever(TracedPlayback):
+    def interrupt(self):
+        "Nothing can."
+
+program = tiny_program()
+state = start(program)
+env = Forever(program.env.spec, record(program, state, 2 * T), fail="hang", fail_at=T + 5)
+actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+actor.prepare(state.params, None)
+actor.rollout(0, state.params, None)
+try:
+    actor.rollout(1, state.params, None)
+except HostEnvError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+def test_process_ends_although_its_program_hangs():
+    done = subprocess.run([sys.executable, "-c", FOREVER], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "did not answer within 0.3 s" in done.stderr

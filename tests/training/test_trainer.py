@@ -1,0 +1,213 @@
+"""The trainer's loop: the same numbers whichever way it is driven, when it looks up, and why it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.config import ConfigError, resolve
+from jaxrl.metrics.writers import MultiWriter, Writer
+from jaxrl.training.iteration import hyperparams_of
+from jaxrl.training.trainer import Trainer
+
+STEPS = 8 * 8  # of one iteration
+
+
+def tiny_config(iterations: int, **overrides: Any) -> ConfigDict:
+    config = jaxrl.default_config()
+    config.seed = 5
+    config.num_devices = 1
+    config.env.update(name="gymnax:CartPole-v1", num_envs=8, stagger=False)
+    config.network.update(core="gru", hidden_sizes=(4,), core_size=4)
+    config.normalize.update(observations=True, rewards=True)
+    config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
+    config.stop.steps = iterations * STEPS
+    config.evaluate.update(every_steps=0, episodes=2)
+    config.log.every_steps = 1_000_000
+    config.checkpoint.every_steps = 0
+    config.update_from_flattened_dict(overrides)
+    return config
+
+
+class Recorder(Writer):
+    """Keeps every row."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self.rows.append((step, dict(scalars)))
+
+    def steps_with(self, key: str) -> list[int]:
+        """Iterations at which `key` was logged."""
+        return [step // STEPS for step, row in self.rows if key in row]
+
+
+def assert_close(left: Any, right: Any) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), left, right)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[Trainer, Recorder]:
+    recorder = Recorder()
+    # 7 iterations: events every 2, 3 and never; the last iteration is on nobody's schedule.
+    config = tiny_config(7, **{"log.every_steps": 2 * STEPS, "evaluate.every_steps": 3 * STEPS})
+    trainer = Trainer(config, writer=MultiWriter([recorder]))
+    summary = trainer.fit()
+    assert (summary["stop_reason"], summary["steps"]) == ("steps", 7 * STEPS)
+    return trainer, recorder
+
+
+def test_own_loop_learns_what_fit_learns(fitted: tuple[Trainer, Recorder]) -> None:
+    recorder = Recorder()
+    trainer = Trainer(tiny_config(7), writer=MultiWriter([recorder]))
+    start = jax.tree.map(np.array, trainer.state.params)
+    for _ in range(trainer.config.num_iterations):
+        trainer.log(trainer.update(trainer.rollout()))
+    assert_close(trainer.state.params, fitted[0].state.params)
+    assert (
+        max(jax.tree.leaves(jax.tree.map(lambda x, y: np.abs(x - y).max(), start, trainer.state.params)))
+        > 1e-2
+    )
+    assert_close(trainer.state.obs_stats, fitted[0].state.obs_stats)
+    assert trainer.steps == 7 * STEPS
+    assert recorder.steps_with("loss/policy") == [1, 2, 3, 4, 5, 6, 7]
+    _assert_same_averages(recorder, fitted[1])
+
+
+def _assert_same_averages(loop: Recorder, fit: Recorder) -> None:
+    """What fit logs for an interval is the average over its iterations; episodes are summed."""
+    rows = [row for _, row in loop.rows]
+    previous = 0
+    for step, row in fit.rows:
+        if "loss/policy" not in row:
+            continue
+        interval = rows[previous : step // STEPS]
+        previous = step // STEPS
+        for name in ("loss/value", "ppo/approx_kl", "grad/norm", "ppo/learning_rate"):
+            assert row[name] == pytest.approx(np.mean([r[name] for r in interval]), rel=1e-3, abs=1e-7), name
+        count = sum(r["episode/count"] for r in interval)
+        assert row["episode/count"] == count
+        assert row["ppo/updates"] == 2 * previous
+        if count:
+            total = sum(r["episode/return"] * r["episode/count"] for r in interval if r["episode/count"])
+            assert row["episode/return"] == pytest.approx(total / count)
+            # CartPole pays 1 a step; returns are logged raw, whatever scales them (correctness 14).
+            assert row["episode/return"] == pytest.approx(row["episode/length"])
+
+
+def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Recorder]) -> None:
+    recorder = fitted[1]
+    # The final state is logged and evaluated though 7 is no multiple of 2 or 3.
+    assert recorder.steps_with("loss/policy") == [2, 4, 6, 7]
+    assert recorder.steps_with("eval/return") == [3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason", "iterations"),
+    [
+        # An episode of CartPole returns at least 1, so the first evaluation is enough.
+        ({"stop.return": 1.0, "evaluate.every_steps": 2 * STEPS}, "return", 2),
+        # Compiling takes longer, and the clock is looked at between dispatches.
+        ({"stop.seconds": 1e-3, "log.every_steps": STEPS}, "seconds", 0),
+    ],
+)
+def test_stops_at_the_first_budget(overrides: dict[str, Any], reason: str, iterations: int) -> None:
+    trainer = Trainer(tiny_config(50, **overrides))
+    summary = trainer.fit()
+    assert (summary["stop_reason"], summary["steps"]) == (reason, iterations * STEPS)
+    assert int(trainer.state.iteration) == iterations
+    assert summary["eval_episodes"] == 2
+
+
+def test_update_needs_a_rollout() -> None:
+    trainer = Trainer(tiny_config(1))
+    with pytest.raises(RuntimeError, match="needs the trajectory of a rollout"):
+        trainer.update(None)  # type: ignore[arg-type]
+
+
+def test_runs_side_by_side_are_runs_one_by_one() -> None:
+    # Seeds (correctness 25) and a sweep are a vmap over the same program: nothing in it assumes one run.
+    config = tiny_config(3)
+    train = jaxrl.make_train(config)
+    key, other_key = jax.random.split(jax.random.key(0))
+    base = hyperparams_of(resolve(config, 1))
+    runs = [(key, base), (other_key, base), (key, base.replace(learning_rate=jnp.float32(0)))]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    together = jax.jit(jax.vmap(train))(*stacked)
+    single = jax.jit(train)
+    for i, run in enumerate(runs):
+        state, metrics = single(*run)
+        assert_close(
+            jax.tree.map(lambda x, i=i: x[i], (together[0].params, together[1])), (state.params, metrics)
+        )
+    seeds, rates = ([together[1]["loss/value"][i] for i in pair] for pair in ((0, 1), (0, 2)))
+    assert not np.allclose(*seeds, rtol=1e-3)
+    # The first rollout of a key is the same at any rate; its second one is not.
+    assert not np.allclose(*rates, rtol=1e-3)
+
+
+USER_MODULE = """
+import flax.linen as nn
+import jax.numpy as jnp
+
+from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+
+
+class Ones(JaxEnv):
+    def __init__(self, reward=1.0):
+        self._reward = reward
+        self.spec = EnvSpec("Ones", Box.of(0, 1, (3,)), Discrete(2), max_episode_steps=1)
+
+    def reset(self, key):
+        return jnp.zeros(()), jnp.ones(3)
+
+    def step(self, key, state, action):
+        reward = jnp.asarray(self._reward, jnp.float32)
+        return state, TimeStep(jnp.ones(3), reward, jnp.ones((), bool), jnp.zeros((), bool))
+
+
+class Tripled(nn.Module):
+    @nn.compact
+    def __call__(self, obs):
+        return nn.Dense(7, name="mine")(3.0 * obs)
+
+
+def encoder(network, space):
+    return Tripled()
+"""
+
+
+def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_research_code.py").write_text(USER_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = {
+        "env.name": "my_research_code:Ones(reward=2.5)",
+        "network.encoder": "my_research_code:encoder",
+    }
+    state, metrics = jax.jit(jaxrl.make_train(tiny_config(2, **overrides)))(jax.random.key(0))
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.params)]
+    assert any("mine" in path for path in paths), paths
+    np.testing.assert_array_equal(metrics["episode/count"], [STEPS, STEPS])
+    np.testing.assert_array_equal(metrics["episode/return"], [2.5, 2.5])
+
+
+def test_unknown_network_is_refused_before_anything_compiles() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'gru'"):
+        Trainer(tiny_config(1, **{"network.core": "grru"}))
+
+
+def test_display_appears_with_the_first_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    # A second live display, opened before the run's own, would draw over it.
+    trainer = jaxrl.Trainer(tiny_config(2))
+    assert capsys.readouterr().out == ""
+    trainer.log({"episode/return": 1.0, "time/steps_per_second": 1.0})
+    assert "CartPole" in capsys.readouterr().out
