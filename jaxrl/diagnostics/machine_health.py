@@ -250,7 +250,7 @@ def _bucket_advice(text: str) -> str:
 
 def trial() -> Iterator[Finding]:
     """Devices and some seconds of training, in a process of its own: XLA ends the one that it fails in."""
-    command = [sys.executable, "-c", "from jaxrl.trial import main; main()"]
+    command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
         said, errors, ended = done.stdout, done.stderr, f"ended with {done.returncode}"

@@ -61,7 +61,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 _BUSY = """
 import hashlib, sys, time
-from jaxrl.interrupt import caught_signals
+from jaxrl.parallel.signals import caught_signals
 with caught_signals() as interruption, interruption.deferred():
     print("ready", flush=True)
     # Like a program of XLA, this runs no line of Python for minutes, so no handler either.
@@ -98,8 +98,8 @@ def _started(program: str) -> Iterator[subprocess.Popen[str]]:
 _WAITING = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
-from jaxrl import cli
-from jaxrl.interrupt import caught_signals
+from jaxrl.commands import command_line
+from jaxrl.parallel.signals import caught_signals
 
 def job():
     with ThreadPoolExecutor(1) as pool:
@@ -110,11 +110,11 @@ def job():
 with caught_signals() as interruption:
     with interruption.deferred():
         pass
-    sys.exit(cli.exit_code(job, debug=False))
+    sys.exit(command_line.exit_code(job, debug=False))
 """
 _DEAF = """
 import time
-from jaxrl.interrupt import caught_signals
+from jaxrl.parallel.signals import caught_signals
 
 class Deaf:
     def __del__(self):
@@ -145,7 +145,7 @@ def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int,
 
 def test_leaving_gives_the_terminal_its_cursor_back() -> None:
     terminal, side = os.openpty()
-    code = "from jaxrl.interrupt import leave; leave(143)"
+    code = "from jaxrl.parallel.signals import leave; leave(143)"
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=side, timeout=60)
     os.close(side)
     assert process.returncode == 143

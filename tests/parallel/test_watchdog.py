@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 _PROCESS = """
 import sys, time
-from jaxrl.clock import Clock
-from jaxrl.watchdog import watched
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.watchdog import watched
 
 clock = Clock()
 with watched(clock, 0.4):

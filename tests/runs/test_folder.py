@@ -106,7 +106,7 @@ def test_a_lost_config_that_no_checkpoint_holds(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
-from jaxrl.run_folder import RunFolder
+from jaxrl.runs.folder import RunFolder
 with RunFolder(sys.argv[1]).lock():
     print("locked", flush=True)
     time.sleep(60)

@@ -199,7 +199,7 @@ def test_failing_environment_ends_the_run_with_one_line(
 ) -> None:
     # The fault waits for the environment with seed 3 to reach step 5 of its episode.
     monkeypatch.setattr(
-        "jaxrl.training.host_programHostProgram.start_numbers",
+        "jaxrl.training.host_program.HostProgram.start_numbers",
         lambda self, key, iteration, index: (index, index + 1),
     )
     name = f"{MODULE}:Faulty(fault={fault!r})"

@@ -143,7 +143,7 @@ def test_skip_recovers_from_a_poisoned_memory() -> None:
 
 
 def test_skip_gives_up_when_nothing_is_learnt_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxrl.training.trainerMAX_IDLE_ITERATIONS", 3)
+    monkeypatch.setattr("jaxrl.training.trainer.MAX_IDLE_ITERATIONS", 3)
     run, _ = trainer(faulty("skip", step=1, length=1, iterations=50))
     with pytest.raises(NonFiniteError, match="nan in reward, time step 0"):
         run.fit()

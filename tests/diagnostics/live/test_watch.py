@@ -169,7 +169,7 @@ def read_until(terminal: int, wanted: bytes, seconds: float = 30) -> bytes:
 # The terminal must be the process's own, or Ctrl-C would reach nobody.
 WATCH = """
 import fcntl, sys, termios
-from jaxrl.watch import main
+from jaxrl.commands.watch import main
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 sys.exit(main(["jaxrl watch", sys.argv[1]]))
 """

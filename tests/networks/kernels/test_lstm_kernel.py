@@ -173,8 +173,8 @@ _COMPILE = """
 import json, sys
 import jax, jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
-from jaxrl import tpu_slices
-from jaxrl.networks.lstm_kernel import lstm_sequence
+from jaxrl.parallel import tpu_slices
+from jaxrl.networks.kernels.lstm_kernel import lstm_sequence
 
 def gradients(dtype, arguments, reset, outputs):
     values, backward = jax.vjp(lambda *x: lstm_sequence(dtype, *x, reset), *arguments)

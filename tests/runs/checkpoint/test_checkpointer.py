@@ -195,8 +195,8 @@ _RESHARD = """
 import json, sys
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxrl.checkpoint import Checkpointer
-from jaxrl.checkpoint.folder import open_folder, read_record
+from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.checkpoint.folder import open_folder, read_record
 
 folder, command = sys.argv[1:]
 mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -243,5 +243,5 @@ def test_restores_onto_another_number_of_devices(tmp_path: Path) -> None:
 def test_importing_the_module_does_not_import_orbax() -> None:
     # The command line answers bad input and --help before anything slow is loaded.
     slow = {"orbax.checkpoint", "tensorstore"}
-    code = f"import sys, jaxrl.checkpoint; sys.exit(bool({slow} & sys.modules.keys()))"
+    code = f"import sys, jaxrl.runs.checkpoint; sys.exit(bool({slow} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
