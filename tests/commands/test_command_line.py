@@ -69,7 +69,8 @@ def test_debug_shows_the_traceback() -> None:
 
 def test_command_line_is_read_without_jax() -> None:
     # A typing mistake must not take the seconds that importing jax does.
-    code = "import sys; from jaxrl.commands import command_line; command_line.parse_training(sys.argv); sys.exit('jax' in sys.modules)"
+    reads = "from jaxrl.commands import command_line; command_line.parse_training(sys.argv)"
+    code = f"import sys; {reads}; sys.exit('jax' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code, f"--config={PPO}"], cwd=ROOT, timeout=60)
     assert result.returncode == 0
 
