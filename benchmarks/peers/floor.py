@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from envs import registry
 from envs.vector import VectorEnv
 from jaxrl.config import versions
-from jaxrl.parallel import sharding
+from jaxrl.parallel import cpu_devices, sharding
 
 _MATRIX = 4096
 _CALLS = 5
@@ -69,9 +69,9 @@ def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
 
 
 def main(task: dict[str, Any]) -> None:
-    cores = sharding.available_cores()
+    cores = cpu_devices.available_cores()
     devices = max(n for n in range(1, cores + 1) if task["num_envs"] % n == 0)
-    sharding.offer_cpu_devices(devices)
+    cpu_devices.offer_cpu_devices(devices)
     outcome.report(
         matmul_flops=matmul_rate(),
         env_steps_per_second=environment_rate(f"gymnax:{task['work']['env']}", task["num_envs"], devices),

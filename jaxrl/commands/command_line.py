@@ -78,9 +78,9 @@ def _leave_others(code: int) -> None:
 def _has_others() -> bool:
     if "jax" not in sys.modules:
         return False  # Bad input was found before.
-    from jaxrl.parallel import sharding
+    from jaxrl.parallel import process_group
 
-    return sharding.has_joined()
+    return process_group.has_joined()
 
 
 def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:

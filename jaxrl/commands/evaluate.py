@@ -103,10 +103,10 @@ def _job(argv: Sequence[str]) -> int:
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
-    from jaxrl.parallel import sharding
+    from jaxrl.parallel import cpu_devices
     from jaxrl.runs.folder import RunFolder
 
-    sharding.offer_cpu_devices(sharding.available_cores())
+    cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
     if values["suite"].value:
         return _suite(values)
     folder = RunFolder(workdir)

@@ -101,7 +101,7 @@ def _measure(
 def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
     import jax
 
-    from jaxrl.parallel import sharding
+    from jaxrl.parallel import cpu_devices
 
     device = jax.devices()[0]
     return {
@@ -111,7 +111,7 @@ def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
         "device": {
             "kind": device.device_kind,
             "platform": device.platform,
-            "host_cores": sharding.available_cores(),
+            "host_cores": cpu_devices.available_cores(),
         },
         "versions": versions(),
         "results": [dataclasses.asdict(x) for x in found],

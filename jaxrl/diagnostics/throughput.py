@@ -24,7 +24,8 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.networks import Policy
 from jaxrl.parallel.coordination import Agreement
-from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, Topology, available_cores
+from jaxrl.parallel.cpu_devices import available_cores
+from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, Topology
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.training import runtimes
 from jaxrl.training.host_runtime import HostRuntime

@@ -13,7 +13,7 @@ from envs.base import HostFactory, HostOptions
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluator import STREAM, Result
 from jaxrl.networks import Policy
-from jaxrl.parallel import sharding
+from jaxrl.parallel import process_group
 from jaxrl.parallel.sharding import one_copy
 from jaxrl.rollout.episodes import Episodes
 from jaxrl.rollout.host.episodes import HostPlayer, quotas
@@ -60,7 +60,7 @@ class HostEvaluator:
             clip = self._config.normalize.clip_observations
             self._players[sample] = HostPlayer(self._policy, self._factory, clip, sample)
         num_envs = min(episodes, self._config.env.num_envs)
-        mine = sharding.share(num_envs)
+        mine = process_group.share(num_envs)
         key = jax.random.fold_in(key, STREAM)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_envs)[mine])
         played: list[list[float]] = []
@@ -71,7 +71,7 @@ class HostEvaluator:
             )
             rows = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
             played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
-        parts = [part for part in sharding.everywhere(played) if part]
+        parts = [part for part in process_group.everywhere(played) if part]
         score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
         found: tuple[Any, ...] = (score, length.astype(int), np.ones(len(score), bool), finished.astype(bool))
         return Episodes(*found)

@@ -17,7 +17,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.parallel import sharding
+from jaxrl.parallel import process_group
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
@@ -52,10 +52,10 @@ class RunFolder:
           ConfigError: it cannot be made or written to, or a process does not see it.
         """
         probe = self.path / ".writable"
-        content = sharding.by_first(lambda: self._write_probe(probe))
+        content = process_group.by_first(lambda: self._write_probe(probe))
         seen = _shows(probe, content)
-        views = sharding.everywhere([seen, socket.gethostname()])
-        if sharding.is_first():
+        views = process_group.everywhere([seen, socket.gethostname()])
+        if process_group.is_first():
             with contextlib.suppress(OSError), storage.as_os_errors():
                 probe.unlink()
         for index, (sees, host) in enumerate(views):
@@ -85,7 +85,7 @@ class RunFolder:
           ConfigError: another trainer has the folder.
         """
         with contextlib.ExitStack() as held:
-            sharding.by_first(lambda: self._take_lock(held))
+            process_group.by_first(lambda: self._take_lock(held))
             yield
 
     def _take_lock(self, held: contextlib.ExitStack) -> None:
@@ -178,7 +178,7 @@ class RunFolder:
         Raises:
           ConfigError: with every such field and both values.
         """
-        sharding.by_first(lambda: self._require_same(config))
+        process_group.by_first(lambda: self._require_same(config))
 
     def _require_same(self, config: Config) -> None:
         if self.checkpoints.latest_step() is None:
@@ -244,7 +244,7 @@ class RunFolder:
           ConfigError: it cannot be written.
         """
         file = self.path / name
-        if not sharding.is_first():
+        if not process_group.is_first():
             return file
         text = json.dumps(content, indent=2) + "\n"
         try:
@@ -261,7 +261,7 @@ class RunFolder:
 
 def _shows(probe: epath.Path, content: str) -> bool:
     """Whether the file is seen here; network file systems may show it a little later."""
-    deadline = time.monotonic() + (0 if sharding.is_first() else _SEEN_SECONDS)
+    deadline = time.monotonic() + (0 if process_group.is_first() else _SEEN_SECONDS)
     while True:
         with contextlib.suppress(OSError), storage.as_os_errors():
             if probe.read_text() == content:

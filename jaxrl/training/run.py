@@ -16,7 +16,7 @@ from envs.base import has_large_images
 from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
-from jaxrl.parallel import sharding
+from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.signals import Interruption
@@ -56,7 +56,7 @@ def run(
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot go on.
     """
-    with sharding.joined(processes):
+    with process_group.joined(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved)
         use_compilation_cache()
@@ -69,7 +69,9 @@ def run(
             with (
                 _writers(folder, resolved) as trainer.writer,
                 watched(trainer.clock, processes.watchdog),
-                host_profile(folder.log_folder, resolved.profile.host and sharding.is_first()) as host_table,
+                host_profile(
+                    folder.log_folder, resolved.profile.host and process_group.is_first()
+                ) as host_table,
             ):
                 code = _train(trainer, folder)
             print(*host_table, sep="\n", end="\n" if host_table else "")
@@ -83,7 +85,9 @@ def _agreed(config: Config, workdir: str) -> str:
       ConfigError: they have not been given the same configuration.
     """
     digest = hashlib.blake2b(json.dumps(to_json(config)).encode(), digest_size=16).hexdigest()
-    first, *others = sharding.everywhere({"settings": digest, "workdir": workdir, "versions": versions()})
+    first, *others = process_group.everywhere(
+        {"settings": digest, "workdir": workdir, "versions": versions()}
+    )
     for index, other in enumerate(others, 1):
         for name in ("settings", "versions"):
             if other[name] != first[name]:
@@ -94,7 +98,7 @@ def _agreed(config: Config, workdir: str) -> str:
 @contextlib.contextmanager
 def _writers(folder: RunFolder, config: Config) -> Iterator[MultiWriter]:
     """Only the first of several processes shows and writes metrics."""
-    if not sharding.is_first():
+    if not process_group.is_first():
         yield MultiWriter(())
         return
     with folder.logs() as logs, open_writers(folder.path, config, logs) as writer:
@@ -126,13 +130,13 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
     """
     check_config(config)
     if config.num_devices:
-        sharding.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
+        cpu_devices.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
     minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
     least = MIN_IMAGES_PER_CORE if _sees_images(config) else MIN_MINIBATCH_PER_CORE
-    worthwhile = max(1, min(sharding.available_cores(), minibatch // least))
-    sharding.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
-    return largest_device_count(config, jax.device_count(), sharding.num_processes())
+    worthwhile = max(1, min(cpu_devices.available_cores(), minibatch // least))
+    cpu_devices.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
+    return largest_device_count(config, jax.device_count(), process_group.num_processes())
 
 
 def _sees_images(config: ConfigDict) -> bool:

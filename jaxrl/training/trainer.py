@@ -19,8 +19,8 @@ from jaxrl.metrics import resources, rows
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.metrics.writers import MultiWriter, Writer, console
-from jaxrl.parallel.coordination import Agreement
-from jaxrl.parallel.sharding import Topology, available_cores, is_first, num_processes
+from jaxrl.parallel import coordination, cpu_devices, process_group
+from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.rollout.host.waiting import Cancelled
@@ -79,9 +79,9 @@ class Trainer:
         self._writer = writer
         self.debug = False
         self.clock = Clock()
-        self._meter = resources.Meter(available_cores())
+        self._meter = resources.Meter(cpu_devices.available_cores())
         self.topology = Topology.of(config.device_count)
-        self._agreement = Agreement(self.clock, self.topology.gatherer())
+        self._agreement = coordination.Agreement(self.clock, self.topology.gatherer())
         self.runtime = runtimes.build(config, self.topology, self.clock, self._agreement)
         self.env, self.policy, self.program = self.runtime.env, self.runtime.policy, self.runtime.program
         self._evaluators = runtimes.Evaluators(config, self.policy, self.topology, self._agreement.gives_up)
@@ -113,7 +113,7 @@ class Trainer:
     def writer(self) -> Writer:
         """Where metrics go; the display appears with the first use, not before."""
         if self._writer is None:
-            self._writer = console(self.config) if is_first() else MultiWriter(())
+            self._writer = console(self.config) if process_group.is_first() else MultiWriter(())
         return self._writer
 
     @writer.setter
@@ -193,7 +193,7 @@ class Trainer:
         with self.interruption.deferred():
             while (reason := self._stop_reason()) is None or not self._drain(0):
                 if self.interruption.takes_trace():
-                    traces.request(self.iteration, exact=num_processes() == 1)
+                    traces.request(self.iteration, exact=process_group.num_processes() == 1)
                 traces.step(self.iteration, self._state)
                 self._dispatch(traces.edge())
                 evaluate = self._due(self.config.evaluate_iterations)
@@ -307,7 +307,7 @@ class Trainer:
         self.writer.status("training")
 
     def _traces(self) -> Traces:
-        folder = self.folder.trace_folder if self.folder is not None and is_first() else None
+        folder = self.folder.trace_folder if self.folder is not None and process_group.is_first() else None
         programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
         return Traces(folder, self.config.profile_window, programs, self.writer.message, self.clock)
 

@@ -8,11 +8,11 @@ import pytest
 
 CHOOSE = """
 import sys
-from jaxrl import sharding
 from jaxrl.config import default_config
-from jaxrl.run import choose_devices
+from jaxrl.parallel import cpu_devices
+from jaxrl.training.run import choose_devices
 
-sharding.available_cores = lambda: 2
+cpu_devices.available_cores = lambda: 2
 config = default_config()
 config.env.name = sys.argv[1]
 config.env.num_envs, config.ppo.rollout_length, config.ppo.num_minibatches = map(int, sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Devices and layout; what several devices compute is tested in tests/multi_device."""
+"""Layout over devices; what several devices compute is tested in tests/multi_device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.parallel import sharding
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, STATE_SPECS, TRAJECTORY_SPECS, Topology
 from jaxrl.types import Axis, TrainState, Trajectory
 
@@ -56,21 +55,3 @@ def test_abstract_state_carries_shardings() -> None:
 def test_every_field_has_a_layout(specs: object, cls: type) -> None:
     # A field without one would be None, and shard_map would refuse the state with a message about trees.
     assert all(getattr(specs, name) is not None for name in cls.__dataclass_fields__)
-
-
-def test_offering_devices_yields_to_the_users_flag(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(jax.config, "update", lambda name, value: asked.append((name, value)))
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    sharding.offer_cpu_devices(2)
-    assert asked == []
-    monkeypatch.delenv("XLA_FLAGS")
-    sharding.offer_cpu_devices(2)
-    assert asked == [("jax_num_cpu_devices", 2)]
-
-
-def test_offering_devices_too_late_changes_nothing() -> None:
-    # Jobs are called from notebooks and tests too, where JAX runs already.
-    before = jax.device_count()
-    sharding.offer_cpu_devices(before + 1)
-    assert jax.device_count() == before

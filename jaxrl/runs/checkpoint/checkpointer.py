@@ -16,7 +16,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.parallel import sharding
+from jaxrl.parallel import process_group, sharding
 from jaxrl.runs.checkpoint import files as checkpoint_files
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.checkpoint import state_arrays
@@ -85,7 +85,7 @@ class Checkpointer:
         if error := self._background.settle():
             log.warning("%s", error)
         path = self._folder / str(step)
-        latest, problem = sharding.everywhere(self._make_way(path))[0]
+        latest, problem = process_group.everywhere(self._make_way(path))[0]
         if problem is not None:
             raise SaveError(path, problem)
         if latest is not None and step < latest:
@@ -184,20 +184,20 @@ class Checkpointer:
           CheckpointError: there were checkpoints but none is intact, or the latest intact one does not fit.
         """
         # What the first process sees holds for all; `everywhere` also makes them wait for each other.
-        steps = sharding.everywhere(self.all_steps())[0]
+        steps = process_group.everywhere(self.all_steps())[0]
         for step in reversed(steps):
             restored, problem = None, None
             try:
                 restored = self.restore(step, abstract_state)
             except CorruptCheckpoint as error:
                 problem = str(error)
-            problem = next((p for p in sharding.everywhere(problem) if p), None)
+            problem = next((p for p in process_group.everywhere(problem) if p), None)
             if problem is None and restored is not None:
                 if step != steps[-1]:
                     log.warning("going on from step %d, the latest intact checkpoint", step)
                 return step, *restored
             self._set_aside(step, str(problem))
-        if sharding.everywhere(bool(steps) or self._has_started())[0]:
+        if process_group.everywhere(bool(steps) or self._has_started())[0]:
             raise CheckpointError(
                 f"{self._folder} has held checkpoints, but none that is intact is left (damaged ones are in "
                 f"{self._corrupt}): delete {self._folder.parent} to start anew, or choose another --workdir, "
@@ -224,7 +224,7 @@ class Checkpointer:
 
     def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
         """What one process could not write, none has written: all go on alike."""
-        problems = [p for p in sharding.everywhere(error and error.reason) if p]
+        problems = [p for p in process_group.everywhere(error and error.reason) if p]
         if problems:
             raise error or SaveError(path, problems[0])
 
@@ -275,12 +275,12 @@ class Checkpointer:
 
     def _set_aside(self, step: int, problem: str) -> None:
         target = None
-        if sharding.is_first():
+        if process_group.is_first():
             try:
                 target = str(checkpoint_files.set_aside(self._folder / str(step), self._corrupt))
             except OSError as error:
                 raise CheckpointError(f"{problem}; and it cannot be set aside: {error}") from error
-        target = sharding.everywhere(target)[0]
+        target = process_group.everywhere(target)[0]
         self._scores.pop(step, None)
         log.warning("%s; it is now %s", problem, target)
 
@@ -289,7 +289,7 @@ class Checkpointer:
 
         Only the first process looks, for all.
         """
-        if not sharding.is_first():
+        if not process_group.is_first():
             return None, None
         try:
             contents = self._find()
@@ -332,7 +332,7 @@ class Checkpointer:
 
     def _tidy(self, work: Callable[[], None]) -> None:
         """For what no checkpoint depends on: its failure is a warning."""
-        if sharding.is_first():
+        if process_group.is_first():
             try:
                 work()
             except Exception as error:  # gs:// has errors of its own

@@ -16,21 +16,22 @@ ROOT = Path(__file__).parents[3]
 
 _PROCESS = """
 import json, os, sys
-from jaxrl import cli, processes, sharding
+from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
-from jaxrl.run_folder import RunFolder
+from jaxrl.parallel import process_group, processes, sharding
+from jaxrl.runs.folder import RunFolder
 
 def job():
-    with sharding.joined(processes.find(os.environ, join=100)):
+    with process_group.joined(processes.find(os.environ, join=100)):
         import jax
         index = jax.process_index()
-        texts = sharding.everywhere({"index": index, "text": "x" * 3000 * index})
+        texts = process_group.everywhere({"index": index, "text": "x" * 3000 * index})
         probe = sharding.Topology.of(jax.device_count())
         told = probe.gatherer()((index, 10 + index))
         seen = {
             "launcher": processes.launched_by(os.environ),
             "texts": [(t["index"], len(t["text"])) for t in texts],
-            "first": sharding.by_first(lambda: ["done by", index]),
+            "first": process_group.by_first(lambda: ["done by", index]),
             "told": sorted(map(list, {tuple(row) for row in told.tolist()})),
             "whole": sharding.to_host(probe.shard(lambda x: x, sharding.SHARDED, sharding.SHARDED)(
                 probe.replicate(jax.numpy.arange(4)))).tolist(),
@@ -44,9 +45,9 @@ def job():
         print("REPORT" + json.dumps(seen), flush=True)
         def fails():
             raise ConfigError("only the first knows")
-        sharding.by_first(fails)
+        process_group.by_first(fails)
 
-sys.exit(cli.exit_code(job, debug=False))
+sys.exit(command_line.exit_code(job, debug=False))
 """
 
 
@@ -129,17 +130,18 @@ def test_waiting_for_the_others_has_an_end() -> None:
 
 _FAILING = """
 import os, sys, time
-from jaxrl import cli, processes, sharding
+from jaxrl.commands import command_line
+from jaxrl.parallel import process_group, processes
 
 def job():
-    with sharding.joined(processes.find(os.environ)):
+    with process_group.joined(processes.find(os.environ)):
         for _ in range(3):
-            sharding.everywhere("well")
-        if not sharding.is_first():
+            process_group.everywhere("well")
+        if not process_group.is_first():
             raise ZeroDivisionError("of the second alone")
-        sharding.everywhere("waits for an answer that will not come")
+        process_group.everywhere("waits for an answer that will not come")
 
-sys.exit(cli.exit_code(job, debug=False))
+sys.exit(command_line.exit_code(job, debug=False))
 """
 
 

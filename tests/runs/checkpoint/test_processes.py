@@ -21,9 +21,9 @@ if count > 1:
     jax.distributed.initialize(f"localhost:{port}", count, index, initialization_timeout=60)
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxrl import sharding
-from jaxrl.checkpoint import Checkpointer
-from jaxrl.checkpoint.folder import open_folder, read_record
+from jaxrl.parallel import process_group
+from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.checkpoint.folder import open_folder, read_record
 from tests.runs.checkpoint.checkpoints import flip_largest
 
 mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -41,7 +41,7 @@ def parts(x):
     x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     return [np.asarray(shard.data).tobytes() for shard in x.addressable_shards]
 
-assert sharding.everywhere({"index": index, "text": "x" * index}) == [
+assert process_group.everywhere({"index": index, "text": "x" * index}) == [
     {"index": i, "text": "x" * i} for i in range(count)
 ]
 checkpointer = Checkpointer(str(folder), keep=2)
@@ -49,10 +49,10 @@ for step in (5, 10, 15):
     assert checkpointer.save(step, state_at(step), {"iteration": step}, score=-step)
 checkpointer.wait()
 digests = {name: array["digest"] for name, array in read_record(open_folder(folder) / "15").arrays.items()}
-sharding.everywhere(None)
-if sharding.is_first():
+process_group.everywhere(None)
+if process_group.is_first():
     flip_largest(folder / "15")
-sharding.everywhere(None)
+process_group.everywhere(None)
 abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state_at(0))
 step, state, meta = checkpointer.restore_latest(abstract)
 assert {name: parts(x) for name, x in state.items()} == {name: parts(x) for name, x in state_at(step).items()}
