@@ -26,7 +26,7 @@ from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
-    from jaxrl.inference.equivalence import Agreement
+    from jaxrl.inference.equivalence import EquivalenceCheck
 
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
 
@@ -70,8 +70,8 @@ def _job(argv: Sequence[str]) -> int:
     result = export(workdir, kind, output, **arguments)
     print(f"checkpoint  step {result.step:,}")
     print(f"batch       {result.batch}")
-    _show(result.agreement, result.runtime)
-    if not result.agreement.same:
+    _show(result.check, result.runtime)
+    if not result.check.same:
         print(
             f"error: the {kind} export does not act as the trained policy; nothing was written",
             file=sys.stderr,
@@ -82,7 +82,7 @@ def _job(argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(found: Agreement, runtime: str) -> None:
+def _show(found: EquivalenceCheck, runtime: str) -> None:
     rows = found.steps * found.environments
     played = f"{found.steps} steps in {found.environments} environments, {found.resets} resets"
     print(f"checked     {played}, by {runtime}")

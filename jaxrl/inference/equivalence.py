@@ -27,7 +27,7 @@ Played = Generator[tuple[PyTree, np.ndarray, np.ndarray | None], np.ndarray, Non
 
 
 @dataclasses.dataclass(frozen=True)
-class Agreement:
+class EquivalenceCheck:
     """What a comparison found.
 
     Attributes:
@@ -59,7 +59,7 @@ def compare(
     steps: int = 200,
     environments: int = 8,
     seed: int = 0,
-) -> Agreement:
+) -> EquivalenceCheck:
     """Lets `function` act in its environment, and shows `runner` what it sees.
 
     Each keeps its own carry all along, so that a carry which is wrong once stays wrong.
@@ -97,7 +97,7 @@ def compare(
             obs, first, mask = played.send(out["action"])
     finally:
         played.close()
-    return Agreement(steps, environments, resets, different, largest)
+    return EquivalenceCheck(steps, environments, resets, different, largest)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:

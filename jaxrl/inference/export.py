@@ -19,27 +19,27 @@ from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
 from jaxrl.evaluation.trained_policy import Trained
 from jaxrl.inference import architecture, arrays, onnx, stablehlo
-from jaxrl.inference.equivalence import Agreement, Runner, compare
+from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 
 DESCRIPTION = "policy.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What became of an export.
+    """An export: what was checked and what was written.
 
     Attributes:
-      step: that of the checkpoint.
+      step: of the checkpoint.
       batch: "any size", or the only one, with the reason.
       runtime: what ran the export in the check.
-      agreement: what the check found; nothing was written unless it is the `same`.
+      check: what playing with it found; nothing was written unless it is the `same`.
       files: name -> bytes.
     """
 
     step: int
     batch: str
     runtime: str
-    agreement: Agreement
+    check: EquivalenceCheck
     files: dict[str, int]
 
 
@@ -76,16 +76,16 @@ def export(
         runner, runtime = read(function, folder, kind)
         env = policy.config.env
         try:
-            agreement = compare(function, runner, env.name, env.wrappers, steps, batch or 8)
+            check = compare(function, runner, env.name, env.wrappers, steps, batch or 8)
         except HostEnvError as error:
             raise RunError(str(error)) from error
-        description["check"] = dataclasses.asdict(agreement) | {"runtime": runtime}
+        description["check"] = dataclasses.asdict(check) | {"runtime": runtime}
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
         files = [*description["files"], DESCRIPTION]
         found = {name: (folder / name).stat().st_size for name in files}
-        if agreement.same:
+        if check.same:
             _publish(folder, Path(output), files)
-    return Exported(policy.step, description["batch"], runtime, agreement, found)
+    return Exported(policy.step, description["batch"], runtime, check, found)
 
 
 def write(

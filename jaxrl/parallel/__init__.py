@@ -1,1 +1,1 @@
-"""Devices, processes, signals, and how programs are compiled for them."""
+"""Devices, processes and signals, and how programs are compiled for them."""

@@ -1,4 +1,4 @@
-"""How XLA is told to compile: options by platform, and the cache of compiled programs."""
+"""XLA's options for each platform, and the cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LEVEL = "xla_backend_optimization_level"
 
 
 def options(platform: str) -> dict[str, str | bool | int | float]:
-    """How to compile programs for a platform, unless XLA_FLAGS says it.
+    """Compiler options for a platform, except where XLA_FLAGS sets them.
 
     The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels
-    take a tenth to a quarter longer and gain nothing (docs/performance.md).
+    take 10% to 25% longer and gain nothing (docs/performance.md).
     """
     return {_LEVEL: 1} if platform == "cpu" and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
 
 @contextlib.contextmanager
 def never_cached() -> Iterator[None]:
-    """Compiles without keeping the result; for programs that no other process can use."""
+    """Compiles without caching the result, for programs that no other process can use."""
     name = "jax_persistent_cache_min_compile_time_secs"
     before = getattr(jax.config, name)
     jax.config.update(name, math.inf)
@@ -35,9 +35,9 @@ def never_cached() -> Iterator[None]:
 
 
 def use_compilation_cache() -> None:
-    """Keeps compiled programs in ~/.cache/jaxrl, so that the second start of a config compiles little.
+    """Caches compiled programs in ~/.cache/jaxrl, so that a config starts faster the second time.
 
-    `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
+    `JAX_COMPILATION_CACHE_DIR` sets another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
     """
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"

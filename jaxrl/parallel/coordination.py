@@ -1,4 +1,4 @@
-"""What the processes of a run decide alike although each knows something else: signals, time, pace."""
+"""Decisions that all processes of a run share: when to stop, and how much to dispatch at once."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from jaxrl.metrics.clock import Clock, Pace
 from jaxrl.parallel.signals import Interruption
 from jaxrl.types import Array
 
-# A dispatch, which is what a signal or a time budget waits for; one iteration may take longer.
+# Target length of a dispatch: signals and time budgets wait for one to finish. One iteration may take longer.
 DISPATCH_SECONDS = 0.5
 
 
 class Agreement:
-    """One process knows at once. Several tell each other behind every dispatch, while the devices work.
+    """The signal, elapsed time and dispatch size that all processes of a run act on.
 
-    What has been told with the dispatch that finished last holds for all: they finish the same dispatches
-    in the same order, so they decide alike, and nobody ever waits for an answer.
+    A process on its own uses its own values at once. Several exchange theirs after every dispatch, while
+    the devices work. The values sent with the last finished dispatch are in force: all processes finish
+    the same dispatches in the same order, so they decide alike without waiting for each other.
 
     Attributes:
-      interruption: what signals asked of this process.
+      interruption: the signals that this process received.
     """
 
     def __init__(self, clock: Clock, gather: Callable[[Sequence[float]], Array] | None = None) -> None:
-        """`gather` tells numbers to all processes (`Topology.gatherer`); None where there is only one."""
+        """`gather` sends numbers to all processes (`Topology.gatherer`); None if there is only one."""
         self.interruption = Interruption()
         self._clock = clock
         self._gather = gather
@@ -34,43 +35,43 @@ class Agreement:
 
     @property
     def signum(self) -> int | None:
-        """The signal that asks all to save and stop, once they have agreed on it."""
+        """The signal that tells all processes to save and stop, once they agree on it."""
         return (self._heard[0] or None) if self._gather else self.interruption.signum
 
     @property
     def seconds(self) -> float:
-        """Since the start of the run."""
+        """Seconds since the start of the run."""
         return self._heard[1] if self._gather else self._clock.total()
 
     @property
     def iterations(self) -> int:
-        """How many make a dispatch."""
+        """Iterations per dispatch."""
         return self._heard[2] if self._gather else self._pace.iterations
 
     def gives_up(self) -> bool:
-        """Whether a signal may end what is being waited for: nobody else counts on it."""
+        """Whether a signal may abandon a wait: not with other processes, which would then hang."""
         return self._gather is None and self.interruption.signum is not None
 
     def begin(self) -> None:
-        """Agrees for the first time; all wait for each other."""
+        """Agrees for the first time; the processes wait for each other."""
         self.hear(self.tell())
 
     def tell(self) -> Array | None:
-        """Starts to tell the others what this process knows now; for `hear`, once it is ready."""
+        """Starts sending this process's values to the others; pass the result to `hear` once it is ready."""
         if self._gather is None:
             return None
         return self._gather((self.interruption.signum or 0, self._clock.total(), self._pace.iterations))
 
     def hear(self, told: Array | None) -> None:
-        """Takes what all have told, and waits for it."""
+        """Waits for the values of all processes and puts them in force."""
         if told is None:
             return
         signums, seconds, iterations = np.asarray(told).T
         signum = self._heard[0] or int(signums.max())
         self._heard = (signum, float(seconds.max()), int(iterations.min()))
-        # Each ends with the same exit code.
+        # All processes end with the same exit code.
         self.interruption.signum = signum or self.interruption.signum
 
     def took(self, iterations: int, seconds: float) -> None:
-        """Notes that a dispatch of so many iterations took so long here."""
+        """Records how long a dispatch of `iterations` took in this process."""
         self._pace.took(iterations, seconds)

@@ -18,13 +18,13 @@ def available_cores() -> int:
 
 
 def offer_cpu_devices(count: int) -> None:
-    """Asks for `count` virtual CPU devices in this process.
+    """Asks JAX for `count` virtual CPU devices in this process.
 
-    XLA_FLAGS, JAX_NUM_CPU_DEVICES, or a backend that has started, overrules it.
+    XLA_FLAGS and JAX_NUM_CPU_DEVICES take precedence, and a running backend keeps its devices.
     """
     tpu_slices.hush_libtpu()
     flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not flag and not os.environ.get("JAX_NUM_CPU_DEVICES"):
-        # JAX refuses once a backend runs, as in a notebook; the devices are then those it has.
+        # JAX refuses once a backend is running, as in a notebook; its devices then stay.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)

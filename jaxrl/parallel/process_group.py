@@ -1,4 +1,4 @@
-"""The processes of a run: joining them, and what they tell each other through JAX."""
+"""The processes of a run: joining them, and exchanging values between them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jaxrl.config.fields import RunError
 from jaxrl.parallel.processes import LostProcess, Processes
 from jaxrl.parallel.signals import leave
 
-_SHUTDOWN_SECONDS = 30  # for processes that have all finished
-_MESSAGE_BYTES = 1024  # of `everywhere`, sent at once
+_SHUTDOWN_SECONDS = 30  # all processes have finished their work
+_MESSAGE_BYTES = 1024  # size of each message of `everywhere`
 
 _T = TypeVar("_T")
 
 
 @contextlib.contextmanager
 def joined(processes: Processes) -> Iterator[None]:
-    """Makes this process one of several while the block lasts, before JAX computes anything.
+    """Joins the other processes for the length of the block; JAX must not have computed anything before.
 
-    What the block raises leaves the others alone: then the process must end, by `interrupt.leave`.
+    An error inside the block does not shut the group down: the process must then end by `signals.leave`.
 
     Raises:
-      LostProcess: the others did not come, or were lost inside the block.
+      LostProcess: the others did not arrive, or were lost inside the block.
     """
     if processes.alone or not _initialize(processes):
         yield
@@ -45,23 +45,23 @@ def joined(processes: Processes) -> Iterator[None]:
         if (reason := _loss(error)) is not None:
             raise LostProcess(f"another process of the run was lost: {reason}") from error
         raise
-    with contextlib.suppress(jax.errors.JaxRuntimeError):  # They have all done their work.
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # All have done their work.
         jax.distributed.shutdown()
 
 
 def has_joined() -> bool:
-    """Whether this process is one of several, and has not left them in good order."""
+    """Whether this process has joined others and not yet left them by a clean shutdown."""
     return jax.distributed.is_initialized()
 
 
 def _initialize(processes: Processes) -> bool:
-    """Returns whether there are others."""
-    # JAX's own handler would swallow SIGTERM; here processes agree on signals themselves.
+    """Joins the group; False if there is none after all."""
+    # JAX's own handler would swallow SIGTERM; `coordination` agrees on signals instead.
     jax.config.update("jax_enable_preemption_service", False)
     where = processes.coordinator or f"the address that {processes.launcher} gives"
     host = (processes.coordinator or "").rpartition(":")[0]
     local = host in ("localhost", "127.0.0.1")
-    # JAX would end a process that waits in vain with a stack trace.
+    # When the others do not arrive, JAX would end the process with a stack trace.
     timer = threading.Timer(processes.join, _give_up, (processes, where))
     timer.daemon = True
     timer.start()
@@ -74,12 +74,12 @@ def _initialize(processes: Processes) -> bool:
             initialization_timeout=processes.join + 60,
             heartbeat_timeout_seconds=processes.heartbeat,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-            # Whoever reaches the port can join: from outside only where the others are there.
+            # Whoever reaches the port can join: it opens to other hosts only if processes run there.
             coordinator_bind_address=processes.coordinator if local else None,
         )
     except ValueError:
         if processes.coordinator is None and processes.num_processes is None:
-            return False  # It only looked like a cluster, and JAX, having looked closer, names no address.
+            return False  # It looked like a cluster, but JAX found no coordinator.
         raise
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
@@ -90,7 +90,7 @@ def _initialize(processes: Processes) -> bool:
 
 
 def _give_up(processes: Processes, where: str) -> None:
-    """In a thread of its own: the main one waits for the others."""
+    """Runs in a timer thread, as the main thread is blocked waiting for the others."""
     count = f"the {processes.num_processes} processes" if processes.num_processes else "all processes"
     text = f"{count} did not meet at {where} within {processes.join} s (--join)"
     this = "" if processes.process_id is None else f"; this is process {processes.process_id}"
@@ -99,27 +99,27 @@ def _give_up(processes: Processes, where: str) -> None:
 
 
 def _loss(error: Exception) -> str | None:
-    """The reason, where an error says that another process does not answer any more."""
+    """Returns the reason if the error means that another process no longer answers."""
     signs = ("Gloo", "gloo", "coordination", "Connection", "connection", "heartbeat", "UNAVAILABLE", "NCCL")
     text = " ".join(str(error).split())
     return text[:200] if any(sign in text for sign in signs) else None
 
 
 def num_processes() -> int:
-    """How many processes share the training."""
+    """The number of processes that train together."""
     return jax.process_count()
 
 
 def is_first() -> bool:
-    """Whether this process is the one that acts for all, on files that they share."""
+    """Whether this is the process that acts for all of them, such as on files they share."""
     return jax.process_index() == 0
 
 
 def by_first(work: Callable[[], _T]) -> _T:
-    """The first process does `work` for all, which get its JSON-compatible result.
+    """Runs `work` in the first process and returns its JSON-compatible result in all of them.
 
     Raises:
-      ConfigError, RunError: the work raised it; everywhere.
+      ConfigError, RunError: `work` raised it; raised in every process.
     """
     result: Any = None
     problem, error = None, None
@@ -135,18 +135,18 @@ def by_first(work: Callable[[], _T]) -> _T:
 
 
 def share(count: int) -> slice:
-    """This process's share of `count` things that all processes divide among themselves."""
+    """This process's share of `count` items that the processes divide among themselves."""
     here, processes = jax.process_index(), jax.process_count()
     return slice(here * count // processes, (here + 1) * count // processes)
 
 
 def everywhere(value: Any) -> list[Any]:
-    """The JSON-compatible `value` of each process, in order. All must call it: they wait for each other."""
+    """Gathers the JSON-compatible `value` of each process, in order; all must call it, and wait."""
     if jax.process_count() == 1:
         return [value]
     text = json.dumps(value).encode()
     received = [b""] * jax.process_count()
-    # In messages of one size: another would be another program to compile.
+    # In messages of one size: each size would be another program to compile.
     room = _MESSAGE_BYTES - 4
     for start in itertools.count(0, room):
         part = len(text).to_bytes(4, "little") + text[start : start + room].ljust(room, b"\0")

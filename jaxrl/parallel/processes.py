@@ -1,4 +1,4 @@
-"""Which processes make one run: from flags, the environment, or whoever started them. Imports no jax."""
+"""The processes that make up a run, from flags, environment variables or the launcher. Imports no jax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl.config.fields import ConfigError, RunError
 HEARTBEAT_SECONDS = 60
 JOIN_SECONDS = 300
 WATCHDOG_SECONDS = 1800
-# Environment variables for what the flags leave open; JAX itself knows the first.
+# Environment variables that stand in for flags; JAX itself reads the first.
 VARIABLES = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",
     "num_processes": "JAX_NUM_PROCESSES",
@@ -23,7 +23,7 @@ VARIABLES = {
 class LostProcess(RunError):
     """Another process of the run has ended, or cannot be reached."""
 
-    exit_code = 75  # "temporary failure" of sysexits.h: launchers start again
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: launchers restart the process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Processes:
     """The processes of a run, as one of them sees them.
 
     Attributes:
-      coordinator: HOST:PORT at which the first process serves the others; None: whoever started them says.
-      num_processes: how many; None: whoever started them says.
-      process_id: which of them this is, from 0; None: whoever started them says.
-      launcher: who started them and knows the rest, such as "SLURM"; None for nobody.
-      heartbeat: seconds without a sign of life after which a process counts as lost.
-      watchdog: seconds without any progress after which this process ends itself; 0: never.
+      coordinator: HOST:PORT at which the first process serves the others; None: the launcher knows.
+      num_processes: how many there are; None: the launcher knows.
+      process_id: the index of this one, from 0; None: the launcher knows.
+      launcher: what started them, such as "SLURM"; None if nothing did.
+      heartbeat: seconds without a heartbeat after which a process counts as lost.
+      watchdog: seconds without progress after which this process ends itself; 0: never.
       join: seconds to wait for the others at the start.
     """
 
@@ -50,7 +50,7 @@ class Processes:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody said that there are others."""
+        """Whether the run has one process only."""
         return self.launcher is None and self.coordinator is None
 
 
@@ -63,14 +63,14 @@ def find(
     watchdog: int | None = None,
     join: int = JOIN_SECONDS,
 ) -> Processes:
-    """Says which processes make the run: what is given, then environment variables, then the launcher.
+    """Finds the processes of the run from the arguments, then environment variables, then the launcher.
 
     Args:
       environ: environment variables.
-      coordinator, num_processes, process_id, heartbeat, watchdog, join: as in `Processes`; None: not given.
+      coordinator, num_processes, process_id, heartbeat, watchdog, join: as in `Processes`; None if not given.
 
     Raises:
-      ConfigError: something is wrong, or missing and nobody can be asked.
+      ConfigError: a value is invalid, or missing and no launcher knows it.
     """
     coordinator = coordinator or environ.get(VARIABLES["coordinator"]) or None
     if num_processes is None:
@@ -80,12 +80,12 @@ def find(
     if num_processes == 1:
         return Processes(watchdog=watchdog or 0)
     given = (coordinator, num_processes, process_id)
-    # Who has been told everything asks nobody.
+    # With everything given there is no need for a launcher.
     launcher = None if None not in given else launched_by(environ)
     if launcher is None and given == (None, None, None):
         return Processes(watchdog=watchdog or 0)
     if launcher == OPEN_MPI and not environ.get(_OPEN_MPI_ADDRESS):
-        # From version 5 on it names no address, but still who is who.
+        # Since version 5 it gives no address, but still the number of processes and each one's index.
         num_processes = num_processes or int(environ["OMPI_COMM_WORLD_SIZE"])
         process_id = int(environ["OMPI_COMM_WORLD_RANK"]) if process_id is None else process_id
         launcher = None
@@ -105,13 +105,13 @@ _OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
 def launched_by(environ: Mapping[str, str]) -> str | None:
-    """Who started several processes, as far as the environment tells; asks nobody and waits for nothing."""
+    """The launcher of several processes, from environment variables alone; waits for nothing."""
     if int(environ.get("SLURM_NTASKS") or 1) > 1 and "SLURM_STEP_NODELIST" in environ:
         return SLURM
     if int(environ.get("OMPI_COMM_WORLD_SIZE") or 1) > 1:
         return OPEN_MPI
     if "KUBERNETES_SERVICE_HOST" in environ and "JOB_COMPLETION_INDEX" in environ:
-        # The package asks Kubernetes' server where the first pod is; addresses in the environment need none.
+        # JAX asks the Kubernetes API for the address of the first pod, which needs the package `kubernetes`.
         return KUBERNETES if importlib.util.find_spec("kubernetes") else None
     return CLOUD_TPU if _on_cloud_tpu(environ) else None
 
@@ -124,7 +124,7 @@ def _on_cloud_tpu(environ: Mapping[str, str]) -> bool:
         return "," in hosts
     if "TPU_SKIP_MDS_QUERY" in environ or not importlib.util.find_spec("libtpu"):
         return False
-    # Chips of a virtual machine; its metadata server says which others belong to it.
+    # A virtual machine with TPU chips; its metadata server knows the other hosts of the slice.
     return bool(glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"))
 
 

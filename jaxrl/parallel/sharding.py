@@ -1,7 +1,7 @@
-"""Devices, the mesh and how state is laid out on it: the only file that knows them.
+"""The device mesh and the layout of all state on it: the only file that makes shardings.
 
-Everything inside the compiled program sees one device's share of the environments and an `Axis` for
-the few sums that must cross devices. Parameters and statistics are replicated, environments sharded.
+Code inside the compiled program sees one device's share of the environments, and an `Axis` for the few
+sums that cross devices. Parameters and statistics are replicated, environments are sharded.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Topology:
 
     @classmethod
     def of(cls, device_count: int) -> Topology:
-        """The first `device_count` devices; of several processes, as many of each.
+        """The first `device_count` devices, the same number from each process.
 
         Raises:
-          ConfigError: there are fewer, or they cannot be shared out evenly.
+          ConfigError: there are fewer, or the processes cannot have equally many.
         """
         if device_count > jax.device_count():
             found = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
@@ -50,7 +50,7 @@ class Topology:
 
     @classmethod
     def on(cls, devices: Any) -> Topology:
-        """These devices; some only describe what programs shall be compiled for."""
+        """A mesh of these devices, which may only be descriptions to compile for."""
         return cls(Mesh(np.asarray(devices), (_AXIS,), axis_types=(AxisType.Auto,)))
 
     @property
@@ -59,14 +59,14 @@ class Topology:
 
     @property
     def description(self) -> str:
-        """For people: `2 x cpu`, `8 x TPU v4 in 2 processes`."""
+        """A text for people: `2 x cpu`, `8 x TPU v4 in 2 processes`."""
         devices = f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
         return devices if jax.process_count() == 1 else f"{devices} in {jax.process_count()} processes"
 
     def shard(self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False) -> Any:
         """Jits `fn` as one program over the mesh; `donate` gives up its first argument's buffers."""
-        # check_vma=False: gradients are summed by our own single psum per minibatch; with the check on,
-        # JAX would insert a psum of its own for every replicated parameter.
+        # check_vma=False: we sum the gradients ourselves, with a single psum per minibatch; with the check
+        # on, JAX would insert another psum for every replicated parameter.
         mapped = jax.shard_map(fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         shardings = jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), out_specs, is_leaf=lambda x: isinstance(x, P)
@@ -89,23 +89,23 @@ class Topology:
 
     @property
     def local_devices(self) -> list[jax.Device]:
-        """Those of this process, in the order of the axis."""
+        """The devices of this process, in the order of the axis."""
         return list(self.mesh.local_devices)
 
     def local_rows(self, per_device: int) -> np.ndarray:
-        """The global indices of the environments of this process, which has `per_device` on each device."""
+        """int[rows], the global indices of this process's environments, `per_device` on each device."""
         here = [device in set(self.local_devices) for device in self.mesh.devices.flat]
         return np.flatnonzero(np.repeat(here, per_device))
 
     def distribute(
         self, tree: PyTree, specs: PyTree, prepare: Callable[[PyTree], PyTree] = lambda part: part
     ) -> PyTree:
-        """Global arrays of this process's rows, of which each device is sent its own and no others.
+        """Makes global arrays out of this process's rows; each device is sent its own rows only.
 
         Args:
-          tree: of the rows of this process, on the host or on one device.
+          tree: the rows of this process, on the host or on one device.
           specs: a prefix of the tree.
-          prepare: turns the part of one device, which lies there, into what is kept of it.
+          prepare: applied to each device's part, on that device, before the global arrays are made.
         """
         devices = self.local_devices
 
@@ -135,12 +135,12 @@ class Topology:
         return each(whole, *parts)
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """Puts values on every device; they must be the same in all processes, which is not checked."""
+        """Copies values to every device; they must be equal in all processes, which is not checked."""
         replicated = NamedSharding(self.mesh, P())
         if jax.process_count() == 1:
             return jax.device_put(tree, replicated)
 
-        # device_put would have the processes compare each array.
+        # device_put would compare each array across processes.
         def put(x: Any) -> Array:
             if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
                 return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
@@ -150,16 +150,17 @@ class Topology:
         return jax.tree.map(put, tree)
 
     def on_one_device(self, tree: PyTree) -> PyTree:
-        """Whole arrays on one device of this process; all must call it."""
+        """Copies whole arrays to one device of this process; all processes must call it."""
         if jax.process_count() == 1:
             return jax.device_put(tree, jax.devices()[0])
         whole = jax.jit(lambda x: x, out_shardings=NamedSharding(self.mesh, P()))(tree)
         return jax.tree.map(lambda x: x.addressable_data(0), whole)
 
     def gatherer(self) -> Callable[[Sequence[float]], Array] | None:
-        """A function that all processes call alike, each with numbers of its own; None for one process.
+        """A function that gathers a few numbers from every process; None if there is only one process.
 
-        It returns at once; the array, float32[devices, numbers], is ready after the work handed over before.
+        All processes must call it equally often. It returns at once; its result, float32[devices, numbers],
+        is ready once the work dispatched before it is done.
         """
         if jax.process_count() == 1:
             return None
@@ -174,14 +175,14 @@ class Topology:
 
 
 def one_copy(tree: PyTree) -> PyTree:
-    """Replicated global arrays as arrays of this process's first device, without a copy."""
+    """Replicated global arrays as arrays on this process's first device, without a copy."""
     return jax.tree.map(lambda x: x.addressable_data(0), tree)
 
 
 def to_host(tree: PyTree) -> PyTree:
-    """Whole arrays in host memory, on every process; all must call it, with parts of the same arrays.
+    """Whole arrays in host memory, in every process; all must call it, with the same arrays.
 
-    On CPU these may be views of the devices' buffers: use them before those are donated.
+    On CPU the results may be views of device buffers: use them before those are donated.
     """
 
     def whole(x: Any) -> Any:
@@ -192,7 +193,7 @@ def to_host(tree: PyTree) -> PyTree:
     return jax.device_get(jax.tree.map(whole, tree))
 
 
-# As prefixes of the trees: one spec per field.
+# Each spec is a prefix: it holds for the whole tree of its field.
 REPLICATED: Any = P()
 SHARDED: Any = P(_AXIS)
 _TIME_MAJOR: Any = P(None, _AXIS)

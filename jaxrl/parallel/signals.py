@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a training run finishes its iteration and saves, anything else ends at once.
+"""Signals: SIGTERM and SIGINT let training finish its iteration and save, and end anything else at once.
 
 SIGUSR1 asks a training run for a device trace.
 """
@@ -19,10 +19,10 @@ _SHOW_CURSOR = "\x1b[?25h"  # A live display hides it.
 
 
 class Interruption:
-    """What signals have asked for.
+    """The signals received so far.
 
-    The first signal ends the process, except inside `deferred()`, where it is only noted in `signum` for the
-    program to look at. A second one ends the process in any case.
+    The first signal ends the process, except inside `deferred()`, where it is stored in `signum` for the
+    program to act on. A second one always ends the process.
     """
 
     def __init__(self) -> None:
@@ -33,22 +33,22 @@ class Interruption:
 
     @property
     def name(self) -> str | None:
-        """`SIGTERM`, `SIGINT`, or None while nothing was asked."""
+        """`SIGTERM`, `SIGINT`, or None before any signal."""
         return None if self.signum is None else signal.Signals(self.signum).name
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells report it; 0 while nothing was asked."""
+        """128 + the signal's number, as shells report it; 0 before any signal."""
         return 128 + self.signum if self.signum is not None else 0
 
     def takes_trace(self) -> bool:
-        """Whether a trace was asked for since the last call."""
+        """Whether a trace was requested since the last call."""
         wanted, self._trace_wanted = self._trace_wanted, False
         return wanted
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """The first signal waits inside the block, for `signum` to be looked at."""
+        """Inside the block the first signal only sets `signum`."""
         self.is_deferred = True
         try:
             yield
@@ -69,9 +69,9 @@ class Interruption:
 def caught_signals() -> Iterator[Interruption]:
     """Handles SIGTERM, SIGINT and SIGUSR1 inside the block; in the main thread only.
 
-    Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. Ending the
-    process must not wait for that: a thread of its own reads the numbers that the interpreter's C handler
-    writes to a pipe. A signal that the parent has made this process ignore (`nohup`) stays ignored.
+    Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. To end the
+    process without waiting for XLA, a thread reads the signal numbers that the interpreter's C handler
+    writes to a pipe. Signals that the parent process set to be ignored (`nohup`) stay ignored.
     """
     interruption = Interruption()
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""Names of Cloud TPU slices, such as `v5e:4x8`, what their chips have, and devices to compile for."""
+"""Cloud TPU slices by name, such as `v5e:4x8`: their chips, and devices that need not exist to compile for."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PLANES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 
 @dataclass(frozen=True)
 class Chip:
-    """A generation of TPUs.
+    """The chip of one TPU generation.
 
     Attributes:
-      cores: JAX devices on a chip. The two cores of v4 and v5p work as one device.
-      memory_bytes: what the compiler lets a program take on a device; some of the chip's is reserved.
-      flops: peak of one device in bfloat16 matrix products, per second.
-      clock: cycles per second; 0: not known.
-      planes: the published slices, of generations whose chips form a plane; empty where they form a block.
-      options: what the compiler is told besides the shape.
+      cores: JAX devices per chip. The two cores of v4 and v5p act as one device.
+      memory_bytes: memory of a device that a program may use; the rest is reserved.
+      flops: peak bfloat16 matrix operations per second of one device.
+      clock: cycles per second; 0 if unknown.
+      planes: the published slice shapes, if the chips form a plane; empty if they form a block.
+      options: options of the compiler besides the shape.
     """
 
     cores: int
@@ -37,8 +37,8 @@ class Chip:
     options: dict[str, str] = field(default_factory=dict)
 
 
-# Memory is what libtpu says is available where a program does not fit. Peaks are from Cloud TPU's pages;
-# clocks follow from them: matrix units x 128 x 128 x 2 operations a cycle.
+# Memory is the limit that libtpu reports when a program does not fit. Peaks are from Cloud TPU's pages;
+# clocks follow from them: matrix units x 128 x 128 x 2 operations per cycle.
 CHIPS = {
     "v3": Chip(2, int(15.48 * _GIB), 61.5e12, 0.94e9, ("2x2", "4x4", "4x8", "8x8", "8x16", "16x16")),
     "v4": Chip(1, int(30.75 * _GIB), 275e12, 1.05e9, (), {"chip_config_name": "megacore"}),
@@ -51,7 +51,7 @@ _SMALL_BLOCKS = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a pod: `generation`, such as "v5e", and its chips in each direction."""
+    """A slice of a pod: its `generation`, such as "v5e", and the number of chips along each axis."""
 
     generation: str
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class Slice:
         return math.prod(self.shape) * self.chip.cores
 
     def devices(self) -> list[Any]:
-        """Devices that need not exist: programs for them compile but do not run.
+        """Descriptions of the devices, which need not exist: programs compile for them but do not run.
 
         Raises:
           ConfigError: libtpu, which compiles for TPUs, is not installed.
@@ -78,7 +78,7 @@ class Slice:
             raise ConfigError("`--topology` needs libtpu, the extra tpu: pip install 'jaxrl[tpu]'")
         from jax.experimental import topologies
 
-        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # Compiling needs no chip for itself.
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # Compiling takes no chip.
         hush_libtpu()
         alone: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if math.prod(self.shape) == 1 else {}
         options = self.chip.options | alone
@@ -124,7 +124,7 @@ _NO_TPU = {
 
 
 def hush_libtpu() -> None:
-    """Where there is no TPU, libtpu asks the machine which one it belongs to, and complains of the answer."""
+    """Stops libtpu from querying the metadata server, and logging its failure, on a machine without a TPU."""
     if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):
         for name, value in _NO_TPU.items():
             os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""Ends a process that makes no progress any more, as where another one hangs that it waits for."""
+"""A watchdog that ends a process which makes no progress, such as one waiting for another that hangs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jaxrl.parallel.signals import leave
 
 @contextlib.contextmanager
 def watched(clock: Clock, seconds: float) -> Iterator[None]:
-    """Ends the process, with a message, when `clock` has not moved on for `seconds` inside the block.
+    """Ends the process with a message if `clock` does not advance for `seconds` inside the block.
 
-    A thread does it, as the main one may be waiting for the devices for ever. Compiling does not count,
-    however long it takes: nobody waits for others there. 0 watches nothing.
+    A thread does it, as the main thread may be blocked on the devices. Compiling does not count, however
+    long it takes: no process waits for another there. With 0 seconds there is no watchdog.
     """
     if not seconds:
         yield
@@ -39,7 +39,7 @@ def _watch(clock: Clock, seconds: float, over: threading.Event) -> None:
             doing = f" in the phase `{phase}`" if phase else ""
             print(
                 f"error: no progress{doing} for {idle:.0f} s (--watchdog={seconds:g}): this process, or one "
-                "that it waits for, is stuck; the same command goes on from the newest checkpoint",
+                "that it waits for, is stuck; the same command resumes from the newest checkpoint",
                 file=sys.stderr,
             )
             leave(LostProcess.exit_code)

@@ -200,7 +200,7 @@ def test_an_export_that_acts_otherwise_is_noticed(tmp_path: Path) -> None:
     }
     assert compare(function, right, "gymnax:CartPole-v1", steps=40).same
     found = {name: compare(function, run, "gymnax:CartPole-v1", steps=40) for name, run in wrong.items()}
-    assert not [name for name, agreement in found.items() if agreement.same]
+    assert not [name for name, check in found.items() if check.same]
     assert found["forgets"].different_actions > 0
     assert found["value"].different_actions == 0
 
