@@ -1,4 +1,4 @@
-"""Cloud TPU slices by name, such as `v5e:4x8`: their chips, and devices that need not exist to compile for."""
+"""Cloud TPU slices by name, such as `v5e:4x8`: their chips, and device descriptions to compile for."""
 
 from __future__ import annotations
 
