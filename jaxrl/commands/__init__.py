@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from jaxrl.config.fields import did_you_mean
+from jaxrl.config.errors import did_you_mean
 
 COMMANDS = {
     "train": "trains a policy, or resumes what a signal or a kill stopped",

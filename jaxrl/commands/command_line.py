@@ -21,7 +21,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, field_annotations
-from jaxrl.config.fields import RunError, check, did_you_mean
+from jaxrl.config.errors import RunError, did_you_mean
+from jaxrl.config.fields import check
 from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
 from jaxrl.parallel.signals import leave
 from jaxrl.runs import storage

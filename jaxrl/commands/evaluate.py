@@ -25,7 +25,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError, check_same_spaces, versions
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:

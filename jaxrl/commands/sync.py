@@ -25,7 +25,7 @@ from typing import Any
 from absl import flags
 
 from jaxrl.commands import command_line
-from jaxrl.config.fields import ConfigError, RunError
+from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.runs import storage
 
 MANIFEST = "manifest.json"

@@ -1,6 +1,6 @@
 """The configuration: one declaration of each field, its check, and the frozen result."""
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.config.resolution import (
     check_config,
     check_same_spaces,

@@ -1,4 +1,4 @@
-"""Types and ranges of configuration fields: one checker, and the one-line errors that it raises.
+"""Types and ranges of configuration fields: one checker.
 
 A field is declared once, as an annotation such as `gamma: Annotated[float, between(0, 1)]`;
 `check` reads the annotation.
@@ -7,24 +7,13 @@ A field is declared once, as an annotation such as `gamma: Annotated[float, betw
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Union, get_args, get_origin
 
-_FEW = 12  # names that still fit on a line
-
-
-class ConfigError(ValueError):
-    """Bad input. Its message is one line that names the field, its value and the rule."""
-
-
-class RunError(Exception):
-    """A run cannot go on, through no fault of its input. Its message is one line."""
-
-    exit_code = 1
+from jaxrl.config.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,20 +49,6 @@ def each(rule: Rule) -> Rule:
 def distinct() -> Rule:
     """No element of a tuple comes twice."""
     return Rule("hold no element twice", lambda xs: len(set(xs)) == len(xs))
-
-
-def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:
-    """Ends an error about an unknown `name` with the nearest valid one, or with all where they are few.
-
-    `prefix` is put before each valid name that is shown.
-    """
-    names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1)
-    if near:
-        return f"; did you mean `{prefix}{near[0]}`?"
-    if len(names) <= _FEW:
-        return f"; valid: {', '.join(prefix + n for n in names)}"
-    return f"; the nearest is `{prefix}{difflib.get_close_matches(name, names, n=1, cutoff=0)[0]}`"
 
 
 def check(name: str, value: Any, annotation: Any) -> Any:

@@ -15,7 +15,8 @@ from typing import Any, get_type_hints
 
 from ml_collections import ConfigDict, config_dict
 
-from jaxrl.config.fields import ConfigError, check, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.fields import check
 from jaxrl.config.sections import (
     CheckpointConfig,
     Config,

@@ -213,7 +213,7 @@ def bucket_access(bucket: str) -> Finding:
     """Writes an object, reads it back and deletes it."""
     from etils import epath
 
-    from jaxrl.config.fields import ConfigError
+    from jaxrl.config.errors import ConfigError
     from jaxrl.runs import storage
 
     name = f"jaxrl-doctor-{os.getpid()}"

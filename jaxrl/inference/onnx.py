@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.config.fields import ConfigError, RunError
+from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.inference import arrays
 from jaxrl.inference.equivalence import Runner

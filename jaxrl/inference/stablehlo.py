@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax import export
 
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction
 from jaxrl.inference.equivalence import Runner
 from jaxrl.types import PyTree

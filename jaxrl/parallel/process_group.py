@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from jaxrl.config import ConfigError
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.parallel.processes import LostProcess, Processes
 from jaxrl.parallel.signals import leave
 

@@ -7,7 +7,7 @@ import glob
 import importlib.util
 from collections.abc import Mapping
 
-from jaxrl.config.fields import ConfigError, RunError
+from jaxrl.config.errors import ConfigError, RunError
 
 HEARTBEAT_SECONDS = 60
 JOIN_SECONDS = 300

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 
 _GIB = 2**30
 _PLANES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")

@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl.runs import storage
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from jaxrl.algorithms.ppo.update import Updater
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, to_host
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.training.iteration import Program

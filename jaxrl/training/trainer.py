@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from envs.base import HostEnvError
 from jaxrl.config import Config, largest_device_count, resolve
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.evaluation.evaluator import Result
 from jaxrl.metrics import resources, rows
 from jaxrl.metrics.clock import Clock

@@ -13,7 +13,7 @@ from etils import epath
 from jaxrl.commands import sync as job
 from jaxrl.commands.sync import sync
 from jaxrl.config import ConfigError
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.runs.checkpoint import Checkpointer
 from tests.runs.checkpoint.checkpoints import files_of, save_run
 from tests.runs.storage.gcs_server import GcsServer

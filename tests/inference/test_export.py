@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxrl.commands.export import main
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
 from jaxrl.inference import PolicyFunction, arrays, stablehlo
 from jaxrl.inference import export as exporting

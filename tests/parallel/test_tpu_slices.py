@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.parallel import tpu_slices
 
 

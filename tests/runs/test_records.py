@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.writers import JsonlWriter
 from jaxrl.runs import records
 from jaxrl.runs.records import MetricsTail

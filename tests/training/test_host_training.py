@@ -17,7 +17,7 @@ import jaxrl
 from envs import registry
 from envs.base import HostOptions
 from jaxrl.config import ConfigError, resolve
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.diagnostics.throughput import measure
 from jaxrl.metrics.writers import MultiWriter, Writer
 from jaxrl.rollout.host.fused_collector import FusedRollout

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.metrics import text
 from jaxrl.metrics.display.board import Curve
 from jaxrl.runs import records, storage

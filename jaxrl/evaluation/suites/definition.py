@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from jaxrl.config.fields import ConfigError, above, at_least, check, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.fields import above, at_least, check
 
 Positive = Annotated[int, at_least(1)]
 

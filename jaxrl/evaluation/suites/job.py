@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.base import EnvSpec, HostEnvError
 from jaxrl.config import versions
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.suites import definition, play
 from jaxrl.evaluation.suites.definition import Level, Suite

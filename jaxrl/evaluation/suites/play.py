@@ -11,7 +11,7 @@ import numpy as np
 from envs import registry
 from envs.base import Dict, EnvSpec, HostOptions, Space
 from envs.vector import VectorEnv
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.suites.definition import Level
 from jaxrl.evaluation.trained_policy import Trained

@@ -11,7 +11,7 @@ import numpy as np
 
 from envs import filming
 from envs.pictures import CannotRender
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.suites import play
 from jaxrl.evaluation.suites.definition import Level

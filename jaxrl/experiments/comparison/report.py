@@ -12,7 +12,7 @@ from typing import Any
 from etils import epath
 
 import jaxrl
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.experiments.comparison import figures, tables
 from jaxrl.experiments.comparison.results import Comparison
 from jaxrl.experiments.comparison.tables import Table

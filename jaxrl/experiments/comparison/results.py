@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.config.fields import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.experiments.comparison import statistics
 from jaxrl.experiments.comparison.variants import Variant, environment_of
 from jaxrl.runs.records import Run

@@ -14,7 +14,7 @@ from typing import Any
 from etils import epath
 
 from jaxrl.runs.checkpoint.folder import META, STATE, one_line
-from jaxrl.config.fields import RunError
+from jaxrl.config.errors import RunError
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 
 # Of looking at a bucket before a run starts. The client itself would go on trying for half a minute.
 PATIENCE = 10.0

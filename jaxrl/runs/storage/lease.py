@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.runs.storage import bucket
 
 RENEWED_EVERY = 15.0  # seconds

@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from jaxrl.commands.evaluate import main
-from jaxrl.config.fields import ConfigError
+from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Rule
 from tests.inference.runs import save_run

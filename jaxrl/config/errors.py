@@ -1,0 +1,32 @@
+"""What is wrong with a run or with its input, in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_FEW = 12  # names that still fit on a line
+
+
+class ConfigError(ValueError):
+    """Bad input. Its message is one line that names the field, its value and the rule."""
+
+
+class RunError(Exception):
+    """A run cannot go on, through no fault of its input. Its message is one line."""
+
+    exit_code = 1
+
+
+def did_you_mean(name: str, valid: Iterable[str], prefix: str = "") -> str:
+    """Ends an error about an unknown `name` with the nearest valid one, or with all where they are few.
+
+    `prefix` is put before each valid name that is shown.
+    """
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"; did you mean `{prefix}{near[0]}`?"
+    if len(names) <= _FEW:
+        return f"; valid: {', '.join(prefix + n for n in names)}"
+    return f"; the nearest is `{prefix}{difflib.get_close_matches(name, names, n=1, cutoff=0)[0]}`"
