@@ -15,14 +15,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_origin
 
 from absl import flags
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, field_annotations
+from jaxrl.config import ConfigError, check_config, declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
-from jaxrl.config.fields import check
 from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
 from jaxrl.parallel.signals import leave
 from jaxrl.runs import storage
@@ -184,14 +183,13 @@ def override(config: ConfigDict, name: str, text: str) -> None:
     Raises:
       ConfigError: there is no such field, or the text does not say a value of its type.
     """
-    annotations = field_annotations()
-    if name not in annotations:
-        fields = [field for field in annotations if field.startswith(f"{name}.")]
+    declared = declared_fields()
+    if name not in declared:
+        fields = [field for field in declared if field.startswith(f"{name}.")]
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
-        raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, annotations, prefix='config.')}")
-    annotation = annotations[name]
-    value = check(name, _parse_value(text, annotation), annotation)
+        raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, declared, prefix='config.')}")
+    value = declared[name].check(_parse_value(text, declared[name].kind))
     *section, field = name.split(".")
     with config.unlocked(), config.ignore_type():
         target = config
@@ -202,9 +200,8 @@ def override(config: ConfigDict, name: str, text: str) -> None:
         target[field] = value
 
 
-def _parse_value(text: str, annotation: Any) -> Any:
+def _parse_value(text: str, kind: Any) -> Any:
     """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
-    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     if kind is str:
         return text
     words = {"true": True, "false": False, "none": None}

@@ -1,11 +1,14 @@
 """The configuration: one declaration of each field, its check, and the frozen result."""
 
+from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.resolution import (
     check_config,
     check_same_spaces,
+    declared_fields,
     default_config,
-    field_annotations,
+    fixed_fields,
     from_json,
     largest_device_count,
     resolve,
@@ -21,12 +24,12 @@ from jaxrl.config.sections import (
     LogConfig,
     NetworkConfig,
     NormalizeConfig,
-    PPOConfig,
     ProfileConfig,
     StopConfig,
 )
 
 __all__ = [
+    "AlgorithmConfig",
     "CheckpointConfig",
     "Config",
     "ConfigError",
@@ -41,8 +44,9 @@ __all__ = [
     "StopConfig",
     "check_config",
     "check_same_spaces",
+    "declared_fields",
     "default_config",
-    "field_annotations",
+    "fixed_fields",
     "from_json",
     "largest_device_count",
     "resolve",

@@ -1,7 +1,7 @@
-"""Types and ranges of configuration fields: one checker.
+"""Declarations of configuration fields, and the one checker of types and ranges.
 
-A field is declared once, as an annotation such as `gamma: Annotated[float, between(0, 1)]`;
-`check` reads the annotation.
+A field is declared once, in the dataclass of its section:
+`gamma: float = field(0.99, between(0, 1), help="discount factor")`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import dataclasses
 import math
 import numbers
 import types
-from collections.abc import Callable
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jaxrl.config.errors import ConfigError
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +53,61 @@ def distinct() -> Rule:
     return Rule("hold no element twice", lambda xs: len(set(xs)) == len(xs))
 
 
-def check(name: str, value: Any, annotation: Any) -> Any:
-    """Returns `value` as the annotated type.
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field of the configuration, as it was declared.
+
+    Attributes:
+      name: the dotted name that users write, such as "ppo.gamma".
+      attribute: its name in the dataclass of its section.
+      kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
+      default: its value where nobody gives another.
+      rules: what a value must satisfy.
+      help: what it means, without a capital letter and a full stop.
+      fixed: whether a resumed run must keep its value, because the stored state depends on it.
+    """
+
+    name: str
+    attribute: str
+    kind: Any
+    default: Any
+    rules: tuple[Rule, ...]
+    help: str
+    fixed: bool
+
+    def check(self, value: Any) -> Any:
+        """Returns `value` as the declared type; raises ConfigError as `fields.check` does."""
+        return check(self.name, value, self.kind, *self.rules)
+
+
+def field(default: T, *rules: Rule, help: str, fixed: bool = False, key: str = "") -> T:
+    """Declares a field of a section's dataclass.
+
+    Args:
+      default: its default, of the annotated type.
+      rules: what a value must satisfy; None is exempt.
+      help: what it means.
+      fixed: whether a resumed run must keep its value.
+      key: the name that users write, where Python reserves that word.
+    """
+    declared = {"rules": rules, "help": help, "fixed": fixed, "key": key}
+    # Typed as the value, like dataclasses.field, so that the annotation is checked against the default.
+    declaration: Any = dataclasses.field(default=default, metadata=declared)
+    return declaration
+
+
+def declarations(cls: type, prefix: str = "") -> Iterator[Field]:
+    """Yields the fields that a dataclass declares with `field`, in order; others are left out."""
+    kinds = get_type_hints(cls)
+    for f in dataclasses.fields(cls):
+        if f.metadata:
+            name = f"{prefix}{f.metadata['key'] or f.name}"
+            rest = {key: f.metadata[key] for key in ("rules", "help", "fixed")}
+            yield Field(name, f.name, kinds[f.name], f.default, **rest)
+
+
+def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
+    """Returns `value` as the type `kind`.
 
     Widening is silent (an integer for a float, a list for a tuple, numpy scalars for Python's);
     nothing else is converted: True is no integer and "1" is no number.
@@ -60,13 +115,12 @@ def check(name: str, value: Any, annotation: Any) -> Any:
     Args:
       name: the dotted name of the field, for the error.
       value: what the user gave.
-      annotation: bool, int, float, str, `tuple[T, ...]` or `T | None`, optionally `Annotated` with `Rule`s.
+      kind: bool, int, float, str, `tuple[T, ...]` or `T | None`.
+      rules: what the value must satisfy; None is exempt.
 
     Raises:
       ConfigError: the type is wrong, the number is not finite, or a rule does not hold.
     """
-    annotated = get_origin(annotation) is Annotated
-    kind, *rules = get_args(annotation) if annotated else (annotation,)
     converted = _convert(value, kind)
     if converted is _WRONG:
         raise ConfigError(f"`{name}` (={value!r}) must be {describe(kind)}")
@@ -74,6 +128,12 @@ def check(name: str, value: Any, annotation: Any) -> Any:
         if converted is not None and not rule.holds(converted):
             raise ConfigError(f"`{name}` (={value!r}) must {rule.text}")
     return converted
+
+
+def require_divides(name: str, divisor: int, count: int, described: str) -> None:
+    """Raises ConfigError unless the field `name`, the `divisor`, divides the `count` that is described."""
+    if count == 0 or count % divisor:
+        raise ConfigError(f"`{name}` (={divisor}) must divide {described}")
 
 
 _WRONG: Any = object()

@@ -1,4 +1,4 @@
-"""The configuration: its defaults (`default_config`) and its one check (`resolve`).
+"""The configuration: its fields, their defaults (`default_config`) and its one check (`resolve`).
 
 Everything downstream sees only the frozen `Config`; nothing re-derives a count. This module imports no
 jax, so that bad input is answered at once.
@@ -10,143 +10,59 @@ import dataclasses
 import functools
 import importlib.metadata
 import platform
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_type_hints
 
 from ml_collections import ConfigDict, config_dict
 
+from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import check
-from jaxrl.config.sections import (
-    CheckpointConfig,
-    Config,
-    EnvConfig,
-    EvaluateConfig,
-    HostConfig,
-    LogConfig,
-    NetworkConfig,
-    NormalizeConfig,
-    Positive,
-    PPOConfig,
-    ProfileConfig,
-    StopConfig,
+from jaxrl.config.fields import Field, at_least, check, declarations, require_divides
+from jaxrl.config.sections import Config, EnvConfig
+
+_DERIVED = tuple(
+    name for name, member in vars(Config).items() if isinstance(member, property) and name != "learner"
 )
+_SECTIONS: dict[str, Any] = {
+    name: kind for name, kind in get_type_hints(Config).items() if dataclasses.is_dataclass(kind)
+}
+_ALGORITHMS = {name for name, kind in _SECTIONS.items() if issubclass(kind, AlgorithmConfig)}
+
+
+@functools.cache
+def declared_fields() -> dict[str, Field]:
+    """Returns every field by its dotted name, such as `ppo.gamma`; those of no section come first."""
+    found = list(declarations(Config))
+    for section, cls in _SECTIONS.items():
+        found += declarations(cls, f"{section}.")
+    return {field.name: field for field in found}
 
 
 def default_config() -> ConfigDict:
     """Returns every field with its default; `configs/*.py` start from this and change what they need."""
-    c = ConfigDict()
-    c.seed = 0
-    # Devices to train on; 0 takes all accelerators, or on CPU as many virtual devices as pay off.
-    c.num_devices = 0
-    # What a NaN or an infinity in observations, rewards, losses or gradients does: `halt` saves the state
-    # before it and says where it came from, `skip` drops the updates it reaches, `rollback` goes back to the
-    # last checkpoint and on with other random numbers.
-    c.nonfinite = "halt"
-    # A fresh run starts from the parameters and normaliser of this run folder, as far as the names of arrays
-    # match one of `init_names`, such as "params/encoder*". A run that resumes does not read it.
-    c.init_from = ""
-    c.init_names = ("*",)
-
-    c.env = ConfigDict()
-    c.env.name = "gymnax:CartPole-v1"  # suite:Name or suite:Name(argument=value)
-    c.env.num_envs = 64
-    c.env.wrappers = ()  # names from envs.wrappers, each "name" or "name(argument=value)"
-    c.env.stagger = True  # cut first episodes off at random, where there is a time limit, so that ends spread
-
-    # Only for environments on the host: `envpool:` and `gymnasium:`.
-    c.host = ConfigDict()
-    c.host.overlap = True  # collect the next rollout while learning from this one, which is one iteration old
-    c.host.fused = True  # on CPU a rollout is one program that steps the environments, where that is faster
-    c.host.num_groups = 2  # one group steps while the policy chooses for another; 1 steps all in turn
-    c.host.num_workers = 0  # processes or threads that step environments, over all groups; 0: by the cores
-    c.host.timeout = 60.0  # seconds after which an environment that does not answer ends the run
-
-    c.network = ConfigDict()
-    # auto (by the observation), mlp, minatar, nature, impala, identity; "key=name,key=name" for dicts
-    c.network.encoder = "auto"
-    c.network.core = "lstm"  # lstm, gru, mingru, lru, none
-    c.network.hidden_sizes = (128,)
-    c.network.core_size = 128
-    # How an lstm runs over time: `scan`, or `pallas`, a kernel for TPUs (docs/performance.md).
-    c.network.recurrence = "scan"
-    c.network.activation = "tanh"
-    c.network.separate_value = False
-    # auto (by the action space), categorical, multi_categorical, gaussian (clipped), tanh_gaussian (bounded)
-    c.network.head = "auto"
-    c.network.compute_dtype = "float32"
-
-    c.normalize = ConfigDict()
-    c.normalize.observations = False
-    c.normalize.rewards = False
-    c.normalize.clip_observations = 10.0
-    c.normalize.clip_rewards = 0.0  # 0: no clipping
-
-    c.ppo = ConfigDict()
-    c.ppo.rollout_length = 128
-    c.ppo.num_epochs = 4
-    c.ppo.num_minibatches = 4
-    c.ppo.sequence_length = 0  # 0: the whole rollout
-    # Parts of a minibatch whose gradients are summed up one after the other; 0: as many as are fastest here.
-    c.ppo.gradient_accumulation = 0
-    c.ppo.learning_rate = 2.5e-4
-    c.ppo.schedule = "linear"  # constant, linear, cosine
-    c.ppo.warmup_updates = 0
-    c.ppo.gamma = 0.99
-    c.ppo.gae_lambda = 0.95
-    c.ppo.clip_range = 0.2
-    c.ppo.clip_value = False
-    c.ppo.normalize_advantages = True
-    c.ppo.entropy_coef = 0.01
-    c.ppo.value_coef = 0.5
-    c.ppo.max_grad_norm = 0.5
-    c.ppo.target_kl = config_dict.placeholder(float)  # None: no stop
-
-    c.stop = ConfigDict()
-    c.stop.steps = 1_000_000
-    c.stop.seconds = config_dict.placeholder(float)
-    c.stop["return"] = config_dict.placeholder(float)  # greedy evaluation return
-
-    c.log = ConfigDict()
-    c.log.every_steps = 50_000
-    # Where metrics go: any of tensorboard, jsonl, csv (files of the run's folder), wandb, mlflow, neptune
-    # (trackers; each needs its extra); () is none.
-    c.log.writers = ("tensorboard", "jsonl")
-    c.log.layers = True  # also the gradient's norm by layer
-    c.log.project = "jaxrl"  # of a tracker: the project or experiment
-    c.log.name = ""  # of a tracker: the run's name; empty: the end of the folder's path
-
-    c.evaluate = ConfigDict()
-    c.evaluate.every_steps = 250_000  # 0: only at the end
-    c.evaluate.episodes = 64
-    # Another environment with the same spaces, such as levels that training never shows; evaluated as well.
-    c.evaluate.unseen = ""
-
-    c.checkpoint = ConfigDict()
-    c.checkpoint.every_steps = 250_000  # 0: only at the end
-    c.checkpoint.keep = 3
-
-    c.profile = ConfigDict()
-    c.profile.start = 0  # the step with which a device trace begins
-    c.profile.steps = 0  # steps of the trace, in whole iterations; 0: none, unless SIGUSR1 asks for one
-    c.profile.host = False  # a profile of the host's Python over the whole run
-    return c
+    config = ConfigDict({section: {} for section in _SECTIONS})
+    for name, field in declared_fields().items():
+        section, _, key = name.rpartition(".")
+        target = config[section] if section else config
+        target[key] = _placeholder(field.kind) if field.default is None else field.default
+    return config
 
 
-_DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
-_TOP_LEVEL = ("seed", "num_devices", "nonfinite", "init_from", "init_names")
-_SECTIONS: dict[str, Any] = {
-    "env": EnvConfig,
-    "host": HostConfig,
-    "network": NetworkConfig,
-    "normalize": NormalizeConfig,
-    "ppo": PPOConfig,
-    "stop": StopConfig,
-    "log": LogConfig,
-    "evaluate": EvaluateConfig,
-    "checkpoint": CheckpointConfig,
-    "profile": ProfileConfig,
-}
+def _placeholder(kind: Any) -> Any:
+    """None, of a field that takes a number as well."""
+    return config_dict.placeholder(next(k for k in get_args(kind) if k is not type(None)))
+
+
+def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (name, stored, given) of each field that a resumed run may not change.
+
+    Budgets, intervals and hyperparameters may; what the stored state depends on may not.
+    """
+    for name, field in declared_fields().items():
+        section = name.rpartition(".")[0]
+        if field.fixed and section not in _ALGORITHMS - {given.algorithm}:
+            theirs, ours = (getattr(c, section) if section else c for c in (stored, given))
+            yield name, getattr(theirs, field.attribute), getattr(ours, field.attribute)
 
 
 def resolve(config: ConfigDict, device_count: int) -> Config:
@@ -165,26 +81,31 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
     return resolved
 
 
-def check_config(config: ConfigDict) -> None:
-    """Raises ConfigError where `resolve` would on any number of devices; without making the environment."""
-    _build(config.to_dict(), device_count=1)
+def check_config(config: ConfigDict) -> Config:
+    """Returns the configuration for one device, checked as by `resolve`, but without making the environment.
+
+    Raises:
+      ConfigError: `resolve` would raise it on any number of devices.
+    """
+    return _build(config.to_dict(), device_count=1)
 
 
 def largest_device_count(config: ConfigDict, available: int, processes: int = 1) -> int:
     """Returns the largest number of devices, at most `available`, that can share the environments evenly.
 
-    Every device needs a multiple of `ppo.num_minibatches * ppo.gradient_accumulation` environments, and
-    each of several processes as many devices as the others.
+    Every device needs a multiple of `AlgorithmConfig.envs_multiple` environments, and each of several
+    processes as many devices as the others.
 
     Raises:
       ConfigError: the configuration is wrong on any number of devices, or on so many processes.
     """
-    c = _build(config.to_dict(), device_count=1)
-    groups = c.env.num_envs // (c.ppo.num_minibatches * max(1, c.ppo.gradient_accumulation))
+    c = check_config(config)
+    multiple = c.learner.envs_multiple
+    groups = c.env.num_envs // multiple
     if groups % processes:
         raise ConfigError(
-            f"`env.num_envs` (={c.env.num_envs}) cannot be shared by {processes} processes: with "
-            f"`ppo.num_minibatches` (={c.ppo.num_minibatches}) the number of processes must divide {groups}"
+            f"`env.num_envs` (={c.env.num_envs}) cannot be shared by {processes} processes: a device takes a "
+            f"multiple of {multiple} (see `{c.algorithm}`), so the number of processes must divide {groups}"
         )
     return max(n for n in range(processes, max(processes, available) + 1, processes) if groups % n == 0)
 
@@ -207,7 +128,8 @@ def from_json(data: Mapping[str, Any]) -> Config:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {_key(f): _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = dataclasses.fields(value)
+        return {f.metadata.get("key") or f.name: _plain(getattr(value, f.name)) for f in fields}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -223,41 +145,25 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _key(field: dataclasses.Field[Any]) -> str:
-    """The key of an attribute in the configuration: the same word, where Python does not reserve it."""
-    return "return" if field.name == "target_return" else field.name
-
-
-@functools.cache
-def field_annotations() -> dict[str, Any]:
-    """Returns every field's annotation by its dotted name, e.g. `ppo.gamma`; see `fields.check`."""
-    hints = get_type_hints(Config, include_extras=True)
-    found = {name: hints[name] for name in _TOP_LEVEL}
-    for section, cls in _SECTIONS.items():
-        hints = get_type_hints(cls, include_extras=True)
-        found.update({f"{section}.{_key(f)}": hints[f.name] for f in dataclasses.fields(cls)})
-    return found
-
-
 def _build(data: Mapping[str, Any], device_count: int) -> Config:
     """Checks keys, types, ranges and divisibility."""
-    annotations = field_annotations()
+    declared = declared_fields()
     given = _flatten(data)
     for name in given:
-        if name not in annotations:
-            raise ConfigError(f"`{name}` is no field of the configuration{did_you_mean(name, annotations)}")
-    values = _flatten(default_config().to_dict()) | given
-    checked = {name: check(name, values[name], hint) for name, hint in annotations.items()}
-    sections = {
-        section: cls(**{f.name: checked[f"{section}.{_key(f)}"] for f in dataclasses.fields(cls)})
-        for section, cls in _SECTIONS.items()
-    }
+        if name not in declared:
+            raise ConfigError(f"`{name}` is no field of the configuration{did_you_mean(name, declared)}")
+    parts: dict[str, dict[str, Any]] = {section: {} for section in ("", *_SECTIONS)}
+    for name, field in declared.items():
+        section = name.rpartition(".")[0]
+        parts[section][field.attribute] = field.check(given.get(name, field.default))
     config = Config(
-        **{name: checked[name] for name in _TOP_LEVEL},
-        device_count=check("device_count", device_count, Positive),
-        **sections,
+        **parts.pop(""),
+        **{section: _SECTIONS[section](**values) for section, values in parts.items()},
+        device_count=check("device_count", device_count, int, at_least(1)),
     )
-    _check_counts(config)
+    num_envs = config.env.num_envs
+    require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
+    config.learner.check_counts(num_envs, config.device_count)
     if config.stop.target_return is not None and not config.evaluate.every_steps:
         raise ConfigError(
             f"`stop.return` (={config.stop.target_return}) needs evaluations: `evaluate.every_steps` (=0)"
@@ -276,29 +182,6 @@ def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[str(key)] = value
     return flat
-
-
-def _check_counts(c: Config) -> None:
-    """Devices, minibatches and the parts of an accumulated minibatch take whole environments."""
-    p = c.ppo
-    envs = f"`env.num_envs` (={c.env.num_envs})"
-    per_device = envs if c.device_count == 1 else f"{envs} / devices (={c.device_count})"
-    per_minibatch = f"{per_device} / `ppo.num_minibatches` (={p.num_minibatches})"
-    rollout = f"`ppo.rollout_length` (={p.rollout_length})"
-    rules = (
-        ("num_devices", c.device_count, c.env.num_envs, envs),
-        ("ppo.num_minibatches", p.num_minibatches, c.envs_per_device, per_device),
-        (
-            "ppo.gradient_accumulation",
-            max(1, p.gradient_accumulation),
-            c.minibatch_envs_per_device,
-            per_minibatch,
-        ),
-        ("ppo.sequence_length", c.sequence_length, p.rollout_length, rollout),
-    )
-    for name, divisor, count, described in rules:
-        if count == 0 or count % divisor:
-            raise ConfigError(f"`{name}` (={divisor}) must divide {described}")
 
 
 def _check_environment(c: Config) -> None:

@@ -1,135 +1,194 @@
-"""The checked configuration: frozen dataclasses with the fields of `default_config` and the derived counts.
+"""The configuration, field by field: frozen dataclasses, one for each section, and the derived counts.
 
-A field's annotation is its declaration: type and range are read from here by `jaxrl.config.fields.check`.
-What each field means is said beside its default, in `jaxrl.config.default_config`.
+PPO's section has a module of its own, as every algorithm's.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated
 
-from jaxrl.config.fields import above, at_least, between, distinct, each, one_of
-
-Count = Annotated[int, at_least(0)]
-Positive = Annotated[int, at_least(1)]
-Unit = Annotated[float, between(0, 1)]
-
-WRITERS = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")
+from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.fields import above, at_least, between, distinct, each, field, one_of
+from jaxrl.config.ppo import PPOConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig:
-    name: str
-    num_envs: Positive
-    wrappers: tuple[str, ...]
-    stagger: bool
+    """What is trained on."""
+
+    name: str = field("gymnax:CartPole-v1", help="suite:Name or suite:Name(argument=value)", fixed=True)
+    num_envs: int = field(64, at_least(1), help="environments over all devices", fixed=True)
+    wrappers: tuple[str, ...] = field(
+        (), help='names from envs.wrappers, each "name" or "name(argument=value)"', fixed=True
+    )
+    stagger: bool = field(
+        True,
+        help="cut first episodes off at random, where there is a time limit, so that ends spread",
+        fixed=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class HostConfig:
-    overlap: bool
-    fused: bool
-    num_groups: Positive
-    num_workers: Count
-    timeout: Annotated[float, above(0)]
+    """Only for environments on the host: `envpool:` and `gymnasium:`."""
+
+    overlap: bool = field(
+        True, help="collect the next rollout while learning from this one, which is one iteration old"
+    )
+    fused: bool = field(
+        True, help="on CPU a rollout is one program that steps the environments, where that is faster"
+    )
+    num_groups: int = field(
+        2, at_least(1), help="one group steps while the policy chooses for another; 1 steps all in turn"
+    )
+    num_workers: int = field(
+        0,
+        at_least(0),
+        help="processes or threads that step environments, over all groups; 0: by the cores",
+    )
+    timeout: float = field(
+        60.0, above(0), help="seconds after which an environment that does not answer ends the run"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """Names of encoders, cores and activations are checked where they are registered, in `jaxrl.networks`."""
+    """The policy; names of its parts are checked where they are registered, in `jaxrl.networks`."""
 
-    encoder: str
-    core: str
-    hidden_sizes: Annotated[tuple[int, ...], each(at_least(1))]
-    core_size: Positive
-    recurrence: Annotated[str, one_of("scan", "pallas")]
-    activation: str
-    separate_value: bool
-    head: str
-    compute_dtype: Annotated[str, one_of("float32", "bfloat16")]
+    encoder: str = field(
+        "auto",
+        help="auto (by the observation), mlp, minatar, nature, impala, identity; "
+        '"key=name,key=name" for dicts',
+        fixed=True,
+    )
+    core: str = field("lstm", help="lstm, gru, mingru, lru, none", fixed=True)
+    hidden_sizes: tuple[int, ...] = field(
+        (128,), each(at_least(1)), help="units of the encoder's dense layers", fixed=True
+    )
+    core_size: int = field(128, at_least(1), help="units of the recurrent core", fixed=True)
+    recurrence: str = field(
+        "scan",
+        one_of("scan", "pallas"),
+        help="how an lstm runs over time: scan, or pallas, a kernel for TPUs (docs/performance.md)",
+    )
+    activation: str = field("tanh", help="between dense layers", fixed=True)
+    separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
+    head: str = field(
+        "auto",
+        help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
+        "tanh_gaussian (bounded)",
+        fixed=True,
+    )
+    compute_dtype: str = field(
+        "float32",
+        one_of("float32", "bfloat16"),
+        help="of products of matrices; parameters stay float32",
+        fixed=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class NormalizeConfig:
-    observations: bool
-    rewards: bool
-    clip_observations: Annotated[float, above(0)]
-    clip_rewards: Annotated[float, at_least(0)]
+    """Scaling by running statistics."""
 
-
-@dataclasses.dataclass(frozen=True)
-class PPOConfig:
-    rollout_length: Positive
-    num_epochs: Positive
-    num_minibatches: Positive
-    sequence_length: Count
-    gradient_accumulation: Count
-    learning_rate: Annotated[float, at_least(0)]
-    schedule: Annotated[str, one_of("constant", "linear", "cosine")]
-    warmup_updates: Count
-    gamma: Unit
-    gae_lambda: Unit
-    clip_range: Annotated[float, above(0)]
-    clip_value: bool
-    normalize_advantages: bool
-    entropy_coef: Annotated[float, at_least(0)]
-    value_coef: Annotated[float, at_least(0)]
-    max_grad_norm: Annotated[float, above(0)]
-    target_kl: Annotated[float | None, above(0)]
+    observations: bool = field(False, help="to mean 0 and deviation 1", fixed=True)
+    rewards: bool = field(False, help="by the deviation of the discounted return", fixed=True)
+    clip_observations: float = field(10.0, above(0), help="bound of a normalised observation")
+    clip_rewards: float = field(0.0, at_least(0), help="bound of a normalised reward; 0: none")
 
 
 @dataclasses.dataclass(frozen=True)
 class StopConfig:
-    """Training ends at the first of these. `target_return` is `stop.return`, a word Python reserves."""
+    """Training ends at the first of these."""
 
-    steps: Positive
-    seconds: Annotated[float | None, above(0)]
-    target_return: float | None
+    steps: int = field(1_000_000, at_least(1), help="environment steps, rounded up to whole iterations")
+    seconds: float | None = field(None, above(0), help="time since the start; none: no limit")
+    target_return: float | None = field(
+        None, help="mean return of a greedy evaluation; none: no limit", key="return"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    every_steps: Positive
-    writers: Annotated[tuple[str, ...], each(one_of(*WRITERS)), distinct()]
-    layers: bool
-    project: str
-    name: str
+    """Metrics."""
+
+    every_steps: int = field(50_000, at_least(1), help="steps from one entry to the next")
+    writers: tuple[str, ...] = field(
+        ("tensorboard", "jsonl"),
+        each(one_of("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")),
+        distinct(),
+        help="where metrics go: tensorboard, jsonl, csv (files of the run's folder), wandb, mlflow, neptune "
+        "(trackers; each needs its extra); () is none",
+    )
+    layers: bool = field(True, help="also the gradient's norm by layer")
+    project: str = field("jaxrl", help="of a tracker: the project or experiment")
+    name: str = field("", help="of a tracker: the run's name; empty: the end of the folder's path")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    every_steps: Count
-    episodes: Positive
-    unseen: str
+    """Greedy evaluation during training."""
+
+    every_steps: int = field(250_000, at_least(0), help="steps from one to the next; 0: only at the end")
+    episodes: int = field(64, at_least(1), help="whole episodes of each evaluation")
+    unseen: str = field(
+        "",
+        help="another environment with the same spaces, such as levels that training never shows; evaluated "
+        "as well",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    every_steps: Count
-    keep: Positive
+    """What a run is resumed from."""
+
+    every_steps: int = field(250_000, at_least(0), help="steps from one to the next; 0: only at the end")
+    keep: int = field(3, at_least(1), help="recent checkpoints to keep besides the best")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    start: Count
-    steps: Count
-    host: bool
+    """Measuring where the time goes."""
+
+    start: int = field(0, at_least(0), help="the step with which a device trace begins")
+    steps: int = field(
+        0,
+        at_least(0),
+        help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 asks for one",
+    )
+    host: bool = field(False, help="a profile of the host's Python over the whole run")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A checked configuration: the fields of `default_config`, the devices, and every derived count.
+    """A checked configuration: every field, the devices, and every derived count.
 
     An iteration is one rollout of all environments and the updates on it; an update is one optimiser step.
     """
 
-    seed: Annotated[int, between(0, 2**32 - 1)]
-    num_devices: Count
-    nonfinite: Annotated[str, one_of("halt", "skip", "rollback")]
-    init_from: str
-    init_names: tuple[str, ...]
+    algorithm: str = field("ppo", one_of("ppo"), help="ppo; its section has the same name", fixed=True)
+    seed: int = field(0, between(0, 2**32 - 1), help="all random numbers follow from it", fixed=True)
+    num_devices: int = field(
+        0,
+        at_least(0),
+        help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
+    )
+    nonfinite: str = field(
+        "halt",
+        one_of("halt", "skip", "rollback"),
+        help="what a NaN or an infinity in observations, rewards, losses or gradients does: halt saves the "
+        "state before it and says where it came from, skip drops the updates it reaches, rollback returns to "
+        "the last checkpoint and continues with other random numbers",
+    )
+    init_from: str = field(
+        "",
+        help="a run folder whose parameters and normaliser a fresh run starts from; a resumed run does not "
+        "read it",
+    )
+    init_names: tuple[str, ...] = field(
+        ("*",), help='patterns of the arrays that init_from gives, such as "params/encoder*"'
+    )
     env: EnvConfig
     host: HostConfig
     network: NetworkConfig
@@ -140,7 +199,13 @@ class Config:
     evaluate: EvaluateConfig
     checkpoint: CheckpointConfig
     profile: ProfileConfig
-    device_count: Positive
+    device_count: int
+
+    @property
+    def learner(self) -> AlgorithmConfig:
+        """The section of the algorithm."""
+        section: AlgorithmConfig = getattr(self, self.algorithm)
+        return section
 
     @property
     def envs_per_device(self) -> int:
@@ -149,26 +214,22 @@ class Config:
     @property
     def rollout_length(self) -> int:
         """Time steps of one rollout."""
-        return self.ppo.rollout_length
+        return self.learner.rollout_length
 
     @property
     def sequence_length(self) -> int:
-        """Time steps through which gradients flow."""
-        return self.ppo.sequence_length or self.ppo.rollout_length
+        """Time steps through which gradients flow, from one stored carry to the next."""
+        return self.learner.carry_interval
 
     @property
     def num_chunks(self) -> int:
         """Sequences into which one environment's rollout is cut."""
-        return self.ppo.rollout_length // self.sequence_length
-
-    @property
-    def minibatch_envs_per_device(self) -> int:
-        return self.envs_per_device // self.ppo.num_minibatches
+        return self.rollout_length // self.sequence_length
 
     @property
     def steps_per_iteration(self) -> int:
         """Environment steps, over all environments and devices."""
-        return self.env.num_envs * self.ppo.rollout_length
+        return self.env.num_envs * self.rollout_length
 
     @property
     def num_iterations(self) -> int:
@@ -177,8 +238,13 @@ class Config:
 
     @property
     def updates_per_iteration(self) -> int:
-        """Planned ones: a KL stop makes fewer."""
-        return self.ppo.num_epochs * self.ppo.num_minibatches
+        """Planned ones; an algorithm may stop early."""
+        return self.learner.updates_per_iteration
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps that one update learns from, over all devices."""
+        return self.learner.steps_per_update(self.env.num_envs)
 
     @property
     def total_updates(self) -> int:

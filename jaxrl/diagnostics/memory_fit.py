@@ -169,11 +169,10 @@ def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
     Raises:
       ConfigError: the configuration is wrong.
     """
-    check_config(config)
+    checked = check_config(config)
     if registry.is_host(config.env.name):
         raise ConfigError(f"`env.name` (={config.env.name!r}) runs on the host; preflight needs JAX code")
-    parts = max(1, config.ppo.get("gradient_accumulation", 0))
-    unit = device_count * config.ppo.num_minibatches * parts
+    unit = device_count * checked.learner.envs_multiple
     changed = config.copy_and_resolve_references()
     changed.env.num_envs = -(-config.env.num_envs // unit) * unit
     return resolve(changed, device_count), unit

@@ -32,7 +32,7 @@ def main() -> None:
 
     config = default_config()
     config.network.hidden_sizes, config.network.core_size = (16,), 16
-    config.ppo.rollout_length = 32
+    config[config.algorithm].rollout_length = 32
     config.stop.steps, config.log.every_steps = STEPS, STEPS // 10
     config.evaluate.every_steps, config.evaluate.episodes = 0, 1
     rows = _Rows()

@@ -132,7 +132,7 @@ def flops_per_step(policy: Policy, spec: EnvSpec, config: Config) -> float:
     carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
     reset = jax.ShapeDtypeStruct((_ROWS,), bool)
     cost: Any = jax.jit(policy.step).lower(params, rows, carry, reset, mask).cost_analysis()
-    return float(cost["flops"]) / _ROWS * (1 + 3 * config.ppo.num_epochs)
+    return float(cost["flops"]) / _ROWS * (1 + 3 * config.learner.gradients_per_step)
 
 
 def matmul_flops_per_second() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import logging
@@ -22,7 +21,7 @@ from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.checkpoint.files import is_local
-from jaxrl.config import Config, ConfigError, from_json, to_json
+from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
 from jaxrl.parallel.signals import leave
 
 # Until a file that one process wrote must be seen by all.
@@ -183,10 +182,9 @@ class RunFolder:
     def _require_same(self, config: Config) -> None:
         if self.checkpoints.latest_step() is None:
             return
-        stored, given = self.read_config(), config
         changed = [
             f"`{name}` (={theirs!r} there, {ours!r} now)"
-            for name, theirs, ours in fixed_fields(stored, given)
+            for name, theirs, ours in fixed_fields(self.read_config(), config)
             if theirs != ours
         ]
         if changed:
@@ -282,20 +280,3 @@ def _replace(file: epath.Path, text: str) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-
-
-def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
-    """(name, stored, given) of each field that a resumed run may not change.
-
-    Budgets, intervals and hyperparameters may; what the state depends on may not.
-    """
-    yield "seed", stored.seed, given.seed
-    yield "ppo.rollout_length", stored.ppo.rollout_length, given.ppo.rollout_length
-    for section in ("env", "network"):
-        theirs, ours = getattr(stored, section), getattr(given, section)
-        for field in dataclasses.fields(theirs):
-            if field.name == "recurrence":  # Another way to compute the same.
-                continue
-            yield f"{section}.{field.name}", getattr(theirs, field.name), getattr(ours, field.name)
-    for name in ("observations", "rewards"):
-        yield f"normalize.{name}", getattr(stored.normalize, name), getattr(given.normalize, name)

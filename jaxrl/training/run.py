@@ -128,13 +128,12 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
     Raises:
       ConfigError: the configuration is wrong, or its environments cannot be shared by all processes.
     """
-    check_config(config)
+    checked = check_config(config)
     if config.num_devices:
         cpu_devices.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
-    minibatch = config.env.num_envs * config.ppo.rollout_length // config.ppo.num_minibatches
     least = MIN_IMAGES_PER_CORE if _sees_images(config) else MIN_MINIBATCH_PER_CORE
-    worthwhile = max(1, min(cpu_devices.available_cores(), minibatch // least))
+    worthwhile = max(1, min(cpu_devices.available_cores(), checked.steps_per_update // least))
     cpu_devices.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
     return largest_device_count(config, jax.device_count(), process_group.num_processes())
 

@@ -14,7 +14,9 @@ from jaxrl.commands.command_line import load_config
 from jaxrl.config import (
     ConfigError,
     check_config,
+    declared_fields,
     default_config,
+    fixed_fields,
     from_json,
     largest_device_count,
     resolve,
@@ -172,6 +174,28 @@ def test_unknown_environment_names_the_nearest(fields: dict[str, Any], field: st
     assert nearest in str(caught.value)
 
 
+def test_every_field_is_declared_with_a_meaning_and_an_allowed_default() -> None:
+    declared = declared_fields()
+    assert len(declared) > 60
+    for name, field in declared.items():
+        assert field.check(field.default) == field.default
+        assert field.help, name
+        assert field.help[-1] != ".", name
+
+
+def test_what_a_resumed_run_must_keep() -> None:
+    there = resolve(changed(seed=1, ppo__rollout_length=64, ppo__gamma=0.9), 1)
+    now = resolve(changed(seed=2, stop__steps=5), 1)
+    kept = {name: (theirs, ours) for name, theirs, ours in fixed_fields(there, now)}
+    env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger")}
+    network = {name for name in declared_fields() if name.startswith("network.")} - {"network.recurrence"}
+    others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
+    assert kept.keys() == env | network | others
+    assert kept["seed"] == (1, 2)
+    assert kept["ppo.rollout_length"] == (64, 128)
+    assert kept["env.name"] == ("gymnax:CartPole-v1",) * 2
+
+
 def test_derived_counts() -> None:
     config = changed(
         env__num_envs=48,
@@ -190,10 +214,11 @@ def test_derived_counts() -> None:
     assert c.envs_per_device == 24
     assert c.sequence_length == 5
     assert c.num_chunks == 4
-    assert c.minibatch_envs_per_device == 6
+    assert c.ppo.minibatch_envs(c.envs_per_device) == 6
     assert c.steps_per_iteration == 960
     assert c.num_iterations == 11  # 10 iterations make 9,600 steps
     assert c.updates_per_iteration == 12
+    assert c.steps_per_update == 240  # of 12 environments
     assert c.total_updates == 132
     assert c.log_iterations == 1
     assert c.evaluate_iterations == 2  # rounded up to whole iterations

@@ -274,7 +274,7 @@ class Updater:
         config = self.config
         if config.ppo.gradient_accumulation or self.axis.platform != "cpu":
             return 1, config.ppo.gradient_accumulation or 1
-        groups = config.minibatch_envs_per_device
+        groups = config.ppo.minibatch_envs(config.envs_per_device)
         most = groups * config.ppo.rollout_length // CPU_PART_STEPS[self._kind_of_work(obs)]
         group_parts = _largest_divisor(groups, most)
         return _largest_divisor(config.num_chunks, most // group_parts), group_parts

@@ -7,12 +7,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
-
-Positive = Annotated[int, at_least(1)]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
@@ -23,15 +21,20 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _RULE = re.compile(r"(return|length|info\.(?P<key>[^\s<>=]+))\s*(?:(?P<sign>[<>]=?)\s*(?P<bound>\S+))?")
 
 # What a level may say; the suite says the defaults of all but the first.
-_LEVEL: dict[str, Any] = {
-    "env": str,
-    "wrappers": tuple[str, ...],
-    "episodes": Positive,
-    "success": str,
-    "cost": str,
-    "steps": Annotated[float, above(0)],
+# Of each field: its type and rules.
+_LEVEL: dict[str, tuple[Any, ...]] = {
+    "env": (str,),
+    "wrappers": (tuple[str, ...],),
+    "episodes": (int, at_least(1)),
+    "success": (str,),
+    "cost": (str,),
+    "steps": (float, above(0)),
 }
-_SUITE: dict[str, Any] = {"name": str, "modes": tuple[str, ...], "seed": Annotated[int, at_least(0)]}
+_SUITE: dict[str, tuple[Any, ...]] = {
+    "name": (str,),
+    "modes": (tuple[str, ...],),
+    "seed": (int, at_least(0)),
+}
 _MODES = ("greedy", "sample")
 
 
@@ -163,8 +166,8 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
     )
 
 
-def _checked(given: Mapping[Any, Any], fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked(given: Mapping[Any, Any], fields: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
     for name in given:
         if name not in fields:
             raise ConfigError(f"`{where}{name}` is no field of a suite{did_you_mean(str(name), fields)}")
-    return {name: check(f"{where}{name}", value, fields[name]) for name, value in given.items()}
+    return {name: check(f"{where}{name}", value, *fields[name]) for name, value in given.items()}

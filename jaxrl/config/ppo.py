@@ -1,0 +1,81 @@
+"""PPO's section of the configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.fields import above, at_least, between, field, one_of, require_divides
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig(AlgorithmConfig):
+    """PPO (Schulman et al. 2017), on sequences where the network has memory."""
+
+    rollout_length: int = field(128, at_least(1), help="time steps of one rollout", fixed=True)
+    num_epochs: int = field(4, at_least(1), help="times that each rollout is learnt from")
+    num_minibatches: int = field(4, at_least(1), help="updates of one epoch, each on its own environments")
+    sequence_length: int = field(
+        0, at_least(0), help="time steps through which gradients flow; 0: the whole rollout"
+    )
+    gradient_accumulation: int = field(
+        0,
+        at_least(0),
+        help="parts of a minibatch whose gradients are summed one after the other; 0: as many as are "
+        "fastest here",
+    )
+    learning_rate: float = field(2.5e-4, at_least(0), help="step size of Adam, at its highest")
+    schedule: str = field(
+        "linear",
+        one_of("constant", "linear", "cosine"),
+        help="how the learning rate changes up to the last update: not at all, or down to 0",
+    )
+    warmup_updates: int = field(0, at_least(0), help="updates in which the learning rate rises from 0")
+    gamma: float = field(0.99, between(0, 1), help="discount factor")
+    gae_lambda: float = field(0.95, between(0, 1), help="lambda of generalised advantage estimation")
+    clip_range: float = field(0.2, above(0), help="epsilon: how far from 1 the probability ratio counts")
+    clip_value: bool = field(False, help="also clip the change of the value, by clip_range")
+    normalize_advantages: bool = field(True, help="advantages of each minibatch with mean 0 and deviation 1")
+    entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
+    value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
+    max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
+    target_kl: float | None = field(
+        None, above(0), help="approximate KL divergence that ends the updates on a rollout; none: never"
+    )
+
+    @property
+    def carry_interval(self) -> int:
+        return self.sequence_length or self.rollout_length
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """A KL stop makes fewer."""
+        return self.num_epochs * self.num_minibatches
+
+    @property
+    def gradients_per_step(self) -> float:
+        return self.num_epochs
+
+    @property
+    def envs_multiple(self) -> int:
+        return self.num_minibatches * max(1, self.gradient_accumulation)
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return num_envs * self.rollout_length // self.num_minibatches
+
+    def minibatch_envs(self, num_envs: int) -> int:
+        """Environments of one minibatch, of `num_envs`."""
+        return num_envs // self.num_minibatches
+
+    def check_counts(self, num_envs: int, device_count: int) -> None:
+        """Minibatches and the parts of an accumulated minibatch take whole environments."""
+        envs = num_envs // device_count
+        described = f"`env.num_envs` (={num_envs})"
+        if device_count > 1:
+            described += f" / devices (={device_count})"
+        require_divides("ppo.num_minibatches", self.num_minibatches, envs, described)
+        described += f" / `ppo.num_minibatches` (={self.num_minibatches})"
+        parts = max(1, self.gradient_accumulation)
+        require_divides("ppo.gradient_accumulation", parts, self.minibatch_envs(envs), described)
+        rollout = f"`ppo.rollout_length` (={self.rollout_length})"
+        require_divides("ppo.sequence_length", self.carry_interval, self.rollout_length, rollout)
