@@ -24,7 +24,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
-from jaxrl.diagnostics.live.follower import Followed
+from jaxrl.diagnostics.live.run import LiveRun
 from jaxrl.runs import records
 
 _REFRESH_SECONDS = 0.25
@@ -64,10 +64,10 @@ class Watcher:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._found: dict[str, Followed] = {}
+        self._found: dict[str, LiveRun] = {}
 
     @property
-    def runs(self) -> list[Followed]:
+    def runs(self) -> list[LiveRun]:
         return list(self._found.values())
 
     def look(self) -> None:
@@ -75,7 +75,7 @@ class Watcher:
             with contextlib.suppress(ConfigError, OSError):  # There is none yet, or the network is down.
                 for path in records.find([name]):
                     if path not in self._found:
-                        self._found[path] = Followed(path)
+                        self._found[path] = LiveRun(path)
         for run in self._found.values():
             run.poll()
 
@@ -86,7 +86,7 @@ def _display(watcher: Watcher, interval: float) -> None:
     from rich.live import Live
 
     from jaxrl.diagnostics.live.machine import Machine
-    from jaxrl.diagnostics.live.screen import Screen
+    from jaxrl.diagnostics.live.screen import LiveScreen
 
     machine, over = Machine(), threading.Event()
 
@@ -103,7 +103,7 @@ def _display(watcher: Watcher, interval: float) -> None:
         Live(console=Console(), screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(Screen(watcher.runs, machine.describe()), refresh=True)
+            live.update(LiveScreen(watcher.runs, machine.describe()), refresh=True)
             if "q" in pressed(_REFRESH_SECONDS).lower():
                 break
     over.set()

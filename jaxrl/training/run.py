@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import has_large_images
+from jaxrl.algorithms import ppo
 from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
@@ -101,7 +102,7 @@ def _writers(folder: RunFolder, config: Config) -> Iterator[MultiWriter]:
     if not process_group.is_first():
         yield MultiWriter(())
         return
-    with folder.logs() as logs, open_writers(folder.path, config, logs) as writer:
+    with folder.logs() as logs, open_writers(folder.path, config, logs, ppo.HIGHLIGHTS) as writer:
         yield writer
 
 

@@ -1,4 +1,4 @@
-"""How busy the machine is on which one watches."""
+"""The load of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Machine:
     """Cores, memory and NVIDIA GPUs (with the `monitor` extra)."""
 
     def __init__(self) -> None:
-        psutil.cpu_percent()  # The first call begins the interval of the next.
+        psutil.cpu_percent()  # The first call starts the interval that the next one reports.
         self._nvml: Any = None
         with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
             import pynvml
@@ -24,7 +24,7 @@ class Machine:
             self._nvml = pynvml
 
     def describe(self) -> str:
-        """One line, since the call before."""
+        """One line; the CPU load is since the previous call."""
         memory = psutil.virtual_memory()
         used = (memory.total - memory.available) / _GIGABYTE
         parts = [
@@ -39,9 +39,7 @@ class Machine:
         nvml = self._nvml
         for index in range(nvml.nvmlDeviceGetCount() if nvml else 0):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            busy, memory = (
-                nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-                nvml.nvmlDeviceGetMemoryInfo(handle),
-            )
+            busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
             used, total = memory.used / _GIGABYTE, memory.total / _GIGABYTE
             yield f"gpu {index} {busy}% {used:.1f} of {total:.1f} GB"

@@ -1,27 +1,28 @@
-"""The display of a run: one live screen on a terminal, plain lines anywhere else."""
+"""The display of a run: a live panel on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from jaxrl.metrics import text
-from jaxrl.metrics.display.board import Board
+from jaxrl.metrics.display.progress import EVALUATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.metrics.logs import WarningHandler
 from jaxrl.metrics.writers.base import Writer
 
 _HEADER_EVERY = 25
+_PLAIN_HIGHLIGHTS = 4
 
 
 class Console(Writer):
     """Shows a run to a person, from the first compile to the summary.
 
-    On a terminal one screen is redrawn several times a second by a thread of its own, so that time goes on
-    while XLA compiles; otherwise one line per row, without escape codes. Warnings that are logged
-    meanwhile are shown too.
+    On a terminal it is one panel that a thread redraws several times a second, so that the time keeps
+    running while XLA compiles; elsewhere it is one line per row, without escape codes. Warnings that are
+    logged meanwhile are shown too.
     """
 
     def __init__(
@@ -30,41 +31,46 @@ class Console(Writer):
         subtitle: str,
         total_steps: int | None,
         total_seconds: float | None = None,
+        *,
+        highlights: Sequence[tuple[str, str]] = (),
         stream: TextIO | None = None,
     ) -> None:
-        """Shows the display.
+        """Starts the display.
 
         Args:
           title: what is trained.
           subtitle: on what: network, number of environments, devices.
           total_steps: budget in environment steps, or None.
           total_seconds: budget in seconds, or None; training ends at whichever comes first.
+          highlights: (metric, label) of the numbers to show; plain lines show the first four.
           stream: where to; None takes standard output.
         """
         stream = sys.stdout if stream is None else stream
         self._encoding = getattr(stream, "encoding", None)
-        self._board = Board(self._clean(title), self._clean(subtitle), total_steps, total_seconds)
+        self._run = RunProgress(
+            self._clean(title), self._clean(subtitle), total_steps, total_seconds, highlights
+        )
         live = _can_redraw(stream)
-        self._view: _View = _LiveView(self._board, stream) if live else _PlainView(self._board, stream)
+        self._view: _View = _LiveView(self._run, stream) if live else _PlainView(self._run, stream)
         self._warnings = WarningHandler(lambda line: self._view.message(self._clean(line)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._board.update(step, scalars)
+        self._run.update(step, scalars)
         self._view.row(scalars)
 
     def resume_from(self, step: int) -> None:
-        self._board.start_at(step)
+        self._run.start_at(step)
         self._view.message(f"resumed from the checkpoint at step {step:,}")
 
     def status(self, phase: str) -> None:
-        self._board.enter(self._clean(phase))
+        self._run.enter(self._clean(phase))
         self._view.phase()
 
     def message(self, line: str) -> None:
         self._view.message(self._clean(line))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        self._board.finish(self._clean(_conclusion(summary)))
+        self._run.finish(self._clean(_conclusion(summary)))
         self._view.phase()
 
     def close(self) -> None:
@@ -81,7 +87,7 @@ def _can_redraw(stream: TextIO) -> bool:
 
 
 class _View(Protocol):
-    """One way to show a board."""
+    """One way to show a run."""
 
     def row(self, scalars: Mapping[str, float]) -> None: ...
 
@@ -93,20 +99,20 @@ class _View(Protocol):
 
 
 class _LiveView:
-    """The board on a terminal, redrawn by rich's thread."""
+    """A panel on a terminal, redrawn by rich's thread."""
 
-    def __init__(self, board: Board, stream: TextIO) -> None:
+    def __init__(self, run: RunProgress, stream: TextIO) -> None:
         import rich.console
         import rich.live
 
-        from jaxrl.metrics.display.screen import Screen
+        from jaxrl.metrics.display.panel import RunPanel
 
         self._console = rich.console.Console(file=stream, force_terminal=True)
-        self._live = rich.live.Live(Screen(board), console=self._console, refresh_per_second=8)
+        self._live = rich.live.Live(RunPanel(run), console=self._console, refresh_per_second=8)
         self._live.start(refresh=True)
 
     def row(self, scalars: Mapping[str, float]) -> None:
-        del scalars  # The thread reads the board.
+        """Nothing to do: the thread reads the run's progress."""
 
     def phase(self) -> None:
         self._live.refresh()
@@ -119,50 +125,44 @@ class _LiveView:
 
 
 class _PlainView:
-    """The board as a table that grows by a line per row of training metrics."""
+    """A table that grows by a line per row of training metrics."""
 
-    # Key, heading, width.
-    _COLUMNS = (
-        ("episode/return", "return", 9),
-        ("episode/length", "length", 8),
-        ("eval/return", "eval", 9),
-        ("loss/policy", "policy", 10),
-        ("loss/value", "value", 10),
-        ("loss/entropy", "entropy", 8),
-        ("ppo/approx_kl", "kl", 9),
-    )
-
-    def __init__(self, board: Board, stream: TextIO) -> None:
-        self._board = board
+    def __init__(self, run: RunProgress, stream: TextIO) -> None:
+        self._run = run
         self._stream = stream
         self._lock = threading.Lock()
         self._rows = 0
         self._announced: set[str] = set()
-        self.message(f"{board.title} | {board.subtitle}")
+        # Key, heading, width.
+        self._columns = [(RETURN, "return", 9), (LENGTH, "length", 8), (EVALUATION, "eval", 9)]
+        self._columns += [
+            (key, label, max(len(label), 9)) for key, label in run.highlights[:_PLAIN_HIGHLIGHTS]
+        ]
+        self.message(f"{run.title} | {run.subtitle}")
 
     def row(self, scalars: Mapping[str, float]) -> None:
         # Evaluations come in rows of their own; they show in the next line of training metrics.
-        if "time/steps_per_second" not in scalars:
+        if PACE not in scalars:
             return
         if self._rows % _HEADER_EVERY == 0:
-            titles = [f"{title:>{width}}" for _, title, width in self._COLUMNS]
-            self.message(" ".join([f"{'steps':>13}", f"{'%':>5}", f"{'steps/s':>8}", *titles]))
+            headings = [f"{heading:>{width}}" for _, heading, width in self._columns]
+            self.message(" ".join([f"{'steps':>13}", f"{'%':>5}", f"{'steps/s':>8}", *headings]))
         self._rows += 1
-        fraction = self._board.fraction()
-        latest = self._board.latest
+        fraction = self._run.fraction()
+        latest = self._run.latest
         cells = [
-            f"{self._board.steps:>13,}",
+            f"{self._run.steps:>13,}",
             f"{'-' if fraction is None else format(100 * fraction, '.1f'):>5}",
-            f"{text.pace(scalars['time/steps_per_second']):>8}",
+            f"{text.pace(scalars[PACE]):>8}",
         ]
-        cells += [f"{text.number(latest.get(key)):>{width}}" for key, _, width in self._COLUMNS]
+        cells += [f"{text.number(latest.get(key)):>{width}}" for key, _, width in self._columns]
         self.message(" ".join(cells))
 
     def phase(self) -> None:
-        # A phase that comes back after every evaluation is worth one line, not hundreds.
-        if self._board.phase not in self._announced:
-            self._announced.add(self._board.phase)
-            self.message(self._board.phase)
+        # A phase that returns after every evaluation is worth one line, not hundreds.
+        if self._run.phase not in self._announced:
+            self._announced.add(self._run.phase)
+            self.message(self._run.phase)
 
     def message(self, line: str) -> None:
         with self._lock:  # Warnings come from other threads.
@@ -177,7 +177,7 @@ def _conclusion(summary: Mapping[str, Any]) -> str:
     reasons = {"return": "target return reached", "steps": "all steps made", "seconds": "time is up"}
     reason = str(summary.get("stop_reason", ""))
     if reason.startswith("SIG"):
-        return f"{reason}: saved at step {summary['steps']:,}; the same command goes on from there"
+        return f"{reason}: saved at step {summary['steps']:,}; run the same command to resume"
     parts = [f"done: {reasons.get(reason, reason)}"]
     if "eval_return" in summary:
         parts.append(f"greedy return {text.number(summary['eval_return'])}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jaxrl.config import Config, ConfigError, to_json
 from jaxrl.metrics.display.console import Console
@@ -45,26 +45,29 @@ _TRACKERS: dict[str, Callable[..., Tracker]] = {
 
 @contextlib.contextmanager
 def open_writers(
-    folder: str | os.PathLike[str], config: Config, files_at: str | None = None
+    folder: str | os.PathLike[str],
+    config: Config,
+    files_at: str | None = None,
+    highlights: Sequence[tuple[str, str]] = (),
 ) -> Iterator[MultiWriter]:
     """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
 
     Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the
-    local folder `files_at` instead, where that is given.
+    local folder `files_at` instead, where that is given. Displays show `highlights`, (metric, label).
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
     values = to_json(config)
     files: dict[str, Callable[[], Writer]] = {
         "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
         "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
-        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard"), values),
+        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard"), values, highlights),
     }
 
     def tracker(name: str) -> Writer:
         return Background(_TRACKERS[name](run, config.log.project, config.log.name, values))
 
     writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
-    display = console(config)
+    display = console(config, highlights)
     # The display is the first to open and the last to close: it shows what the others warn of.
     with (
         contextlib.closing(display),
@@ -83,13 +86,14 @@ def require_packages(config: Config) -> None:
             )
 
 
-def console(config: Config) -> Console:
+def console(config: Config, highlights: Sequence[tuple[str, str]] = ()) -> Console:
     """The display of a run of `config`, on standard output."""
     return Console(
         title=f"{config.env.name}  seed {config.seed}",
         subtitle=_describe(config),
         total_steps=config.num_iterations * config.steps_per_iteration,
         total_seconds=config.stop.seconds,
+        highlights=highlights,
     )
 
 

@@ -12,43 +12,40 @@ from jaxrl.metrics.writers.tracker import flatten
 _HYPERPARAMETERS = ("seed", "env", "network", "normalize", "ppo")
 _RESULTS = ("eval/return", "episode/return", "episode/length", "time/steps_per_second")
 
-LAYOUT: dict[str, dict[str, list[str]]] = {
-    "Learning": {
-        "return: training (sampled) and evaluation (greedy)": ["episode/return", "eval/return$"],
-        "episode length": ["episode/length", "eval/length$"],
-        "explained variance": ["ppo/explained_variance"],
-        "entropy": ["loss/entropy"],
-    },
-    "Health": {
-        "KL and clip fraction": ["ppo/approx_kl", "ppo/clip_fraction"],
-        "gradient norm by layer": ["grad/norm.*"],
-        "value loss": ["loss/value"],
-        "policy loss": ["loss/policy"],
-        "learning rate": ["ppo/learning_rate"],
-    },
-    "Speed": {
-        "steps per second": ["time/steps_per_second"],
-        "seconds by phase": ["time/.*_seconds"],
-        "host": ["host/.*utilization"],
-    },
-}
 _BINS = 30
 
 
-def opening(config: Mapping[str, Any]) -> list[Any]:
-    """The summaries of the beginning of a run, of its configuration as JSON values."""
+def opening(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) -> list[Any]:
+    """The summaries at the beginning of a run: its configuration (JSON values) and the layout of charts."""
     from tensorboardX import summary
 
     experiment, session, _ = summary.hparams(_hyperparameters(config), dict.fromkeys(_RESULTS, 0.0))
-    layout = {
-        group: {title: ["Multiline", tags] for title, tags in charts.items()}
-        for group, charts in LAYOUT.items()
+    charts = {
+        group: {title: ["Multiline", tags] for title, tags in titles.items()}
+        for group, titles in layout(highlights).items()
     }
-    return [experiment, session, summary.custom_scalars(layout), summary.text("config", _table(config))]
+    return [experiment, session, summary.custom_scalars(charts), summary.text("config", _table(config))]
+
+
+def layout(highlights: Sequence[tuple[str, str]]) -> dict[str, dict[str, list[str]]]:
+    """Patterns of metrics by chart, charts by group; each of `highlights` (metric, label) has a chart."""
+    return {
+        "Learning": {
+            "return: training (sampled) and evaluation (greedy)": ["episode/return", "eval/return$"],
+            "episode length": ["episode/length", "eval/length$"],
+        },
+        "Health": {label: [f"{key}$"] for key, label in highlights}
+        | {"gradient norm by layer": ["grad/norm.*"]},
+        "Speed": {
+            "steps per second": ["time/steps_per_second"],
+            "seconds by phase": ["time/.*_seconds"],
+            "host": ["host/.*utilization"],
+        },
+    }
 
 
 def closing(config: Mapping[str, Any]) -> list[Any]:
-    """The summaries of the end of a run."""
+    """The summaries at the end of a run."""
     from tensorboardX import summary
 
     return [summary.hparams(_hyperparameters(config), {})[2]]

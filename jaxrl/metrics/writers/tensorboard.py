@@ -25,11 +25,21 @@ class TensorBoardWriter(Writer):
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], config: Mapping[str, Any] = types.MappingProxyType({})
+        self,
+        folder: str | os.PathLike[str],
+        config: Mapping[str, Any] = types.MappingProxyType({}),
+        highlights: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Names the folder for event files, local or gs://; the first is opened with the first row."""
+        """Names the folder for event files, local or gs://; the first is opened with the first row.
+
+        Args:
+          folder: local or gs://.
+          config: as JSON values.
+          highlights: (metric, label) of the algorithm's charts.
+        """
         self._folder = os.fspath(folder)
         self._config = config
+        self._highlights = highlights
         self._start_step: int | None = 0
         self._file: Any = None
         self._files = 0
@@ -93,7 +103,7 @@ class TensorBoardWriter(Writer):
             self._event(step=self._start_step + 1, session_log=SessionLog(status=SessionLog.START))
             step, self._start_step = self._start_step, None
             if self._config:
-                self._write(step, summaries.opening(self._config))
+                self._write(step, summaries.opening(self._config, self._highlights))
 
     def _event(self, **fields: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -19,23 +20,23 @@ import pytest
 import rich.console
 
 from jaxrl.commands.watch import Watcher, main
-from jaxrl.diagnostics.live.follower import Followed
-from jaxrl.diagnostics.live.screen import Screen
+from jaxrl.diagnostics.live.run import LiveRun
+from jaxrl.diagnostics.live.screen import LiveScreen
 from jaxrl.metrics.writers import JsonlWriter
 from tests.experiments.comparison.run_folders import STEPS, write_run
 
 ROOT = Path(__file__).parents[3]
 
 
-def render(runs: list[Followed], width: int = 100, height: int = 30) -> str:
+def render(runs: list[LiveRun], width: int = 100, height: int = 30) -> str:
     stream = io.StringIO()
     console = rich.console.Console(file=stream, width=width, height=height, color_system=None)
-    console.print(Screen(runs, "cpu 50% of 2 cores"))
+    console.print(LiveScreen(runs, "cpu 50% of 2 cores"))
     return stream.getvalue()
 
 
-def followed(path: Path, seconds_later: float = 2.0) -> Followed:
-    run = Followed(str(path), now=lambda: time.time() + seconds_later)
+def followed(path: Path, seconds_later: float = 2.0) -> LiveRun:
+    run = LiveRun(str(path), now=lambda: time.time() + seconds_later)
     run.poll()
     return run
 
@@ -43,11 +44,16 @@ def followed(path: Path, seconds_later: float = 2.0) -> Followed:
 def test_a_run_at_work(tmp_path: Path) -> None:
     write_run(tmp_path, [10.0, 20.0, 40.0, 80.0], finished=False)
     run = followed(tmp_path)
-    assert (run.steps, run.total_steps, run.fraction) == (4 * STEPS, 4 * STEPS, 1.0)
+    assert (run.progress.steps, run.progress.total_steps, run.progress.fraction()) == (
+        4 * STEPS,
+        4 * STEPS,
+        1.0,
+    )
     shown = render([run])
     assert "gymnax:CartPole-v1  seed 0" in shown
     assert "training" in shown
     assert "4,000 of 4,000 steps" in shown
+    assert "0:06 elapsed" in shown  # 4 s at the latest row, 2 s ago
     assert "80.00  ▁▂▄█" in shown
     assert "40.00  ▁▂▄█" in shown  # of training: half of these
     assert "5.0k" in shown
@@ -56,7 +62,27 @@ def test_a_run_at_work(tmp_path: Path) -> None:
     assert "cpu 50% of 2 cores   q quits" in shown
 
 
-def test_a_run_that_goes_on_and_ends(tmp_path: Path) -> None:
+def test_one_run_shows_the_numbers_of_its_algorithm(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0, 20.0], finished=False)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"algorithm": "sarsa"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.resume_from(2000)
+    numbers = {"loss/value": 0.25, "sarsa/td_error": 12.5, "sarsa/updates": 1234.0, "grad/norm/core": 77.0}
+    writer.write(3000, {"time/steps_per_second": 5000.0, "time/seconds": 3.0} | numbers)
+    writer.close()
+    run = followed(tmp_path)
+    shown = render([run])
+    assert re.search(r"value +0\.2500 +td error +12\.50", shown)
+    assert "1,234 updates" in shown
+    assert "77.0" not in shown
+    # Several runs leave no room for numbers.
+    crowded = render([run, run], height=24)
+    assert "td error" not in crowded
+    assert crowded.count("5.0k") == 2
+
+
+def test_a_run_that_resumes_and_ends(tmp_path: Path) -> None:
     write_run(tmp_path, [10.0, 20.0], finished=False)
     run = followed(tmp_path)
     writer = JsonlWriter(tmp_path / "metrics.jsonl")
@@ -64,22 +90,22 @@ def test_a_run_that_goes_on_and_ends(tmp_path: Path) -> None:
     writer.write(3000, {"eval/return": 30.0})
     writer.close()
     run.poll()
-    assert (run.latest["eval/return"], run.state) == (30.0, "training")
+    assert (run.progress.latest["eval/return"], run.progress.phase) == (30.0, "training")
     (tmp_path / "summary.json").write_text('{"steps": 3000, "stop_reason": "steps"}')
     run.poll()
-    assert run.state == "done: steps"
+    assert run.progress.phase == "done: steps"
     # The same folder trains on with a larger budget.
     writer = JsonlWriter(tmp_path / "metrics.jsonl")
     writer.resume_from(3000)
     writer.write(4000, {"eval/return": 40.0})
     writer.close()
     run.poll()
-    assert run.state == "training"
+    assert run.progress.phase == "training"
 
 
-def test_a_run_that_says_nothing_any_more(tmp_path: Path) -> None:
+def test_a_quiet_run(tmp_path: Path) -> None:
     write_run(tmp_path, [10.0, 20.0], finished=False)
-    assert followed(tmp_path, seconds_later=600).state == "quiet for 10 min 00 s"
+    assert followed(tmp_path, seconds_later=600).progress.phase == "quiet for 10 min 00 s"
 
 
 def test_a_process_on_this_machine(tmp_path: Path) -> None:
@@ -94,9 +120,9 @@ def test_a_process_on_this_machine(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     lock.write_text(f"process {gone.pid} on {socket.gethostname()}")
-    assert followed(tmp_path).state == "stopped"
+    assert followed(tmp_path).progress.phase == "stopped"
     lock.write_text(f"process {gone.pid} on elsewhere")
-    assert followed(tmp_path).state == "training"
+    assert followed(tmp_path).progress.phase == "training"
 
 
 def test_damage_is_said_and_survived(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The display: progress arithmetic, plain lines, and a live screen that fits its terminal."""
+"""The display: progress arithmetic, plain lines, and a live panel that fits its terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import rich.console
 
 from jaxrl.metrics import text
-from jaxrl.metrics.display.board import Board, Curve
-from jaxrl.metrics.display.screen import Screen
+from jaxrl.metrics.display.panel import RunPanel
+from jaxrl.metrics.display.progress import History, RunProgress
 from jaxrl.metrics.writers import Console
 
 ROW = {
@@ -31,6 +31,17 @@ ROW = {
     "grad/norm": 0.4,
 }
 
+HIGHLIGHTS = (
+    ("loss/policy", "policy loss"),
+    ("loss/value", "value loss"),
+    ("loss/entropy", "entropy"),
+    ("ppo/approx_kl", "approx. KL"),
+    ("ppo/clip_fraction", "clip fraction"),
+    ("ppo/explained_variance", "explained var."),
+    ("grad/norm", "grad norm"),
+    ("ppo/learning_rate", "learning rate"),
+)
+
 
 class Terminal(io.StringIO):
     encoding = "utf-8"
@@ -46,78 +57,90 @@ class AsciiTerminal(Terminal):
         return super().write(line.encode("ascii").decode("ascii"))
 
 
-def make_board(total_steps: int | None, total_seconds: float | None) -> tuple[Board, list[float]]:
+def make_progress(total_steps: int | None, total_seconds: float | None) -> tuple[RunProgress, list[float]]:
     now = [0.0]
-    return Board("title", "subtitle", total_steps, total_seconds, now=lambda: now[0]), now
+    return RunProgress("title", "subtitle", total_steps, total_seconds, now=lambda: now[0]), now
 
 
-class TestBoard:
+class TestProgress:
     def test_remaining_time_from_the_pace_between_rows(self) -> None:
-        board, now = make_board(1000, None)
-        assert board.remaining() is None
+        progress, now = make_progress(1000, None)
+        assert progress.remaining() is None
         for seconds, steps in [(10.0, 100), (20.0, 300)]:
             now[0] = seconds
-            board.update(steps, {})
+            progress.update(steps, {})
         # 200 steps in 10 s: 700 more take 35 s. Compiling, before the first row, is no part of the pace.
-        assert board.remaining() == 35.0
+        assert progress.remaining() == 35.0
         now[0] = 25.0
-        assert board.remaining() == 30.0
-        assert board.fraction() == 0.3
+        assert progress.remaining() == 30.0
+        assert progress.fraction() == 0.3
 
     def test_a_budget_in_seconds(self) -> None:
-        board, now = make_board(None, 60.0)
+        progress, now = make_progress(None, 60.0)
         now[0] = 15.0
-        assert (board.fraction(), board.remaining()) == (0.25, 45.0)
+        assert (progress.fraction(), progress.remaining()) == (0.25, 45.0)
 
     def test_the_budget_that_ends_first_counts(self) -> None:
-        board, now = make_board(1000, 60.0)
+        progress, now = make_progress(1000, 60.0)
         now[0] = 10.0
-        board.update(900, {"time/steps_per_second": 100.0})
-        assert board.remaining() == 1.0
-        assert board.fraction() == 0.9
+        progress.update(900, {"time/steps_per_second": 100.0})
+        assert progress.remaining() == 1.0
+        assert progress.fraction() == 0.9
 
     def test_no_budget(self) -> None:
-        board, _ = make_board(None, None)
-        board.update(10, {"time/steps_per_second": 5.0})
-        assert board.fraction() is None
-        assert board.remaining() is None
+        progress, _ = make_progress(None, None)
+        progress.update(10, {"time/steps_per_second": 5.0})
+        assert progress.fraction() is None
+        assert progress.remaining() is None
+
+    def test_rows_of_another_process_carry_their_own_times(self) -> None:
+        progress, now = make_progress(1000, None)
+        now[0] = 100.0  # the run started at 70, long after the display
+        progress.update(100, {"time/seconds": 10.0}, at=80.0)
+        progress.update(300, {"time/seconds": 20.0}, at=90.0)
+        # The row of 20 s was logged 10 s ago; 200 steps in 10 s, so 700 more take 35 s from that row on.
+        assert progress.elapsed() == 30.0
+        assert progress.remaining() == 25.0
+        progress.finish("stopped", at=90.0)
+        assert progress.elapsed() == 20.0
+        assert progress.remaining() is None
 
     def test_a_resumed_run_starts_where_it_was(self) -> None:
-        board, now = make_board(1000, None)
-        board.start_at(500)
-        assert board.fraction() == 0.5
+        progress, now = make_progress(1000, None)
+        progress.start_at(500)
+        assert progress.fraction() == 0.5
         now[0] = 4.0
-        board.update(600, {"time/seconds": 64.0})
+        progress.update(600, {"time/seconds": 64.0})
         now[0] = 5.0
-        assert board.elapsed() == 65.0
+        assert progress.elapsed() == 65.0
 
 
-class TestCurve:
+class TestHistory:
     def test_sparkline_of_few_points(self) -> None:
-        curve = Curve()
+        history = History()
         for value in (0.0, 1.0, float("nan"), 2.0):
-            curve.append(value)
-        assert curve.sparkline(10, "abc") == "abc"
+            history.append(value)
+        assert history.sparkline(10, "abc") == "abc"
 
     def test_sparkline_averages_into_its_width(self) -> None:
-        curve = Curve()
+        history = History()
         for value in (0.0, 2.0, 4.0, 6.0):
-            curve.append(value)
-        assert curve.sparkline(2, "ab") == "ab"
+            history.append(value)
+        assert history.sparkline(2, "ab") == "ab"
 
     def test_constant_and_empty(self) -> None:
-        curve = Curve()
-        assert curve.sparkline(5, "ab") == ""
-        curve.append(3.0)
-        curve.append(3.0)
-        assert curve.sparkline(5, "ab") == "aa"
+        history = History()
+        assert history.sparkline(5, "ab") == ""
+        history.append(3.0)
+        history.append(3.0)
+        assert history.sparkline(5, "ab") == "aa"
 
     def test_a_long_run_keeps_its_whole_history(self) -> None:
-        curve = Curve()
+        history = History()
         for i in range(5000):
-            curve.append(float(i))
-        assert len(curve._points) < 512
-        assert curve.sparkline(5, "abcde") == "abcde"
+            history.append(float(i))
+        assert len(history._points) < 512
+        assert history.sparkline(5, "abcde") == "abcde"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +176,7 @@ def test_paces_and_durations() -> None:
 class TestPlain:
     def test_lines_are_aligned_and_free_of_escape_codes(self) -> None:
         stream = io.StringIO()
-        console = Console("CartPole", "lstm 128", 100_000, stream=stream)
+        console = Console("CartPole", "lstm 128", 100_000, highlights=HIGHLIGHTS, stream=stream)
         console.status("compiling the training program")
         console.status("training")
         console.write(50_000, ROW)
@@ -167,7 +190,8 @@ class TestPlain:
         assert "\x1b" not in stream.getvalue()
         assert lines[:3] == ["CartPole | lstm 128", "compiling the training program", "training"]
         header, first, _, second = lines[3:7]
-        assert header.split()[:6] == ["steps", "%", "steps/s", "return", "length", "eval"]
+        assert header.split()[:8] == ["steps", "%", "steps/s", "return", "length", "eval", "policy", "loss"]
+        assert header.endswith("entropy approx. KL")
         assert first.split() == (
             ["50,000", "50.0", "25.3k", "123.4", "120.0", "-", "-0.0123", "12.50", "0.6500", "0.0041"]
         )
@@ -207,18 +231,19 @@ class TestLive:
     def test_screen_fits_the_terminal(
         self, columns: int, rows: int, budget: tuple[int | None, float | None]
     ) -> None:
-        board = Board("gymnax:CartPole-v1  seed 0", "mlp 128, lstm 128; " * 6, *budget)
+        progress = RunProgress("gymnax:CartPole-v1  seed 0", "mlp 128, lstm 128; " * 6, *budget, HIGHLIGHTS)
         for step in range(200):
-            board.update(step * 5000, ROW | {"eval/return": float(step), "checkpoint/step": step * 5000.0})
-        board.enter("a phase with a very long name " * 4)
+            progress.update(step * 5000, ROW | {"eval/return": float(step), "checkpoint/step": step * 5000.0})
+        progress.enter("a phase with a very long name " * 4)
         stream = io.StringIO()
-        rich.console.Console(file=stream, width=columns, height=rows).print(Screen(board))
+        rich.console.Console(file=stream, width=columns, height=rows).print(RunPanel(progress))
         lines = stream.getvalue().splitlines()
         assert max(len(line) for line in lines) <= columns
         assert len(lines) <= rows
-        assert "123.4" in stream.getvalue()
+        for shown in ("123.4", "1,152 updates", "explained var.", "compile 3.2 s"):
+            assert shown in stream.getvalue()
 
-    def test_time_goes_on_while_the_main_thread_compiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_seconds_count_while_the_main_thread_compiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TERM", "xterm")
         stream = Terminal()
         console = Console("title", "subtitle", 1000, stream=stream)

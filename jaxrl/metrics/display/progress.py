@@ -1,4 +1,4 @@
-"""What the display of a run knows: the latest metrics, their history, the progress and the phase."""
+"""What the display knows of a run: its latest metrics, their histories, its progress and phase."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_CURVE_KEYS = ("episode/return", "eval/return", "episode/length", "time/steps_per_second")
-_MAX_CURVE_POINTS = 512
+RETURN, EVALUATION = "episode/return", "eval/return"
+LENGTH, PACE = "episode/length", "time/steps_per_second"
+_MAX_POINTS = 512
 # Rows over which the pace is measured: long enough to hold evaluations and saves as well as training.
 _PACE_ROWS = 20
 
 
-class Curve:
-    """A metric's whole history, at most `_MAX_CURVE_POINTS` points: halved by averaging pairs when full."""
+class History:
+    """All values of a metric as at most `_MAX_POINTS` points: pairs are averaged when these are full."""
 
     def __init__(self) -> None:
         self._points: list[float] = []
@@ -24,7 +25,7 @@ class Curve:
         self._merge = 1
 
     def append(self, value: float) -> None:
-        """Adds one value; those that are not finite leave no mark."""
+        """Adds a value; NaN and infinities are left out."""
         if not math.isfinite(value):
             return
         self._pending.append(value)
@@ -32,12 +33,12 @@ class Curve:
             return
         self._points.append(sum(self._pending) / len(self._pending))
         self._pending.clear()
-        if len(self._points) == _MAX_CURVE_POINTS:
+        if len(self._points) == _MAX_POINTS:
             self._points = [(a + b) / 2 for a, b in zip(self._points[::2], self._points[1::2], strict=True)]
             self._merge *= 2
 
-    def sparkline(self, width: int, glyphs: str) -> str:
-        """The history as at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest)."""
+    def sparkline(self, width: int, glyphs: str = "▁▂▃▄▅▆▇█") -> str:
+        """The history in at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest)."""
         points = self._points
         count = min(width, len(points))
         edges = [i * len(points) // count for i in range(count + 1)] if count else []
@@ -50,65 +51,70 @@ class Curve:
 
 
 @dataclass
-class Board:
+class RunProgress:
     """State of one run's display.
 
     Attributes:
       title, subtitle: what is trained, and on what.
       total_steps: budget in environment steps, or None.
       total_seconds: budget in seconds, or None; training ends at whichever comes first.
-      now: a monotonic clock in seconds.
+      highlights: (metric, label) of the numbers to show.
+      now: a clock in seconds.
       steps: environment steps at the latest row.
       latest: the latest value of every metric.
-      curves: histories of the metrics that are drawn.
-      phase, phase_since: what is being done, since when.
+      histories: of the metrics that are drawn.
+      phase, phase_since: what the run is doing, and since when.
+      finished: whether it has ended; the elapsed time then stands still.
     """
 
     title: str
     subtitle: str
     total_steps: int | None
     total_seconds: float | None
+    highlights: Sequence[tuple[str, str]] = ()
     now: Callable[[], float] = time.monotonic
     steps: int = 0
     latest: dict[str, float] = field(default_factory=dict)
-    curves: dict[str, Curve] = field(default_factory=lambda: {key: Curve() for key in _CURVE_KEYS})
+    histories: dict[str, History] = field(
+        default_factory=lambda: {key: History() for key in (RETURN, EVALUATION, LENGTH, PACE)}
+    )
     phase: str = "starting"
     phase_since: float = 0.0
-    finished: bool = False  # time stands still from then on
+    finished: bool = False
 
     def __post_init__(self) -> None:
         self._started = self.phase_since = self.now()
         self._seconds_before = 0.0
         self._rows: deque[tuple[float, int]] = deque(maxlen=_PACE_ROWS)
 
-    def update(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Takes in one row of metrics."""
+    def update(self, step: int, scalars: Mapping[str, float], at: float | None = None) -> None:
+        """Takes in a row of metrics, logged at time `at` of the clock (default: now)."""
+        at = self.now() if at is None else at
         self.steps = step
         self.latest.update(scalars)
-        for key, curve in self.curves.items():
+        for key, history in self.histories.items():
             if key in scalars:
-                curve.append(scalars[key])
-        self._rows.append((self.now(), step))
+                history.append(scalars[key])
+        self._rows.append((at, step))
         if "time/seconds" in scalars:
-            self._seconds_before = scalars["time/seconds"] - (self.now() - self._started)
+            self._seconds_before = scalars["time/seconds"] - (at - self._started)
 
     def enter(self, phase: str) -> None:
         """Begins a phase."""
-        self.phase, self.phase_since = phase, self.now()
+        self.phase, self.phase_since, self.finished = phase, self.now(), False
 
-    def finish(self, conclusion: str) -> None:
-        """Ends the run."""
-        self.enter(conclusion)
-        self.finished = True
+    def finish(self, conclusion: str, at: float | None = None) -> None:
+        """Ends the run, at time `at` of the clock (default: now)."""
+        self.phase, self.phase_since, self.finished = conclusion, self.now() if at is None else at, True
 
     def start_at(self, step: int) -> None:
-        """Counts steps from `step`, the one that was restored."""
+        """Counts from the step that a checkpoint restored."""
         self.steps = step
 
     def elapsed(self) -> float:
-        """Seconds since the start of the run, those before a resume included once a row has told them."""
+        """Seconds of training as of the latest row and since; before the first row, since the start here."""
         end = self.phase_since if self.finished else self.now()
-        return max(self._seconds_before, 0.0) + end - self._started
+        return max(self._seconds_before + end - self._started, 0.0)
 
     def fraction(self) -> float | None:
         """How much of the budget is used, in [0, 1]; None without a budget."""
@@ -120,9 +126,9 @@ class Board:
         return min(max(parts), 1.0) if parts else None
 
     def remaining(self) -> float | None:
-        """Seconds until a budget is used up at the present pace; None while that is unknown."""
+        """Seconds until a budget is used up at the present pace; None if that is unknown, and at the end."""
         if self.finished:
-            return 0.0
+            return None
         candidates = []
         pace = self._pace()
         if self.total_steps and pace:
@@ -138,5 +144,5 @@ class Board:
             (first, start), (last, end) = self._rows[0], self._rows[-1]
             if last > first and end > start:
                 return (end - start) / (last - first)
-        pace = self.latest.get("time/steps_per_second", math.nan)
+        pace = self.latest.get(PACE, math.nan)
         return pace if pace > 0 and self._rows else None
