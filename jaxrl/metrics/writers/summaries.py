@@ -8,8 +8,8 @@ from typing import Any
 from jaxrl.config import default_config
 from jaxrl.metrics.writers.tracker import flatten
 
-# Parts of the configuration that decide what is learnt: the columns of the hyperparameters tab.
-_HYPERPARAMETERS = ("seed", "env", "network", "normalize", "ppo")
+# With the algorithm's section, what decides the result: the columns of the hyperparameters tab.
+_HYPERPARAMETERS = ("seed", "env", "network", "normalize")
 _RESULTS = ("eval/return", "episode/return", "episode/length", "time/steps_per_second")
 
 _BINS = 30
@@ -59,7 +59,8 @@ def histogram(name: str, values: Sequence[float]) -> Any:
 
 
 def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    flat = flatten({name: config[name] for name in _HYPERPARAMETERS if name in config})
+    names = (*_HYPERPARAMETERS, config.get("algorithm", ""))
+    flat = flatten({name: config[name] for name in names if name in config})
     return {name: str(x) if isinstance(x, (list, tuple)) else x for name, x in flat.items() if x is not None}
 
 
