@@ -27,6 +27,11 @@ class Discrete:
     def shape(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def num_choices(self) -> int:
+        """Length of the one-hot encoding, and of an action mask."""
+        return self.n
+
 
 @dataclasses.dataclass(frozen=True)
 class MultiDiscrete:
@@ -38,6 +43,11 @@ class MultiDiscrete:
     @property
     def shape(self) -> tuple[int, ...]:
         return (len(self.nvec),)
+
+    @property
+    def num_choices(self) -> int:
+        """Length of the components' one-hot encodings together, and of an action mask."""
+        return sum(self.nvec)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +102,13 @@ def has_large_images(space: Space) -> bool:
     return isinstance(space, Box) and is_large_image(space.shape)
 
 
+def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:
+    """Zeros of the space's shape and dtype, with `leading` dimensions; a dict for a `Dict`."""
+    if isinstance(space, Dict):
+        return {name: zeros(part, leading) for name, part in space.spaces}
+    return jax.numpy.zeros((*leading, *space.shape), space.dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
     """The static facts of an environment.
@@ -110,6 +127,12 @@ class EnvSpec:
     action_space: Space
     max_episode_steps: int | None = None
     has_action_mask: bool = False
+
+    @property
+    def mask_size(self) -> int:
+        """Length of an action mask."""
+        assert isinstance(self.action_space, Discrete | MultiDiscrete)
+        return self.action_space.num_choices
 
 
 @flax.struct.dataclass

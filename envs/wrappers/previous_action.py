@@ -50,7 +50,7 @@ def _bounds(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return space.low, space.high
     if isinstance(space, Dict):
         raise ValueError("wrapper previous_action does not serve Dict actions")
-    size = space.n if isinstance(space, Discrete) else sum(space.nvec)
+    size = space.num_choices
     return (0.0,) * size, (1.0,) * size
 
 

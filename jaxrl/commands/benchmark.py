@@ -20,6 +20,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
+from jaxrl.metrics.files import is_remote
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def _job(argv: Sequence[str]) -> int:
     left = command_line.parse_flags(values, argv, known_only=True)
     arguments = command_line.parse_training([argv[0], *left])
     workdir = values["workdir"].value
-    if workdir and "://" not in workdir:
+    if workdir and not is_remote(workdir):
         command_line.require_writable_folder("workdir", workdir)
 
     from jaxrl.diagnostics.throughput import measure

@@ -25,6 +25,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
+from jaxrl.metrics.files import is_remote
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -78,7 +79,7 @@ def _job(argv: Sequence[str]) -> int:
     if not paths:
         raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")
     output = values["output"].value
-    if output and "://" not in output:
+    if output and not is_remote(output):
         command_line.require_writable_folder("output", output)
 
     from jaxrl.experiments.comparison.results import Options

@@ -20,6 +20,7 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 from jaxrl.diagnostics import machine_health
+from jaxrl.metrics.files import is_remote
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     command_line.parse_flags(values, argv)
     workdir, bucket = str(values["workdir"].value), values["bucket"].value
-    if "://" in workdir:
+    if is_remote(workdir):
         raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
     if bucket and not bucket.startswith("gs://"):
         raise ConfigError(f"`--bucket` (={bucket}) must start with gs://")

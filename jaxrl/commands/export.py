@@ -24,6 +24,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
+from jaxrl.metrics.files import is_remote
 
 if TYPE_CHECKING:
     from jaxrl.inference.equivalence import EquivalenceCheck
@@ -59,7 +60,7 @@ def _job(argv: Sequence[str]) -> int:
     if values["batch"].value and kind in ("numpy", "safetensors"):
         raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
     output = values["output"].value or f"{workdir}/export/{kind}"
-    if "://" in output:
+    if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")
     command_line.require_writable_folder("output", output)
 

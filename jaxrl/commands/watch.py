@@ -25,6 +25,7 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 from jaxrl.diagnostics.live.run import LiveRun
+from jaxrl.metrics.files import is_remote
 from jaxrl.runs import records
 
 _REFRESH_SECONDS = 0.25
@@ -46,7 +47,7 @@ def _job(argv: Sequence[str]) -> int:
         records.require_place(name)
     watcher = Watcher(names)
     watcher.look()
-    interval = values["interval"].value or (5.0 if any("://" in name for name in names) else 1.0)
+    interval = values["interval"].value or (5.0 if any(is_remote(name) for name in names) else 1.0)
     if sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         _display(watcher, float(interval))
         return 0

@@ -148,8 +148,10 @@ def versions() -> dict[str, str]:
 def _build(data: Mapping[str, Any], device_count: int) -> Config:
     """Checks keys, types, ranges and divisibility."""
     declared = declared_fields()
-    given = _flatten(data)
-    for name in given:
+    given = flatten(data)
+    for name, value in given.items():
+        if name in _SECTIONS:
+            raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
         if name not in declared:
             raise ConfigError(f"`{name}` is no field of the configuration{did_you_mean(name, declared)}")
     parts: dict[str, dict[str, Any]] = {section: {} for section in ("", *_SECTIONS)}
@@ -171,16 +173,14 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
     return config
 
 
-def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields by dotted name."""
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name."""
     flat: dict[str, Any] = {}
-    for key, value in data.items():
+    for name, value in values.items():
         if isinstance(value, Mapping):
-            flat.update({f"{key}.{name}": field for name, field in value.items()})
-        elif key in _SECTIONS:
-            raise ConfigError(f"`{key}` (={value!r}) must be a section with fields of its own")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
-            flat[str(key)] = value
+            flat[f"{prefix}{name}"] = value
     return flat
 
 

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space
+from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
 from jaxrl import networks
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.evaluation.policy_function import PolicyFunction
-from jaxrl.evaluation.trained_policy import zeros
 from jaxrl.networks import normalizer
 
 CORES = ("lstm", "gru", "mingru", "lru", "none")

@@ -16,9 +16,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from envs import registry
-from envs.base import EnvSpec
+from envs.base import EnvSpec, zeros
 from jaxrl.config import Config, resolve, to_json, versions
-from jaxrl.evaluation.trained_policy import zeros
 from jaxrl.metrics import resources, rows
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer

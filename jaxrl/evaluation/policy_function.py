@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Discrete, EnvSpec, MultiDiscrete
-from jaxrl.evaluation.trained_policy import Trained, zeros
+from envs.base import EnvSpec, zeros
+from jaxrl.evaluation.trained_policy import Trained
 from jaxrl.networks import Policy, normalizer
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.types import Array, PyTree
@@ -81,11 +81,7 @@ class PolicyFunction:
         carry = self.policy.initial_carry(batch)
         arguments: list[Any] = [zeros(self.spec.observation_space, (batch,)), carry, jnp.ones(batch, bool)]
         if self.spec.has_action_mask:
-            space = self.spec.action_space
-            assert isinstance(space, Discrete | MultiDiscrete)
-            arguments.append(
-                jnp.ones((batch, space.n if isinstance(space, Discrete) else sum(space.nvec)), bool)
-            )
+            arguments.append(jnp.ones((batch, self.spec.mask_size), bool))
         if self.sample:
             arguments.append(jnp.zeros(2, jnp.uint32))
         return tuple(arguments)

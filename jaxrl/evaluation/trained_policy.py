@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from envs import registry
-from envs.base import Dict, EnvSpec, Space
+from envs.base import EnvSpec, zeros
 from jaxrl import networks
 from jaxrl.config import Config, ConfigError
 from jaxrl.networks import Policy, normalizer
@@ -97,10 +95,3 @@ def step_of(checkpoints: Checkpointer, wanted: str) -> int:
     if step is None:
         raise ConfigError(f"`--checkpoint` (={wanted!r}): the run has none")
     return step
-
-
-def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:
-    """An observation of zeros, with `leading` dimensions."""
-    if isinstance(space, Dict):
-        return {key: zeros(part, leading) for key, part in space.spaces}
-    return jnp.zeros((*leading, *space.shape), space.dtype)

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.base import zeros
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
-from jaxrl.evaluation.trained_policy import zeros
 from jaxrl.inference import numpy_policy
 from jaxrl.inference.equivalence import Runner
 from jaxrl.networks import normalizer

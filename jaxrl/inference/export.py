@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, fla
 from jaxrl.evaluation.trained_policy import Trained
 from jaxrl.inference import architecture, arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
+from jaxrl.metrics.files import replacing
 
 DESCRIPTION = "policy.json"
 
@@ -155,8 +155,7 @@ def _publish(folder: Path, output: Path, files: list[str]) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name in files:
-            part = output / f".{name}.part"
-            shutil.copyfile(folder / name, part)
-            os.replace(part, output / name)
+            with (folder / name).open("rb") as source, replacing(output / name) as target:
+                shutil.copyfileobj(source, target)
     except OSError as error:
         raise ConfigError(f"`--output` (={output}) cannot be written: {error}") from error

@@ -11,7 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Discrete, EnvSpec, MultiDiscrete
+from envs.base import EnvSpec, zeros
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.cores import CORES, check_recurrence
 from jaxrl.networks.distributions import Distribution
@@ -83,8 +83,8 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         return {name: core.initial_carry(n) for name in trunks}
 
     def init(key: Array) -> PyTree:
-        obs = _zeros(spec.observation_space)
-        mask = jnp.ones((1, 1, _mask_size(spec)), bool) if spec.has_action_mask else None
+        obs = zeros(spec.observation_space, (1, 1))
+        mask = jnp.ones((1, 1, spec.mask_size), bool) if spec.has_action_mask else None
         reset = jnp.zeros((1, 1), bool)
         return module.init(key, obs, initial_carry(1), reset, mask)["params"]
 
@@ -134,15 +134,3 @@ def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[s
         for leaf in jax.tree.leaves(x):
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 yield "/".join(path) or "outputs", leaf
-
-
-def _zeros(space: PyTree) -> PyTree:
-    if hasattr(space, "spaces"):
-        return {key: _zeros(part) for key, part in space.spaces}
-    return jnp.zeros((1, 1, *space.shape), space.dtype)
-
-
-def _mask_size(spec: EnvSpec) -> int:
-    space = spec.action_space
-    assert isinstance(space, Discrete | MultiDiscrete)
-    return space.n if isinstance(space, Discrete) else sum(space.nvec)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from jaxrl.config import ConfigError
+from jaxrl.config.errors import ConfigError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -43,11 +42,8 @@ class Registry(Generic[F]):
             return self._factories[name]
         if ":" in name:
             return self._imported(name)
-        close = difflib.get_close_matches(name, self._factories, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(
-            f"`{self._field}` (={name!r}) must be one of {', '.join(self.names())}, or module:attribute{hint}"
-        )
+        hint = did_you_mean(name, self._factories)
+        raise ConfigError(f"`{self._field}` (={name!r}) is no registered name, nor module:attribute{hint}")
 
     def _imported(self, name: str) -> F:
         module, _, attribute = name.partition(":")

@@ -16,11 +16,11 @@ from typing import Any
 
 from etils import epath
 
+from jaxrl.metrics.files import is_remote, replace_text
 from jaxrl.parallel import process_group
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.runs.checkpoint.files import is_local
 from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
 from jaxrl.parallel.signals import leave
 
@@ -89,7 +89,7 @@ class RunFolder:
 
     def _take_lock(self, held: contextlib.ExitStack) -> None:
         """`held` keeps it."""
-        if not is_local(self.path):
+        if is_remote(self.path):
             held.enter_context(self._lease())
             return
         file = self.path / ".lock"
@@ -119,7 +119,7 @@ class RunFolder:
         Raises:
           ConfigError: what is to be gone on with cannot be read.
         """
-        if is_local(self.path):
+        if not is_remote(self.path):
             yield str(self.path)
             return
         with storage.StagedFolder(
@@ -246,9 +246,9 @@ class RunFolder:
             return file
         text = json.dumps(content, indent=2) + "\n"
         try:
-            if is_local(file):
+            if not is_remote(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                _replace(file, text)
+                replace_text(file, text)
             else:
                 with storage.as_os_errors():
                     file.write_text(text)  # An object of gs:// appears once it is complete.
@@ -267,16 +267,3 @@ def _shows(probe: epath.Path, content: str) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
-
-
-def _replace(file: epath.Path, text: str) -> None:
-    part = file.with_name(f".{file.name}.part")
-    try:
-        with open(part, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, file)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

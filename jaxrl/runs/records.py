@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from jaxrl.config import ConfigError, flatten
 from jaxrl.runs import storage
-from jaxrl.config.errors import ConfigError
 
 Row = dict[str, Any]
 
@@ -126,17 +126,6 @@ def read_json(file: epath.Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{file} is damaged: it must hold a JSON object")
     return content
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Fields by dotted name; what follows from them is under `derived.`."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 class MetricsTail:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
-from jaxrl.evaluation.trained_policy import zeros
+from envs.base import EnvSpec, zeros
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.rollout.device import EpisodeTotals
 from jaxrl.training.iteration import Learning

@@ -59,5 +59,5 @@ def test_largest_arrays_are_those_of_one_device() -> None:
     largest = traced_program.largest_arrays(jaxpr, "cpu", 2)
     assert largest[0].type == "f32[64,64]"
     assert largest[0].bytes == 64 * 64 * 4
-    assert "test_traced.py" in largest[0].line
+    assert "test_traced_program.py" in largest[0].line
     assert largest[1].bytes == 64 * 4

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import registry
-from envs.base import Dict, Discrete, MultiDiscrete, Space
+from envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
 from jaxrl import networks
 from jaxrl.config import to_json
-from jaxrl.evaluation.trained_policy import Trained, zeros
+from jaxrl.evaluation.trained_policy import Trained
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.checkpoint import Checkpointer

@@ -129,7 +129,7 @@ def test_host_profile_names_what_took_long(tmp_path: Path) -> None:
     with host_profile(tmp_path, enabled=True) as lines:
         slow()
     assert re.match(r"host: [\d.]+ s in Python's main thread", lines[0])
-    assert any("test_profiling.py" in line and "genexpr" in line for line in lines[2:5])
+    assert any("test_tracing.py" in line and "genexpr" in line for line in lines[2:5])
     assert (tmp_path / "host_profile.txt").read_text() == "\n".join(lines) + "\n"
     assert pstats.Stats(str(tmp_path / "host_profile.pstats")).total_tt > 0  # type: ignore[attr-defined]
 

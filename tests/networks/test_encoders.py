@@ -171,7 +171,7 @@ def test_a_users_own_encoder():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("natur", r"`network.encoder` \(='natur'\) must be one of .*minatar.*; did you mean 'nature'\?"),
+        ("natur", r"`network.encoder` \(='natur'\) is no registered name.*; did you mean `nature`\?"),
         ("no_such_module:encoder", r"`network.encoder` \(='no_such_module:encoder'\) cannot be imported"),
         ("jaxrl.networks:no_such", r"cannot be imported: .*no_such"),
     ],

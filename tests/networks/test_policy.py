@@ -171,8 +171,8 @@ def test_masks_reach_the_distribution():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"core": "lstn"}, r"`network.core` \(='lstn'\) must be one of gru, lru, lstm, mingru, none.*'lstm'"),
-        ({"encoder": "mpl"}, r"`network.encoder` \(='mpl'\).*'mlp'"),
+        ({"core": "lstn"}, r"`network.core` \(='lstn'\) is no registered name.*`lstm`"),
+        ({"encoder": "mpl"}, r"`network.encoder` \(='mpl'\).*`mlp`"),
         ({"activation": "rel"}, r"`network.activation` \(='rel'\).*relu"),
     ],
 )

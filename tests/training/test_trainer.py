@@ -201,7 +201,7 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
 
 
 def test_unknown_network_is_refused_before_anything_compiles() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'gru'"):
+    with pytest.raises(ConfigError, match="did you mean `gru`"):
         Trainer(tiny_config(1, **{"network.core": "grru"}))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config.errors import ConfigError
+from jaxrl.config import ConfigError, flatten
 from jaxrl.metrics import text
 from jaxrl.metrics.display.progress import PACE, RunProgress
 from jaxrl.runs import records, storage
@@ -57,7 +57,7 @@ class LiveRun:
             with storage.as_os_errors():
                 replaced, rows = self._tail.poll()
                 if not self._config or rows:
-                    self._config = records.flatten(records.read_json(self._folder / "config.json"))
+                    self._config = flatten(records.read_json(self._folder / "config.json"))
                 if not self.done or rows:  # It comes after the last row.
                     summary = self._folder / "summary.json"
                     self._summary = records.read_json(summary) if summary.exists() else None

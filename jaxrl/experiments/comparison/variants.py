@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from jaxrl.config import default_config
-from jaxrl.runs.records import Run, flatten
+from jaxrl.config import default_config, flatten
+from jaxrl.runs.records import Run
 
 # Fields that leave what is learnt as it is.
 _INCIDENTAL = ("seed", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")

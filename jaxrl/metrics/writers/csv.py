@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from jaxrl.metrics.files import replace_text
 from jaxrl.metrics.writers.base import Writer
 
 
@@ -39,9 +40,8 @@ class CsvWriter(Writer):
             return
         rows = self._kept() if known is None else _read(self._path)
         columns = list(dict.fromkeys(name for kept in (*rows, row) for name in kept))
-        part = self._path.with_name(self._path.name + ".tmp")
-        part.write_text(_table(columns, [dict(zip(columns, columns, strict=True)), *rows, row]), "utf-8")
-        os.replace(part, self._path)
+        header = dict(zip(columns, columns, strict=True))
+        replace_text(self._path, _table(columns, [header, *rows, row]))
         self._columns = columns
 
     def _kept(self) -> list[dict[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
+from jaxrl.metrics.files import replace_text
 from jaxrl.metrics.writers.base import Writer
 
 
@@ -65,9 +66,7 @@ def truncate_after(path: Path, step: int) -> None:
     kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= step]
     if len(kept) == len(lines):
         return
-    shorter = path.with_name(path.name + ".tmp")
-    shorter.write_text("".join(kept), encoding="utf-8")
-    os.replace(shorter, path)
+    replace_text(path, "".join(kept))
 
 
 def _step_of(line: str) -> float:

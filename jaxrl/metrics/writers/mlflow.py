@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from jaxrl.metrics.writers.tracker import Row, RunIds, flatten, is_number, keep_off_terminal, run_name
+from jaxrl.config import flatten
+from jaxrl.metrics.files import is_remote
+from jaxrl.metrics.writers.tracker import Row, RunIds, is_number, keep_off_terminal, run_name
 
 # What one call of MLflow's interface takes.
 _MAX_METRICS, _MAX_PARAMETERS = 1000, 100
@@ -39,7 +41,7 @@ class MlflowTracker:
         for library in ("mlflow", "alembic"):
             keep_off_terminal(library)
         uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if not uri and "://" in self._folder:
+        if not uri and is_remote(self._folder):
             raise RuntimeError(f"MLFLOW_TRACKING_URI is not set, and a database cannot lie in {self._folder}")
         folder = os.path.abspath(self._folder)
         self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{folder}/mlflow.db")

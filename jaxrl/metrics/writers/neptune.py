@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.metrics.writers.tracker import Row, RunIds, flatten, keep_off_terminal, run_name
+from jaxrl.config import flatten
+from jaxrl.metrics.writers.tracker import Row, RunIds, keep_off_terminal, run_name
 
 
 class NeptuneTracker:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.config import default_config
-from jaxrl.metrics.writers.tracker import flatten
+from jaxrl.config import default_config, flatten
 
 # With the algorithm's section, what decides the result: the columns of the hyperparameters tab.
 _HYPERPARAMETERS = ("seed", "env", "network", "normalize")

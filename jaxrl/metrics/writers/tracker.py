@@ -194,17 +194,6 @@ class Background(Writer):
         return True
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
 def is_number(value: Any) -> bool:
     """Whether a value of a summary can be drawn."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxrl.metrics.files import is_remote
 from jaxrl.metrics.writers.tracker import Row, RunIds, run_name
 
 _INIT_SECONDS = 60
@@ -40,7 +41,7 @@ class WandbTracker:
             project=self._project,
             name=self._run_name,
             config=self._config,
-            dir=self._folder if "://" not in self._folder else None,
+            dir=None if is_remote(self._folder) else self._folder,
             id=self._ids.read() if resume else None,
             resume="allow" if resume else None,
             reinit="create_new",

@@ -19,10 +19,6 @@ COMMITTED = "commit_success.txt"  # on gs:// the last file of a checkpoint, and 
 DELETED = ".deleted"  # ends the name of a folder that is being deleted
 
 
-def is_local(path: epath.Path) -> bool:
-    return "://" not in os.fspath(path)
-
-
 def is_step(name: str) -> bool:
     """Whether `name` is that of a checkpoint's folder."""
     return name.isascii() and name.isdigit() and str(int(name)) == name
@@ -42,7 +38,7 @@ def set_aside(path: epath.Path, folder: epath.Path) -> epath.Path:
     folder.mkdir(parents=True, exist_ok=True)
     names = (path.name if n == 0 else f"{path.name}-{n}" for n in itertools.count())
     target = next(t for t in (folder / name for name in names) if not os.path.lexists(t) and not t.exists())
-    if is_local(path):
+    if not storage.is_remote(path):
         shutil.move(os.fspath(path), os.fspath(target))
     else:
         copy_files(path, target)
@@ -65,7 +61,7 @@ def remove(path: epath.Path) -> None:
     Raises:
       OSError: it cannot be deleted.
     """
-    if is_local(path):
+    if not storage.is_remote(path):
         if is_step(path.name):
             doomed = path.with_name(f"{path.name}{DELETED}")
             if doomed.exists():
@@ -84,7 +80,7 @@ def plain_files(path: epath.Path) -> Iterator[epath.Path]:
     def fail(error: OSError) -> None:
         raise error
 
-    if is_local(path):
+    if not storage.is_remote(path):
         for folder, _, files in () if os.path.islink(path) else os.walk(path, onerror=fail):
             for name in files:
                 if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):

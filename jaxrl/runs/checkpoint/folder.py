@@ -21,7 +21,7 @@ from etils import epath
 
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import integrity
-from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_local, is_step, plain_files
+from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
 from jaxrl.config import ConfigError
 
 STATE, META = "state", "meta"  # items of a checkpoint
@@ -82,7 +82,7 @@ def open_folder(path: str | os.PathLike[str]) -> epath.Path:
     """The path as Orbax wants it: absolute where it is local."""
     storage.prepare(path)
     folder = epath.Path(path)
-    return folder.absolute() if is_local(folder) else folder
+    return folder if storage.is_remote(folder) else folder.absolute()
 
 
 def find(folder: epath.Path) -> Contents:
@@ -192,7 +192,7 @@ def _read_state(path: epath.Path, names: Collection[str]) -> dict[str, np.ndarra
     context = ts.Context()  # with caches of its own: nothing that was read before
 
     def open_array(name: str) -> Any:
-        base = {"driver": "file", "path": f"{path}/"} if is_local(path) else f"{path}/"
+        base = f"{path}/" if storage.is_remote(path) else {"driver": "file", "path": f"{path}/"}
         # Orbax joins the keys of its tree, `field` and `path`, with a dot.
         store = {"driver": "ocdbt", "base": base, "path": f"{name.replace('/', '.', 1)}/"}
         return ts.open({"driver": "zarr", "kvstore": store}, open=True, read=True, context=context)
@@ -242,7 +242,7 @@ def _is_unreachable(error: Exception) -> bool:
 
 def _refuse_links(path: epath.Path) -> None:
     """Orbax writes plain files and folders only: a link could lead anywhere, a pipe would block for ever."""
-    if not is_local(path):
+    if storage.is_remote(path):
         return
     entries = (os.path.join(at, name) for at, *names in os.walk(path) for name in itertools.chain(*names))
     for entry in itertools.chain([os.fspath(path)], entries):
@@ -271,7 +271,7 @@ def _why_unreadable(path: epath.Path) -> str | None:
 def _step_entries(folder: epath.Path) -> Iterator[tuple[epath.Path, str]]:
     """What in `folder` has a step's name, or that of an unfinished one, and what kind of thing it is."""
     # In a bucket a folder that is asked for and cannot be reached just now would pass for none.
-    listed = None if is_local(folder) else storage.entries(folder)
+    listed = storage.entries(folder) if storage.is_remote(folder) else None
     names = listed if listed is not None else [e.name for e in folder.iterdir()] if folder.exists() else []
     for name in sorted(names):
         suffix = next((s for s in _UNFINISHED if s in name), None)
@@ -293,7 +293,7 @@ def _kind(entry: epath.Path) -> str:
 
 def _is_complete(path: epath.Path) -> bool:
     # A local folder gets its name once all is written; on gs:// a file says so.
-    if is_local(path):
+    if not storage.is_remote(path):
         return True
     with storage.as_os_errors():
         return (path / COMMITTED).exists()

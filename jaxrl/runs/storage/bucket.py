@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from jaxrl.config.errors import ConfigError
+from jaxrl.metrics.files import is_remote
 
 # Of looking at a bucket before a run starts. The client itself would go on trying for half a minute.
 PATIENCE = 10.0
@@ -24,10 +25,6 @@ _ADVICE = {401: f"log in with {_LOGIN}", 403: _ROLE}
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 # Packages whose exceptions are failures of the storage, not of this program.
 _CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs", "urllib3")
-
-
-def is_remote(path: str | os.PathLike[str]) -> bool:
-    return "://" in os.fspath(path)
 
 
 def prepare(path: str | os.PathLike[str]) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 
 from jaxrl.config.errors import ConfigError
+from jaxrl.metrics.files import PARTIAL
 from jaxrl.runs.storage import bucket
 
 SENT_EVERY = 30.0  # seconds, where anything has changed
 # Google Cloud Storage takes one write a second of the same object.
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 LAST_TRY = 20.0  # seconds that the end of a run waits for what is left
-_PARTIAL = ".tmp"  # ends the name of a file that is about to replace another
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class StagedFolder:
 
     def _changed(self) -> Iterator[Path]:
         for file in sorted(self.path.rglob("*")):
-            if file.is_file() and not file.name.endswith(_PARTIAL) and self._sent.get(file) != _version(file):
+            if file.is_file() and not file.name.endswith(PARTIAL) and self._sent.get(file) != _version(file):
                 yield file
 
     def _send(self, file: Path) -> None:
