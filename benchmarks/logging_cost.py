@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jaxrl.commands.command_line import load_config
+from jaxrl.config.files import load_config
 
 _OPENING_SECONDS = 4.0
 

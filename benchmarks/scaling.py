@@ -3,7 +3,7 @@
   python benchmarks/scaling.py --measured --output=runs/scaling   virtual CPU devices and processes
   python benchmarks/scaling.py --compiled --output=runs/scaling   v5e slices up to 256 cores; needs libtpu
 
-  --config=FILE      what to train (default: configs/ppo.py); --config.FIELD=VALUE as for jaxrl.main
+  --config=FILE      what to train (default: configs/ppo.py); --config.FIELD=VALUE as for `jaxrl train`
   --per-device=N     environments of each device for weak scaling (default: 64)
   --total=N          environments in all for strong scaling (default: 2048)
   --seconds=S        of each measurement (default: 8)

@@ -1,6 +1,6 @@
 """PPO-LSTM on CartPole with its two velocities hidden, so that only a policy with memory can balance.
 
-Command:  python -m jaxrl.main --config=configs/ppo.py
+Command:  jaxrl train ppo
 Hardware: 2 CPU cores
 Minutes:  0.2 to 0.3, compilation included; stops when solved
 Expected: greedy return 490 to 500 (10 of 10 seeds; docs/results.md)

@@ -1,6 +1,6 @@
 """PPO on Atari's Pong: Nature CNN on four stacked grey frames, sticky actions, one episode a life.
 
-Command:  python -m jaxrl.main --config=configs/ppo_atari.py
+Command:  jaxrl train ppo_atari
 Others:   --config.env.name="envpool:Breakout-v5(...)", with the same arguments
 Hardware: 2 CPU cores
 Minutes:  about 60 for 1.5 M steps

@@ -1,6 +1,6 @@
 """PPO-LSTM with the IMPALA CNN on procgen's CoinRun: 200 levels, evaluated on these and on unseen ones.
 
-Command:  python -m jaxrl.main --config=configs/ppo_coinrun.py
+Command:  jaxrl train ppo_coinrun
 Unseen:   jaxrl evaluate --workdir=DIR \\
             --environment="envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"
 Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)

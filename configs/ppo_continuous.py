@@ -1,6 +1,6 @@
 """PPO with a Gaussian policy on Pendulum; observations and rewards are normalised.
 
-Command:  python -m jaxrl.main --config=configs/ppo_continuous.py
+Command:  jaxrl train ppo_continuous
 Hardware: 2 CPU cores
 Minutes:  0.4
 Expected: greedy return -150 to -147 (3 seeds; docs/results.md)

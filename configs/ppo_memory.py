@@ -3,7 +3,7 @@
 The delay is longer than the rollout, and gradients never flow across rollouts: the task is solved only
 if the carry persists from one rollout to the next (Kapturowski et al. 2019, stored state).
 
-Command:  python -m jaxrl.main --config=configs/ppo_memory.py
+Command:  jaxrl train ppo_memory
 Hardware: 2 CPU cores
 Minutes:  0.7
 Expected: greedy return 1.0, the best possible (3 seeds; docs/results.md)

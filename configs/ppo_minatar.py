@@ -1,6 +1,6 @@
 """PPO with a small CNN on MinAtar's Breakout (10x10 images, one channel for each kind of object).
 
-Command:  python -m jaxrl.main --config=configs/ppo_minatar.py
+Command:  jaxrl train ppo_minatar
 Others:   --config.env.name=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
 Hardware: 2 CPU cores
 Minutes:  3 to 5

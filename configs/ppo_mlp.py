@@ -1,6 +1,6 @@
 """Feed-forward PPO on CartPole; other classic control tasks by name.
 
-Command:  python -m jaxrl.main --config=configs/ppo_mlp.py
+Command:  jaxrl train ppo_mlp
 Others:   --config.env.name=gymnax:Acrobot-v1, --config.env.name=gymnax:MountainCar-v0
 Hardware: 2 CPU cores
 Minutes:  0.2

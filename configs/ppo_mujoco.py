@@ -1,6 +1,6 @@
 """PPO with a Gaussian policy on MuJoCo's HalfCheetah; observations and rewards are normalised.
 
-Command:  python -m jaxrl.main --config=configs/ppo_mujoco.py
+Command:  jaxrl train ppo_mujoco
 Others:   --config.env.name=envpool:Hopper-v4, envpool:Walker2d-v4
 Hardware: 2 CPU cores
 Minutes:  1

@@ -1,4 +1,4 @@
-"""Trains: `python -m jaxrl.main --config=configs/ppo.py` is `jaxrl train`."""
+"""`python -m jaxrl.main`, which is `jaxrl train`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Times a config: `jaxrl benchmark --config=configs/ppo.py --seconds=20`.
+"""jaxrl benchmark CONFIG: times a config, and says where the time goes.
 
-  --config=FILE                 what to time, see configs/; --config.SECTION.FIELD=VALUE changes a field
-  --seconds=S                   how long to train for in all, after compilation and warm-up (default: 20)
-  --workdir=DIR                 where benchmark_metrics.json goes (default: nowhere)
-  --debug                       full tracebacks instead of one line for bad input
+  CONFIG                what to time: a config file, or the name of a shipped one; or --config=CONFIG
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
+  --seconds=S           how long to train for in all, after compilation and warm-up (default: 20)
+  --workdir=DIR         where benchmark_metrics.json goes (default: nowhere)
+  --debug               full tracebacks instead of one line for bad input
 
 Training is compiled ahead of time, warmed up, and runs in windows of equal work; steps per second are those
 of the median window, updates included. Beside it stands the machine's limit: the time that the matrix

@@ -1,34 +1,33 @@
-"""The command line: flags, config files, overrides, and one line on stderr for bad input.
+"""The command line: flags, exit codes, and one line on stderr for bad input.
 
 Nothing here imports jax: a typing mistake is answered in a fraction of a second.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import datetime
-import difflib
-import importlib.util
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, get_origin
 
 from absl import flags
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, declared_fields
+from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError, did_you_mean
+from jaxrl.config.files import load_config
+from jaxrl.config.overrides import override
+from jaxrl.config.suitable import suitable_config
 from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
 from jaxrl.parallel.signals import leave
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
 _PROCESS_FLAGS = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
-_FLAGS = ("config", "workdir", "debug", "help", *_PROCESS_FLAGS)
+_FLAGS = ("config", "env", "workdir", "print-config", "debug", "help", *_PROCESS_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,122 +125,59 @@ def parse_flags(
 
 
 def parse_training(argv: Sequence[str]) -> Arguments:
-    """Reads `--config=FILE`, `--config.SECTION.FIELD=VALUE`, `--workdir=DIR` and which processes there are.
+    """Reads what to train, in which folder, with which processes.
+
+    `CONFIG` or `--config=CONFIG` (a file, or the name of a shipped config), `--env=SUITE:NAME`,
+    `--config.SECTION.FIELD=VALUE`, `--workdir=DIR` and the flags of processes.
 
     Raises:
       ConfigError: anything on the command line or in the config file is wrong.
     """
     values = flags.FlagValues()
-    flags.DEFINE_string("config", "", "Python file with get_config() -> ConfigDict.", flag_values=values)
-    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_string("coordinator", None, "HOST:PORT of the first process.", flag_values=values)
+    for name in ("config", "env", "workdir", "coordinator"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
     for name in _PROCESS_FLAGS[1:]:
         low = 0 if name in ("process_id", "watchdog") else 1
         default = {"heartbeat": HEARTBEAT_SECONDS, "join": JOIN_SECONDS}.get(name)
         flags.DEFINE_integer(name, default, "", lower_bound=low, flag_values=values)
-    left = parse_flags(values, argv, known_only=True)
-    overrides = _split_overrides(left)
-    path = str(values["config"].value)
-    config = load_config(path)
-    for name, text in overrides:
-        override(config, name, text)
+    positional, overrides = _split_overrides(parse_flags(values, argv, known_only=True))
+    given = [x for x in (values["config"].value, *positional) if x]
+    if len(given) > 1:
+        raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
+    name, config, note = _config(given[0] if given else "", values["env"].value or "")
+    for field, text in overrides:
+        override(config, field, text)
     check_config(config)
     _require_folder("init_from", config.get("init_from", ""))
-    given: dict[str, Any] = {name: values[name].value for name in _PROCESS_FLAGS}
-    processes = find(os.environ, **given)
-    return Arguments(config, _workdir(values["workdir"].value, path), processes)
+    processes = find(os.environ, **{flag: values[flag].value for flag in _PROCESS_FLAGS})
+    if note:
+        print(note, file=sys.stderr)
+    return Arguments(config, _workdir(values["workdir"].value, name), processes)
 
 
-def load_config(path: str) -> ConfigDict:
-    """Runs the config file and returns its `get_config()`.
-
-    Raises:
-      ConfigError: there is no such file, it raises, or it does not return a ConfigDict.
-    """
-    if not path:
-        raise ConfigError("`--config` is missing: name a config file, such as --config=configs/ppo.py")
-    if not os.path.isfile(path):
-        raise ConfigError(f"`--config` (={path!r}) is no file{_similar_file(path)}")
-    given = f"`--config` (={path!r})"
-    spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{given} must be a Python file, with the ending .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        config = module.get_config() if hasattr(module, "get_config") else None
-    except Exception as error:
-        raise ConfigError(f"{given} raised {type(error).__name__}: {error}{_line_of(error, path)}") from error
-    if not isinstance(config, ConfigDict):
-        raise ConfigError(f"{given} must define get_config() that returns a ConfigDict")
-    return config
+def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
+    """Returns the name of the config, the config, and why it was chosen where nobody named it."""
+    if environment and not given:
+        found = suitable_config(environment)
+        note = f"--env={environment}: {found.reason}; --config=NAME takes another"
+        return found.name, found.config, note
+    config = load_config(given)
+    if environment:
+        override(config, "env.name", environment)
+    return os.path.splitext(os.path.basename(given))[0], config, ""
 
 
-def override(config: ConfigDict, name: str, text: str) -> None:
-    """Sets the field `name` (dotted) of `config` to the value written in `text`.
-
-    Raises:
-      ConfigError: there is no such field, or the text does not say a value of its type.
-    """
-    declared = declared_fields()
-    if name not in declared:
-        fields = [field for field in declared if field.startswith(f"{name}.")]
-        if fields:
-            raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
-        raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, declared, prefix='config.')}")
-    value = declared[name].check(_parse_value(text, declared[name].kind))
-    *section, field = name.split(".")
-    with config.unlocked(), config.ignore_type():
-        target = config
-        for key in section:
-            if key not in target:
-                target[key] = ConfigDict()
-            target = target[key]
-        target[field] = value
-
-
-def _parse_value(text: str, kind: Any) -> Any:
-    """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
-    if kind is str:
-        return text
-    words = {"true": True, "false": False, "none": None}
-    if get_origin(kind) is tuple and text.lower() in ("", "none"):
-        return ()
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        value = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        value = _split_at_commas(text) if kind == tuple[str, ...] else text
-    if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
-        return (value,)  # --config.network.hidden_sizes=64
-    if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)  # --config.stop.steps=1e6
-    return value
-
-
-def _split_at_commas(text: str) -> tuple[str, ...]:
-    """`a(x=1,y=2), b` as `("a(x=1,y=2)", "b")`: commas in brackets separate nothing."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return tuple(part.strip() for part in parts)
-
-
-def _split_overrides(left: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns `(field, text)` of each `--config.field=text` or `--config.field text`."""
-    found = []
+def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Returns what is no flag, and `(field, text)` of each `--config.field=text` or `--config.field text`."""
+    positional, found = [], []
     arguments = iter(left)
     for argument in arguments:
         flag, equals, text = argument.partition("=")
         name = flag.lstrip("-")
         if not flag.startswith("-"):
-            raise ConfigError(f"`{argument}` is no flag; flags start with --")
-        if name in _FLAGS:
+            positional.append(argument)
+            continue
+        if name in _FLAGS and equals:
             raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
         if not name.startswith("config."):
             raise ConfigError(f"unknown flag `{flag}`{did_you_mean(name, _FLAGS, prefix='--')}")
@@ -250,13 +186,12 @@ def _split_overrides(left: Sequence[str]) -> list[tuple[str, str]]:
             if text.startswith("--"):
                 raise ConfigError(f"`{flag}` needs a value: {flag}=VALUE")
         found.append((name.removeprefix("config."), text))
-    return found
+    return positional, found
 
 
-def _workdir(given: str | None, config_path: str) -> str:
+def _workdir(given: str | None, config_name: str) -> str:
     if not given:
-        stem = os.path.splitext(os.path.basename(config_path))[0]
-        return os.path.join("runs", stem, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+        return os.path.join("runs", config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
     if storage.is_remote(given):
         storage.require_run_folder("--workdir", given)
     else:
@@ -280,17 +215,3 @@ def _require_folder(name: str, path: str) -> None:
         storage.require_folder(name, path)
     elif path and not os.path.isdir(os.path.expanduser(path)):
         raise ConfigError(f"`{name}` (={path!r}) must be a folder")
-
-
-def _similar_file(path: str) -> str:
-    folder = os.path.dirname(path) or "."
-    files = [f for f in os.listdir(folder) if f.endswith(".py")] if os.path.isdir(folder) else []
-    near = difflib.get_close_matches(os.path.basename(path), files, n=1)
-    return f"; did you mean `{os.path.join(folder, near[0])}`?" if near else ""
-
-
-def _line_of(error: Exception, path: str) -> str:
-    """Returns the line of the config file at which the error arose; a SyntaxError says it by itself."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == os.path.abspath(path)]
-    return f" (line {lines[-1]})" if lines else ""

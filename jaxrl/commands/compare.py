@@ -1,4 +1,4 @@
-"""Compares runs: `jaxrl compare RUN [RUN...] --output=DIR`.
+"""jaxrl compare RUN [RUN...]: compares runs and seeds: statistics, plots, a report.
 
   RUN...           run folders, folders that hold some, or patterns; local or gs://
   --output=DIR     where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere)

@@ -1,4 +1,4 @@
-"""Says whether this machine is ready to train: `jaxrl doctor`.
+"""jaxrl doctor: says whether the machine is ready to train.
 
   --workdir=DIR          where runs will go, for the room on its disk (default: here)
   --bucket=gs://BUCKET   also writes, reads and deletes an object there

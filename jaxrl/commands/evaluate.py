@@ -1,4 +1,4 @@
-"""Evaluates a trained policy: `jaxrl evaluate --workdir=DIR`.
+"""jaxrl evaluate --workdir=DIR: plays whole episodes with a checkpoint, or a suite of environments.
 
   --workdir=DIR    folder of the run
   --episodes=N     how many episodes to play, exactly (default: 100)

@@ -1,4 +1,4 @@
-"""Exports a trained policy: `jaxrl export --workdir=DIR --format=stablehlo`.
+"""jaxrl export --workdir=DIR: writes a policy as StableHLO, ONNX or arrays, and checks it.
 
   --workdir=DIR    folder of the run
   --format=F       stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)

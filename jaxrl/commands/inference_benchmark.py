@@ -1,12 +1,14 @@
-"""Times acting: `jaxrl inference-benchmark --config=configs/ppo.py`.
+"""jaxrl inference-benchmark CONFIG: measures latency and throughput of acting.
 
-  --workdir=DIR                 the policy of a run; or
-  --config=FILE                 an untrained one (as fast); --config.SECTION.FIELD=VALUE changes a field
-  --all                         every encoder that takes the observations, times every core
-  --batch=1,8,64,512            batch sizes
-  --seconds=S                   how long for each batch size, after compilation and warm-up (default: 1)
-  --output=FILE                 JSON file (default: DIR/inference_benchmark.json; with --config: none)
-  --debug                       full tracebacks instead of one line for bad input
+  CONFIG                an untrained policy (as fast): a config file, or the name of a shipped one
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
+  --workdir=DIR         instead of CONFIG: the policy of a run
+  --all                 every encoder that takes the observations, times every core
+  --batch=1,8,64,512    batch sizes
+  --seconds=S           how long for each batch size, after compilation and warm-up (default: 1)
+  --output=FILE         JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)
+  --debug               full tracebacks instead of one line for bad input
 
 A call goes from observations in the host's memory to actions there: normaliser, network and choice of the
 action in one compiled program; the carry stays on the device. Latencies are percentiles over single calls.

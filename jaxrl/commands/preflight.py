@@ -1,10 +1,13 @@
-"""Says what fits, without the hardware: `jaxrl preflight --config=FILE --topology=v5e:4x8`.
+"""jaxrl preflight CONFIG: compiles a config for this machine or another, and says what fits.
 
-  --config=FILE     what to train, see configs/; --config.SECTION.FIELD=VALUE changes a field
-  --topology=SLICE  a Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or v6e, and its chips in each
-                    direction (default: the devices of this machine). Needs the extra tpu, but no TPU
-  --find-batch      also search the largest env.num_envs that fits
-  --debug           full tracebacks instead of one line for bad input
+  CONFIG                what to train: a config file, or the name of a shipped one; or --config=CONFIG
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
+  --topology=SLICE      a Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or v6e, and its chips in each
+                        direction, such as v5e:4x8 (default: the devices of this machine). Needs the
+                        extra tpu, but no TPU
+  --find-batch          also search the largest env.num_envs that fits
+  --debug               full tracebacks instead of one line for bad input
 
 Compiles training and evaluation as a run would, and does not run them: memory per core, operations,
 collectives and compile time are the compiler's. The exit code is 1 where they do not fit.

@@ -1,4 +1,4 @@
-"""Summarises a device trace: `jaxrl profile-summary DIR`.
+"""jaxrl profile-summary DIR: lists the top operations of a device trace, and its phases.
 
   DIR       a run's folder or a trace in it; of several traces the newest
   --top=N   how many operations to list (default: 15)

@@ -1,4 +1,4 @@
-"""Copies what a run left: `jaxrl sync SOURCE DESTINATION`.
+"""jaxrl sync SOURCE DESTINATION: copies run folders between disks and buckets.
 
   SOURCE, DESTINATION   folders: local, gs://bucket/folder or s3://bucket/folder
   --dry-run             say what would be copied, and copy nothing

@@ -1,4 +1,4 @@
-"""Verifies the checkpoints of a run: `jaxrl verify-checkpoint --workdir=DIR`.
+"""jaxrl verify-checkpoint --workdir=DIR: compares every array of checkpoints with its digest.
 
   --workdir=DIR   folder of the run
   --step=N        only this checkpoint (default: all, and what lies beside them)

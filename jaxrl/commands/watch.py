@@ -1,4 +1,4 @@
-"""Follows runs as they train: `jaxrl watch DIR [DIR...]`.
+"""jaxrl watch DIR [DIR...]: follows runs live on a terminal.
 
   DIR...         run folders, folders that hold some, or patterns; local or gs://
   --interval=S   seconds between looks (default: 1; 5 with gs://)

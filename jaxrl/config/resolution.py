@@ -38,6 +38,11 @@ def declared_fields() -> dict[str, Field]:
     return {field.name: field for field in found}
 
 
+def section_meanings() -> dict[str, str]:
+    """Returns what each section is about, in one line."""
+    return {name: str(cls.__doc__).partition("\n")[0] for name, cls in _SECTIONS.items()}
+
+
 def default_config() -> ConfigDict:
     """Returns every field with its default; `configs/*.py` start from this and change what they need."""
     config = ConfigDict({section: {} for section in _SECTIONS})

@@ -54,7 +54,10 @@ class HostConfig:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """The policy; names of its parts are checked where they are registered, in `jaxrl.networks`."""
+    """The policy.
+
+    Names of its parts are checked where they are registered, in `jaxrl.networks`.
+    """
 
     encoder: str = field(
         "auto",

@@ -16,13 +16,13 @@ from typing import Any
 
 from etils import epath
 
+from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
 from jaxrl.metrics.files import is_remote, replace_text
 from jaxrl.parallel import process_group
+from jaxrl.parallel.signals import leave
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
-from jaxrl.parallel.signals import leave
 
 # Until a file that one process wrote must be seen by all.
 _SEEN_SECONDS = 3.0

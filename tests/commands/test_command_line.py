@@ -11,7 +11,8 @@ import pytest
 
 import jaxrl
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, check_config
+from jaxrl.config.files import load_config
 from jaxrl.main import main
 from tests.runs.storage.gcs_server import GcsServer
 
@@ -82,6 +83,16 @@ def test_command_line_is_read_without_jax() -> None:
         (["--config="], "`--config` is missing"),
         ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
         (["--config=README"], "`--config` (='README') is no file"),
+        (
+            ["ppo_minatr"],
+            "`--config` (='ppo_minatr') is no file and no shipped config; did you mean `ppo_minatar`?",
+        ),
+        (["nowhere/ppo_mlp.py"], "`--config` (='nowhere/ppo_mlp.py') is no file; did you mean `ppo_mlp`?"),
+        (["ppo", "ppo_mlp"], "`ppo_mlp` is no flag"),
+        (["--env=gymnax:CartPol-v1"], "`--env` (='gymnax:CartPol-v1'): unknown environment"),
+        (["--env=gymnax:CartPole-v1", "--config.seed=x"], "`seed` (='x') must be an integer"),
+        (["ppo", "--print-config", "--config.seed=x"], "`seed` (='x') must be an integer"),
+        (["ppo", "--print-config=1"], "`--print-config` takes no value"),
         ([f"--config={PPO}", "--wrkdir=x"], "unknown flag `--wrkdir`; did you mean `--workdir`?"),
         ([f"--config={PPO}", "--workdir"], "--workdir"),
         ([f"--config={PPO}", "--debug=1"], "`--debug` takes no value"),
@@ -137,7 +148,7 @@ def test_bad_config_file(
 
 def test_config_file_must_be_python(config_file: Any) -> None:
     with pytest.raises(ConfigError, match=r"ending \.py"):
-        command_line.load_config(config_file("seed: 1", "mine.yaml"))
+        load_config(config_file("seed: 1", "mine.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -183,6 +194,50 @@ def test_override_with_the_value_as_its_own_argument() -> None:
 
 def test_last_override_holds() -> None:
     assert parsed("--config.seed=1", "--config.seed=2").config.seed == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ppo_minatar"], ["--config=ppo_minatar"], ["--config", "ppo_minatar"]]
+)
+def test_shipped_config_goes_by_its_name_in_any_folder(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = command_line.parse_training(["jaxrl train", *arguments, "--config.seed=3"])
+    expected = load_config(str(ROOT / "configs/ppo_minatar.py"))
+    expected.seed = 3
+    assert found.config == expected
+    assert Path(found.workdir).parts[:2] == ("runs", "ppo_minatar")
+
+
+def test_environment_changes_a_named_config() -> None:
+    found = command_line.parse_training(["jaxrl train", "ppo_mlp", "--env=gymnax:Acrobot-v1"])
+    expected = load_config("ppo_mlp")
+    expected.env.name = "gymnax:Acrobot-v1"
+    assert found.config == expected
+
+
+def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    found = command_line.parse_training(["jaxrl train", "--env=gymnax:Pendulum-v1", "--config.seed=3"])
+    assert (found.config.env.name, found.config.seed) == ("gymnax:Pendulum-v1", 3)
+    assert found.config.network.separate_value  # as in ppo_continuous
+    assert Path(found.workdir).parts[:2] == ("runs", "ppo_continuous")
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert "so the config is ppo_continuous" in error
+    assert error.count("\n") == 1
+
+
+def test_printed_config_is_what_would_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["jaxrl", "ppo", "--print-config", "--config.ppo.gamma=0.5", "--config.log.writers=csv"]) == 0
+    Path("mine.py").write_text(capsys.readouterr().out)
+    mine = command_line.parse_training(["jaxrl train", "mine.py"])
+    named = parsed("--config.ppo.gamma=0.5", "--config.log.writers=csv")
+    assert check_config(mine.config) == check_config(named.config)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]  # nothing was trained
 
 
 def test_default_workdir_names_config_and_time() -> None:

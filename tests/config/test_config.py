@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from jaxrl.commands.command_line import load_config
 from jaxrl.config import (
     ConfigError,
     check_config,
@@ -23,6 +22,7 @@ from jaxrl.config import (
     to_json,
     versions,
 )
+from jaxrl.config.files import load_config
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -319,7 +319,7 @@ def test_shipped_config_resolves_on_one_and_two_devices(path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_shipped_config_is_an_experiment_record(path: Path) -> None:
     text = path.read_text()
-    assert f"python -m jaxrl.main --config=configs/{path.name}" in text
+    assert f"Command:  jaxrl train {path.stem}\n" in text
     assert "Hardware: " in text
     assert "Expected: " in text
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.runs.checkpoint.folder import META, STATE, one_line
 from jaxrl.config.errors import RunError
+from jaxrl.runs.checkpoint.folder import META, STATE, one_line
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from jaxrl.config import ConfigError
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import integrity
 from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
-from jaxrl.config import ConfigError
 
 STATE, META = "state", "meta"  # items of a checkpoint
 _META_FILE = f"{META}/metadata"  # what Orbax calls the file of a JSON item

@@ -1,0 +1,65 @@
+"""jaxrl completion SHELL: prints what lets bash or zsh complete commands, flags, fields and configs.
+
+SHELL   bash or zsh; ~/.bashrc or ~/.zshrc then holds: eval "$(jaxrl completion SHELL)"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jaxrl.commands import COMMANDS, command_line, module_of
+from jaxrl.config import ConfigError, declared_fields
+from jaxrl.config.errors import did_you_mean
+from jaxrl.config.files import shipped_names
+
+# Bash takes `--config=` and what follows for words of their own (COMP_WORDBREAKS), and replaces the last.
+_BASH = """\
+_jaxrl() {
+    local line="${COMP_LINE:0:COMP_POINT}" words flag=""
+    local cur="${line##*[[:space:]]}"
+    [[ $cur == *=* ]] && flag="${cur%%=*}="
+    if [[ $COMP_CWORD == 1 ]]; then
+        words="COMMANDS"
+    else
+        case "${COMP_WORDS[1]}" in
+CASES
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    [[ ${#COMPREPLY[@]} == 0 ]] && COMPREPLY=($(compgen -P "$flag" -f -- "${cur#"$flag"}"))
+    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+    [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$flag"}")
+    return 0
+}
+complete -F _jaxrl jaxrl
+"""
+_ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
+_SHELLS = {"bash": _BASH, "zsh": _ZSH + _BASH}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the script that `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(__doc__, _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    shells = argv[1:]
+    if len(shells) != 1 or shells[0] not in _SHELLS:
+        given = shells[0] if shells else "none"
+        raise ConfigError(f"`SHELL` (={given!r}) must be one shell{did_you_mean(given, _SHELLS)}")
+    cases = "\n".join(f'            {name}) words="{" ".join(_words(name))}" ;;' for name in COMMANDS)
+    print(_SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases), end="")
+    return 0
+
+
+def _words(command: str) -> list[str]:
+    """What may follow a command: its flags, as its help lists them, and what a config is made of."""
+    text = str(module_of(command).__doc__)
+    flags = re.findall(r"^  (--[a-z-]+=?)(?![a-z.-])", text, re.MULTILINE)
+    if command == "completion":
+        return list(_SHELLS)
+    if "--config.FIELD=" not in text:
+        return flags
+    configs = [*shipped_names(), *(f"--config={name}" for name in shipped_names())]
+    return [*flags, *configs, *(f"--config.{name}=" for name in declared_fields())]

@@ -1,0 +1,79 @@
+"""Config files: a user's own by path, shipped ones by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import traceback
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from jaxrl.config.errors import ConfigError, did_you_mean
+
+SHIPPED = Path(__file__).parent / "shipped"  # The folder configs/ of a checkout.
+
+
+def shipped_names() -> list[str]:
+    """Returns the names of the shipped configs, such as "ppo_minatar"."""
+    return sorted(path.stem for path in SHIPPED.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load_config(given: str) -> ConfigDict:
+    """Runs a config file and returns its `get_config()`.
+
+    Args:
+      given: a path, or the name of a shipped config.
+
+    Raises:
+      ConfigError: there is no such file, it raises, or it does not return a ConfigDict.
+    """
+    path = _path_of(given)
+    described = f"`--config` (={given!r})"
+    spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{described} must be a Python file, with the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        config = module.get_config() if hasattr(module, "get_config") else None
+    except Exception as error:
+        text = f"{described} raised {type(error).__name__}: {error}{_line_of(error, path)}"
+        raise ConfigError(text) from error
+    if not isinstance(config, ConfigDict):
+        raise ConfigError(f"{described} must define get_config() that returns a ConfigDict")
+    return config
+
+
+def _path_of(given: str) -> str:
+    names = shipped_names()
+    if not given:
+        raise ConfigError(
+            "`--config` is missing: name a config file or one of the shipped configs, such as --config=ppo "
+            f"({', '.join(names)}), or an environment, such as --env=gymnax:CartPole-v1"
+        )
+    if given in names:
+        return str(SHIPPED / f"{given}.py")
+    if os.path.isfile(given):
+        return given
+    stem, ending = os.path.splitext(os.path.basename(given))
+    if os.path.dirname(given) or ending:
+        hint = _similar_file(given) or (f"; did you mean `{stem}`?" if stem in names else "")
+        raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
+    text = f"`--config` (={given!r}) is no file and no shipped config"
+    raise ConfigError(f"{text}{did_you_mean(given, names)}")
+
+
+def _similar_file(path: str) -> str:
+    folder = os.path.dirname(path) or "."
+    files = [f for f in os.listdir(folder) if f.endswith(".py")] if os.path.isdir(folder) else []
+    near = difflib.get_close_matches(os.path.basename(path), files, n=1)
+    return f"; did you mean `{os.path.join(folder, near[0])}`?" if near else ""
+
+
+def _line_of(error: Exception, path: str) -> str:
+    """Returns the line of the config file at which the error arose; a SyntaxError says it by itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == os.path.abspath(path)]
+    return f" (line {lines[-1]})" if lines else ""

@@ -1,0 +1,92 @@
+"""Text about the fields: a config file with all of them, and the list that `--help` shows."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from jaxrl.config.fields import Field, describe
+from jaxrl.config.resolution import declared_fields, section_meanings
+from jaxrl.config.sections import Config
+
+_FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 100, 30
+
+
+def config_file(config: Config) -> str:
+    """Returns a config file that says every field, with its meaning beside it.
+
+    Its `get_config()` resolves to `config`, on as many devices.
+    """
+    return "\n".join(
+        [
+            '"""Every field, as `jaxrl train --print-config` printed it."""',
+            "",
+            "from ml_collections import ConfigDict",
+            "",
+            "from jaxrl.config import default_config",
+            "",
+            "",
+            "def get_config() -> ConfigDict:",
+            "    c = default_config()",
+            *_assignments(config),
+            "    return c",
+        ]
+    )
+
+
+def _assignments(config: Config) -> Iterator[str]:
+    last = ""
+    for name, field in declared_fields().items():
+        section, _, key = name.rpartition(".")
+        if section != last:
+            yield ""
+            last = section
+        holder = getattr(config, section) if section else config
+        target = f"c.{section}" if section else "c"
+        # A key that is no attribute is a word that Python reserves.
+        target += f".{key}" if key == field.attribute else f'["{key}"]'
+        line = f"    {target} = {_literal(getattr(holder, field.attribute))}"
+        meaning = f"  # {field.help}"
+        if len(line + meaning) <= _FILE_WIDTH:
+            yield line + meaning
+            continue
+        yield from textwrap.wrap(field.help, _FILE_WIDTH, initial_indent="    # ", subsequent_indent="    # ")
+        yield line
+
+
+def _literal(value: Any) -> str:
+    """The value as people write it in Python."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:_}" if type(value) is int else repr(value)
+
+
+def field_list() -> str:
+    """Returns every field with type, default, rules and meaning, by section, at most 100 columns wide."""
+    lines, last = ["Fields, as --config.NAME=VALUE:"], None
+    meanings = section_meanings()
+    for name, field in declared_fields().items():
+        section = name.rpartition(".")[0]
+        if section != last:
+            lines += ["", f"{section}: {meanings[section]}"] if section else [""]
+            last = section
+        indent = " " * _NAME_WIDTH
+        text = f"{field.help} ({_facts(field)})"
+        wrapped = textwrap.wrap(
+            text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        lines += [f"  {name}".ljust(_NAME_WIDTH) + wrapped[0].lstrip(), *wrapped[1:]]
+    return "\n".join(lines)
+
+
+def _facts(field: Field) -> str:
+    """`an integer; must be at least 1; default: 64`."""
+    value = field.default
+    default = str(value).lower() if value is None or isinstance(value, bool) else _literal(value)
+    return "; ".join(
+        [describe(field.kind), *(f"must {rule.text}" for rule in field.rules), f"default: {default}"]
+    )

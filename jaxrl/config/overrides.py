@@ -1,0 +1,66 @@
+"""Fields that are set from text, as on a command line."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, get_origin
+
+from ml_collections import ConfigDict
+
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.resolution import declared_fields
+
+
+def override(config: ConfigDict, name: str, text: str) -> None:
+    """Sets the field `name` (dotted) of `config` to the value written in `text`.
+
+    Raises:
+      ConfigError: there is no such field, or the text does not say a value of its type.
+    """
+    declared = declared_fields()
+    if name not in declared:
+        fields = [field for field in declared if field.startswith(f"{name}.")]
+        if fields:
+            raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
+        raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, declared, prefix='config.')}")
+    value = declared[name].check(_parse_value(text, declared[name].kind))
+    *section, field = name.split(".")
+    with config.unlocked(), config.ignore_type():
+        target = config
+        for key in section:
+            if key not in target:
+                target[key] = ConfigDict()
+            target = target[key]
+        target[field] = value
+
+
+def _parse_value(text: str, kind: Any) -> Any:
+    """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
+    if kind is str:
+        return text
+    words = {"true": True, "false": False, "none": None}
+    if get_origin(kind) is tuple and text.lower() in ("", "none"):
+        return ()
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        value = _split_at_commas(text) if kind == tuple[str, ...] else text
+    if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
+        return (value,)  # --config.network.hidden_sizes=64
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # --config.stop.steps=1e6
+    return value
+
+
+def _split_at_commas(text: str) -> tuple[str, ...]:
+    """`a(x=1,y=2), b` as `("a(x=1,y=2)", "b")`: commas in brackets separate nothing."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return tuple(part.strip() for part in parts)

@@ -1,0 +1,84 @@
+"""The shipped config that suits an environment, by its spaces."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from ml_collections import ConfigDict
+
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.files import load_config
+
+if TYPE_CHECKING:
+    from envs.base import EnvSpec
+
+_NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
+_ASK = "import sys; from jaxrl.config import suitable; sys.exit(suitable.tell(sys.argv[1]))"
+
+
+@dataclasses.dataclass(frozen=True)
+class SuitableConfig:
+    """A shipped config, changed to train on another environment, and why it was chosen."""
+
+    name: str
+    reason: str
+    config: ConfigDict
+
+
+def suitable_config(environment: str) -> SuitableConfig:
+    """Returns the shipped config for the spaces of `environment`.
+
+    What the config says of its own environment alone is left out: wrappers, a return at which to stop, and
+    unseen levels.
+
+    Raises:
+      ConfigError: there is no such environment.
+    """
+    # To make an environment may start jax's devices, which must not happen before they are chosen.
+    path = os.pathsep.join(p for p in sys.path if p)
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    asked = subprocess.run([sys.executable, "-c", _ASK, environment], env=env, capture_output=True, text=True)
+    lines = (asked.stdout if asked.returncode in (0, 2) else asked.stderr).strip().splitlines()
+    if asked.returncode:
+        raise ConfigError(f"`--env` (={environment!r}): {lines[-1] if lines else 'cannot be made'}")
+    name, reason = lines[-1].split(" ", 1)
+    config = load_config(name)
+    config.env.name = environment
+    config.env.wrappers = ()
+    config.stop["return"] = None
+    config.evaluate.unseen = ""
+    return SuitableConfig(name, f"{reason}, so the config is {name}", config)
+
+
+def tell(environment: str) -> int:
+    """Prints the name of the config and the reason, or what is wrong; returns the exit code (2: wrong)."""
+    from envs import registry
+
+    try:
+        spec = registry.spec_of(environment, ())
+    except (ValueError, ImportError) as error:
+        print(" ".join(str(error).split()))
+        return 2
+    print(*choose(spec, registry.is_host(environment)))
+    return 0
+
+
+def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
+    """Returns the name of the config that suits the spaces, and what it goes by."""
+    from envs.base import Box, is_large_image
+
+    observation = spec.observation_space
+    if isinstance(observation, Box) and len(observation.shape) == 3:
+        *sides, channels = observation.shape
+        if not is_large_image(observation.shape):
+            return "ppo_minatar", "observations are small images"
+        if channels > 3 and min(sides) >= _NATURE_SIDE:
+            return "ppo_atari", "observations are stacked frames"
+        return "ppo_coinrun", "observations are single images"
+    if isinstance(spec.action_space, Box):
+        return "ppo_mujoco" if on_host else "ppo_continuous", "actions are continuous"
+    return "ppo", "actions are discrete and observations are no images"

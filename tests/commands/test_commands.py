@@ -1,0 +1,90 @@
+"""`jaxrl COMMAND`: the list of commands, their help, a wrong name, the version, completion in a shell."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+from jaxrl.commands import COMMANDS, module_of, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_command_is_listed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = dict(re.findall(r"^  ([a-z-]+) +(\w.*)$", "\n".join(lines), re.MULTILINE))
+    assert tuple(listed) == COMMANDS
+    assert max(map(len, lines)) <= 100
+    modules = {path.stem.replace("_", "-") for path in (ROOT / "jaxrl/commands").glob("[a-z]*.py")}
+    assert modules - {"command-line"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_begins_with_the_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"jaxrl {command}")
+    assert "python -m" not in text
+
+
+def test_help_of_train_lists_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", "train", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert re.search(r"^  ppo\.gamma +discount factor \(", text, re.MULTILINE)
+
+
+def test_wrong_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", "trian"]) == 2
+    assert capsys.readouterr().err == "error: `trian` is no command; did you mean `train`?\n"
+
+
+def test_process_of_the_package_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "jaxrl", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"jaxrl {jaxrl.__version__}\n")
+
+
+# What bash does: the words of the line, and the answer of the function that `complete` has registered.
+_COMPLETE = r"""
+source <("$1" -m jaxrl completion bash)
+COMP_LINE=$2 COMP_POINT=${#2}
+read -ra COMP_WORDS <<<"${2//=/ = }"
+[[ $2 == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_jaxrl
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("jaxrl ver", ["verify-checkpoint"]),
+        ("jaxrl train ppo_mi", ["ppo_minatar"]),
+        ("jaxrl train --config=ppo_mi", ["ppo_minatar"]),  # bash replaces what follows the `=`
+        ("jaxrl train ppo --config.ppo.ga", ["--config.ppo.gamma=", "--config.ppo.gae_lambda="]),
+        ("jaxrl benchmark --sec", ["--seconds="]),
+        ("jaxrl sync --", ["--dry-run", "--debug"]),
+        ("jaxrl evaluate --workdir=jaxrl/tra", ["jaxrl/training"]),
+        ("jaxrl completion z", ["zsh"]),
+    ],
+)
+def test_bash_completes(line: str, expected: list[str]) -> None:
+    command = ["bash", "-c", _COMPLETE, "bash", sys.executable, line]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == expected, done.stderr
+
+
+def test_completion_of_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jaxrl", "completion", "zhs"]) == 2
+    assert capsys.readouterr().err == "error: `SHELL` (='zhs') must be one shell; did you mean `zsh`?\n"
+    assert run(["jaxrl", "completion", "zsh"]) == 0
+    assert "bashcompinit" in capsys.readouterr().out
+    assert module_of("completion").main(["jaxrl completion"]) == 2

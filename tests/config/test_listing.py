@@ -1,0 +1,46 @@
+"""A printed configuration can be trained as it is; every field is listed with its meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxrl.config import check_config, declared_fields, default_config
+from jaxrl.config.files import load_config, shipped_names
+from jaxrl.config.listing import config_file, field_list
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_printed_config_is_the_same_config(name: str, tmp_path: Path) -> None:
+    config = load_config(name)
+    config.seed = 7
+    config.ppo.target_kl = 0.02
+    config.log.writers = ("csv",)
+    config.log.name = 'it\'s a "name" with \\ and \n in it'
+    checked = check_config(config)
+    file = tmp_path / "printed.py"
+    file.write_text(config_file(checked))
+    assert check_config(load_config(str(file))) == checked
+
+
+def test_printed_config_says_every_field_and_its_meaning() -> None:
+    text = config_file(check_config(default_config()))
+    assert max(map(len, text.splitlines())) <= 110
+    assert '    c.stop["return"] = None  # mean return of a greedy evaluation' in text
+    assert "    c.stop.steps = 1_000_000  # environment steps" in text
+    assert '    c.init_names = ("*",)  # patterns' in text
+    words = " ".join(text.replace("#", " ").split())
+    for field in declared_fields().values():
+        assert field.help in words
+
+
+def test_list_of_fields_says_type_rule_default_and_meaning() -> None:
+    text = field_list()
+    assert max(map(len, text.splitlines())) <= 100
+    words = " ".join(text.split())
+    for name, field in declared_fields().items():
+        assert f"{name} {field.help} (" in words
+    assert "ppo.gamma discount factor (a finite number; must lie between 0 and 1; default: 0.99)" in words
+    assert "env: What is trained on. env.name" in words
+    assert "stop.seconds time since the start; none: no limit (a finite number or none" in words

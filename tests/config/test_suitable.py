@@ -1,0 +1,51 @@
+"""An environment alone: the shipped config for its spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from envs.base import Box, Dict, Discrete, EnvSpec, Space
+from jaxrl.config import ConfigError, check_config
+from jaxrl.config.suitable import choose, suitable_config
+
+VECTOR = Box.of(-1, 1, (4,))
+MOVES = Discrete(3)
+
+
+def image(*shape: int) -> Box:
+    return Box.of(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "on_host", "name"),
+    [
+        (VECTOR, MOVES, False, "ppo"),
+        (VECTOR, MOVES, True, "ppo"),
+        (Discrete(16), MOVES, False, "ppo"),
+        (VECTOR, Box.of(-1, 1, (2,)), False, "ppo_continuous"),
+        (VECTOR, Box.of(-1, 1, (2,)), True, "ppo_mujoco"),
+        (image(10, 10, 4), MOVES, False, "ppo_minatar"),
+        (image(84, 84, 4), MOVES, True, "ppo_atari"),
+        (image(64, 64, 3), MOVES, True, "ppo_coinrun"),
+        (image(34, 34, 4), MOVES, True, "ppo_coinrun"),  # too small for the Nature CNN
+        (Dict((("image", image(64, 64, 3)), ("speed", VECTOR))), MOVES, True, "ppo"),
+    ],
+)
+def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: bool, name: str) -> None:
+    assert choose(EnvSpec("suite:Name", observation, action, None), on_host)[0] == name
+
+
+def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:
+    found = suitable_config("gymnax:Acrobot-v1")
+    assert found.name == "ppo"
+    assert found.config.env.name == "gymnax:Acrobot-v1"
+    # CartPole's velocities are hidden in this config, and 490 is a return of CartPole.
+    checked = check_config(found.config)
+    assert checked.env.wrappers == ()
+    assert checked.stop.target_return is None
+
+
+def test_unknown_environment_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"^`--env` \(='gymnax:CartPol-v1'\): .*did you mean gymnax:"):
+        suitable_config("gymnax:CartPol-v1")
