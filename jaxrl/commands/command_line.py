@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -149,7 +150,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         override(config, field, text)
     check_config(config)
     _require_folder("init_from", config.get("init_from", ""))
-    processes = find(os.environ, **{flag: values[flag].value for flag in _PROCESS_FLAGS})
+    others: dict[str, Any] = {flag: values[flag].value for flag in _PROCESS_FLAGS}
+    processes = find(os.environ, **others)
     if note:
         print(note, file=sys.stderr)
     return Arguments(config, _workdir(values["workdir"].value, name), processes)
