@@ -56,7 +56,7 @@ def _job(argv: Sequence[str]) -> int:
     return 1 if broken else 0
 
 
-def _show(finding: machine_health.Finding) -> None:
+def _show(finding: machine_health.HealthFinding) -> None:
     from rich.console import Console
     from rich.text import Text
 

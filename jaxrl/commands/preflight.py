@@ -25,7 +25,7 @@ from jaxrl.commands import command_line
 from jaxrl.parallel import tpu_slices
 
 if TYPE_CHECKING:
-    from jaxrl.diagnostics.memory_fit import Report
+    from jaxrl.diagnostics.memory_fit import MemoryReport
     from jaxrl.parallel.sharding import Topology
 
 
@@ -61,7 +61,7 @@ def _job(argv: Sequence[str]) -> int:
     if not values["find-batch"].value:
         return 0 if report.fits else command_line.FAILED
 
-    def try_one(count: int) -> Report:
+    def try_one(count: int) -> MemoryReport:
         found = memory_fit.examine(
             memory_fit.with_environments(resolved, count), topology, limit, enforced, evaluation=False
         )
@@ -92,7 +92,7 @@ def _devices(config: Any, described: tpu_slices.Slice | None) -> tuple[Topology,
     return topology, described.chip.memory_bytes, f"; jax {jax.__version__}, libtpu {version}"
 
 
-def _show(report: Report, devices: str, clock: float) -> None:
+def _show(report: MemoryReport, devices: str, clock: float) -> None:
     config = report.config
     rows = [
         (
@@ -128,7 +128,7 @@ def _show(report: Report, devices: str, clock: float) -> None:
         _show_largest(report)
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: MemoryReport) -> str:
     if report.fits:
         share = (report.needed or 0) / report.limit
         return f"yes: {_bytes(report.needed)} of {_bytes(report.limit)} on each device ({100 * share:.2g}%)"
@@ -136,13 +136,13 @@ def _verdict(report: Report) -> str:
     return f"NO: {needs}{'; ' + report.complaint if report.complaint else ''}"
 
 
-def _show_largest(report: Report) -> None:
+def _show_largest(report: MemoryReport) -> None:
     print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
     for array in report.largest:
         print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
 
 
-def _show_batch(best: Report | None, fails: int | None, unit: int) -> int:
+def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:
     if best is None:
         print(f"largest       none: not even {unit:,} environments fit")
         return command_line.FAILED

@@ -23,7 +23,7 @@ from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
-    from jaxrl.diagnostics.device_trace import Summary
+    from jaxrl.diagnostics.device_trace import TraceSummary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ def newest(folder: str) -> Path:
     return files[-1]
 
 
-def _show(summary: Summary, top: int) -> None:
+def _show(summary: TraceSummary, top: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

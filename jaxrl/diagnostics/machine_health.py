@@ -37,7 +37,7 @@ _COSTLY_FLAGS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """What a check found: `status` is "ok", "warning" or "broken"; `advice` is empty where all is well."""
 
     check: str
@@ -46,7 +46,7 @@ class Finding:
     advice: str = ""
 
 
-def examine(workdir: str, bucket: str | None) -> Iterator[Finding]:
+def examine(workdir: str, bucket: str | None) -> Iterator[HealthFinding]:
     """Every check in turn; `workdir` is where runs will go, `bucket` a gs:// folder to try."""
     yield python()
     yield from versions()
@@ -60,32 +60,34 @@ def examine(workdir: str, bucket: str | None) -> Iterator[Finding]:
     yield from trial()
 
 
-def python() -> Finding:
+def python() -> HealthFinding:
     """The interpreter that runs this."""
     found = f"{platform.python_version()} at {sys.executable}"
     try:
         accepted = importlib.metadata.metadata("jaxrl")["Requires-Python"]
     except importlib.metadata.PackageNotFoundError:
-        return Finding(
+        return HealthFinding(
             "python", WARNING, f"{found}; jaxrl is not installed", "pip install -e . in the checkout"
         )
     from packaging.specifiers import SpecifierSet
 
     if platform.python_version() in SpecifierSet(accepted):
-        return Finding("python", OK, found)
-    return Finding(
+        return HealthFinding("python", OK, found)
+    return HealthFinding(
         "python", BROKEN, f"{found}; jaxrl needs {accepted}", "make a venv with another Python: make setup"
     )
 
 
-def versions() -> Iterator[Finding]:
+def versions() -> Iterator[HealthFinding]:
     """Installed packages against what jaxrl, jax and its plugins ask for."""
     wrong = list(unmet(("jaxrl", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
     shown = ", ".join(f"{name} {installed(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
     if not wrong:
-        yield Finding("versions", OK, shown)
+        yield HealthFinding("versions", OK, shown)
     for text, requirement in wrong:
-        yield Finding("versions", BROKEN, text, f"pip install --constraint requirements.lock '{requirement}'")
+        yield HealthFinding(
+            "versions", BROKEN, text, f"pip install --constraint requirements.lock '{requirement}'"
+        )
 
 
 def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -120,7 +122,7 @@ def installed(package: str) -> str | None:
         return None
 
 
-def xla_settings() -> Iterator[Finding]:
+def xla_settings() -> Iterator[HealthFinding]:
     """XLA_FLAGS and the like, where they cost speed; unknown flags show in the trial, as XLA aborts."""
     flags = os.environ.get("XLA_FLAGS", "")
     costly = [f"{flag}: {cost}" for flag, cost in _COSTLY_FLAGS.items() if flag in flags]
@@ -133,14 +135,14 @@ def xla_settings() -> Iterator[Finding]:
     ]
     found = " ".join(shown) or "none set"
     if costly:
-        yield Finding(
+        yield HealthFinding(
             "xla flags", WARNING, f"{found} ({'; '.join(costly)})", "unset these for training at full speed"
         )
     else:
-        yield Finding("xla flags", OK, found)
+        yield HealthFinding("xla flags", OK, found)
 
 
-def driver() -> Finding:
+def driver() -> HealthFinding:
     """The NVIDIA driver, where the kernel has one, and whether jax has the plugin for it."""
     file = Path("/proc/driver/nvidia/version")
     nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
@@ -149,41 +151,43 @@ def driver() -> Finding:
     if match is None:
         if any(name.startswith("nvidia") for name in nodes):
             text = "GPUs are there, the NVIDIA driver is not loaded"
-            return Finding("driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs")
+            return HealthFinding(
+                "driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs"
+            )
         if nodes and installed("libtpu") is None:
-            return Finding("driver", BROKEN, "a TPU without libtpu", "pip install -e '.[tpu]'")
-        return Finding(
+            return HealthFinding("driver", BROKEN, "a TPU without libtpu", "pip install -e '.[tpu]'")
+        return HealthFinding(
             "driver", OK, "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed('libtpu')}"
         )
     major = int(match.group(1))
     if not plugins:
         extra = "cuda13" if major >= _DRIVERS["cuda13"] else "cuda12"
         text = f"NVIDIA {match.group()}, but jax has no CUDA plugin"
-        return Finding("driver", BROKEN, text, f"pip install -e '.[{extra}]'")
+        return HealthFinding("driver", BROKEN, text, f"pip install -e '.[{extra}]'")
     for cuda, oldest in _DRIVERS.items():
         if any(cuda in plugin for plugin in plugins) and major < oldest:
             text = f"NVIDIA {match.group()} is too old for {cuda}, which needs {oldest}"
-            return Finding(
+            return HealthFinding(
                 "driver",
                 BROKEN,
                 text,
                 "update the driver" + (", or pip install -e '.[cuda12]'" * (cuda == "cuda13")),
             )
-    return Finding("driver", OK, f"NVIDIA {match.group()}")
+    return HealthFinding("driver", OK, f"NVIDIA {match.group()}")
 
 
-def memory() -> Finding:
+def memory() -> HealthFinding:
     """What is free on the host."""
     import psutil
 
     machine = psutil.virtual_memory()
     found = f"{machine.available / _GIGABYTE:.1f} of {machine.total / _GIGABYTE:.1f} GB free"
     if machine.available < _GIGABYTE:
-        return Finding("memory", WARNING, found, "jax alone takes 0.5 GB: end other processes")
-    return Finding("memory", OK, found)
+        return HealthFinding("memory", WARNING, found, "jax alone takes 0.5 GB: end other processes")
+    return HealthFinding("memory", OK, found)
 
 
-def disk(check: str, folder: str) -> Finding:
+def disk(check: str, folder: str) -> HealthFinding:
     """Whether the folder, or the nearest one above it that exists, can be written and has room."""
     place = Path(folder).expanduser().absolute()
     while not place.exists():
@@ -195,21 +199,21 @@ def disk(check: str, folder: str) -> Finding:
             stream.write(b"x")
     except OSError as error:
         text = f"{place} cannot be written: {error}"
-        return Finding(check, BROKEN, text, "name another folder, or change its owner or mode")
+        return HealthFinding(check, BROKEN, text, "name another folder, or change its owner or mode")
     if free < 0.1 * _GIGABYTE:
-        return Finding(check, BROKEN, found, "delete old runs: checkpoints will not fit")
+        return HealthFinding(check, BROKEN, found, "delete old runs: checkpoints will not fit")
     if free < _GIGABYTE:
-        return Finding(
+        return HealthFinding(
             check, WARNING, found, "delete old runs, or keep fewer checkpoints: --config.checkpoint.keep=1"
         )
-    return Finding(check, OK, found)
+    return HealthFinding(check, OK, found)
 
 
 def cache_folder() -> str:
     return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl")
 
 
-def bucket_access(bucket: str) -> Finding:
+def bucket_access(bucket: str) -> HealthFinding:
     """Writes an object, reads it back and deletes it."""
     from etils import epath
 
@@ -224,15 +228,15 @@ def bucket_access(bucket: str) -> Finding:
         same = file.read_text() == name
         file.unlink()
     except ConfigError as error:
-        return Finding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
+        return HealthFinding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
     except Exception as error:  # Each backend has errors of its own.
         text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return Finding("bucket", BROKEN, text, _bucket_advice(text))
+        return HealthFinding("bucket", BROKEN, text, _bucket_advice(text))
     if not same:
-        return Finding(
+        return HealthFinding(
             "bucket", BROKEN, f"{bucket}: what was read is not what was written", "try another bucket"
         )
-    return Finding("bucket", OK, f"{bucket}: written, read and deleted")
+    return HealthFinding("bucket", OK, f"{bucket}: written, read and deleted")
 
 
 def _bucket_advice(text: str) -> str:
@@ -248,7 +252,7 @@ def _bucket_advice(text: str) -> str:
     return "check the network, a proxy, and `gcloud auth application-default login`"
 
 
-def trial() -> Iterator[Finding]:
+def trial() -> Iterator[HealthFinding]:
     """Devices and some seconds of training, in a process of its own: XLA ends the one that it fails in."""
     command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
     try:
@@ -266,29 +270,31 @@ def trial() -> Iterator[Finding]:
         yield _training(stages, errors, ended)
 
 
-def _devices(stages: dict[str, Any], errors: str, ended: str) -> Finding:
+def _devices(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     if "devices" not in stages:
-        return Finding("devices", BROKEN, f"jax {ended}: {_last_words(errors)}", _start_advice(errors))
+        return HealthFinding("devices", BROKEN, f"jax {ended}: {_last_words(errors)}", _start_advice(errors))
     found = stages["devices"]
     text = f"{found['count']} x {found['kind']}"
     if found["bytes"]:
         text += f" with {found['bytes'] / _GIGABYTE:.0f} GB each"
     gpus = list(Path("/dev").glob("nvidia[0-9]*"))
     if found["platform"] == "cpu" and gpus and os.environ.get("JAX_PLATFORMS", "") != "cpu":
-        return Finding("devices", BROKEN, f"{text}, though there are GPUs", "see `driver` and `versions`")
-    return Finding("devices", OK, text)
+        return HealthFinding(
+            "devices", BROKEN, f"{text}, though there are GPUs", "see `driver` and `versions`"
+        )
+    return HealthFinding("devices", OK, text)
 
 
-def _training(stages: dict[str, Any], errors: str, ended: str) -> Finding:
+def _training(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     if "run" not in stages:
-        return Finding("training", BROKEN, f"it {ended}: {_last_words(errors)}", _start_advice(errors))
+        return HealthFinding("training", BROKEN, f"it {ended}: {_last_words(errors)}", _start_advice(errors))
     run = stages["run"]
     pace, compiling = run["steps_per_second"], run["compile_seconds"]
     found = f"{pace:,.0f} steps per second of a small network, compiled in {compiling:.1f} s"
     if not run["finite"]:
         text = f"{found}; losses are not finite"
-        return Finding("training", BROKEN, text, "unset XLA_FLAGS; try JAX_PLATFORMS=cpu")
-    return Finding("training", OK, found)
+        return HealthFinding("training", BROKEN, text, "unset XLA_FLAGS; try JAX_PLATFORMS=cpu")
+    return HealthFinding("training", OK, found)
 
 
 def _start_advice(errors: str) -> str:

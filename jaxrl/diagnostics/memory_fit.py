@@ -1,4 +1,4 @@
-"""Whether a training program fits on its devices: compiled ahead of time, never run."""
+"""Whether a training program fits on its devices: it is compiled ahead of time, never run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from envs import registry
 from envs.vector import VectorEnv
 from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_config, resolve
-from jaxrl.diagnostics import hlo
-from jaxrl.diagnostics.traced_program import LargeArray, largest_arrays, matmul_flops
+from jaxrl.diagnostics.compiled_programs.jaxpr import LargeArray, largest_arrays, matmul_flops
+from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.iteration import Program
 from jaxrl.training.sharded_program import ShardedProgram
 
-# Searching ends where the number that fits and one that does not are this close, relative to the former.
+# The search ends when a number that fits and one that does not are this close, relative to the first.
 RESOLUTION = 1 / 16
-# No search goes past it: arrays would have more elements than 32 bits count.
+# The limit of every search: beyond it, arrays have more elements than 32 bits can count.
 MAX_ENVIRONMENTS_PER_DEVICE = 2**22
 _MEMORY_ERROR = re.compile(r"\(?([\d.]+)([KMGT])\)? ?(?:of|exceeds)")
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a compiled program on one device; `peak` is what must be there at once."""
+    """Bytes of a compiled program on one device; `peak` is what it needs at once."""
 
     peak: int
     arguments: int
@@ -44,10 +44,10 @@ class Memory:
 
     @classmethod
     def of(cls, compiled: Any, exact: bool) -> Memory:
-        """From the compiler's analysis; donated arguments are counted as arguments only.
+        """Reads the compiler's analysis; donated arguments are counted as arguments only.
 
-        `exact` takes its peak, which knows the temporaries that never live together. XLA for CPU leaves
-        them out of its peak; there they are summed up.
+        With `exact` the peak is the compiler's, which knows which temporaries never live together. XLA for
+        CPU leaves temporaries out of its peak; there everything is added up.
         """
         m = compiled.memory_analysis()
         results = max(0, m.output_size_in_bytes - m.alias_size_in_bytes)
@@ -58,19 +58,19 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What compiling one configuration for one topology said.
+class MemoryReport:
+    """What the compiler said of one configuration on one topology.
 
     Attributes:
       config: as resolved for it.
       limit: bytes that programs may take on a device.
-      enforced: whether the compiler refuses what takes more, as for TPUs; else the peaks decide.
-      needed: bytes that training takes; where it does not fit, as far as the compiler says.
-      memory: of training, None where the compiler gave up.
-      evaluation: of evaluation, likewise.
+      enforced: whether the compiler refuses programs that need more, as for TPUs; else the peaks decide.
+      needed: bytes that training needs; None where it does not fit and the compiler does not say.
+      memory: training's, None where the compiler gave up.
+      evaluation: evaluation's, likewise.
       work: collectives and cycles of an iteration.
-      flops: of matrix products, per iteration and device.
-      seconds: of compiling training and evaluation.
+      flops: floating-point operations of matrix products, per iteration and device.
+      seconds: to compile training and evaluation.
       largest: arrays of the training program.
       complaint: the compiler's, where it gave up.
     """
@@ -81,7 +81,7 @@ class Report:
     needed: int | None
     memory: Memory | None
     evaluation: Memory | None
-    work: hlo.Work | None
+    work: Work | None
     flops: float
     seconds: tuple[float, float]
     largest: tuple[LargeArray, ...]
@@ -95,15 +95,15 @@ class Report:
 
 def examine(
     config: Config, topology: Topology, limit: int, enforced: bool, evaluation: bool = True
-) -> Report:
+) -> MemoryReport:
     """Compiles training, and evaluation, for a topology.
 
     Args:
       config: resolved for as many devices.
       topology: devices, which may be only described.
       limit: bytes that programs may take on a device.
-      enforced: whether the compiler refuses what takes more.
-      evaluation: whether that is compiled too.
+      enforced: whether the compiler refuses programs that need more.
+      evaluation: whether evaluation is compiled too.
     """
     env = registry.make(config.env.name, config.env.wrappers)
     policy = networks.build(config.network, env.spec)
@@ -121,14 +121,14 @@ def examine(
         )
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
     memory = Memory.of(compiled, enforced) if compiled is not None else None
-    return Report(
+    return MemoryReport(
         config=config,
         limit=limit,
         enforced=enforced,
         needed=memory.peak if memory else _needed(complaint),
         memory=memory,
         evaluation=Memory.of(evaluated, enforced) if evaluated is not None else None,
-        work=hlo.read(compiled.as_text()) if compiled is not None else None,
+        work=read_work(compiled.as_text()) if compiled is not None else None,
         flops=matmul_flops(traced.jaxpr, platform),
         seconds=(trained, time.perf_counter() - started - trained),
         largest=tuple(largest_arrays(traced.jaxpr, platform, 8)),
@@ -152,7 +152,7 @@ def _needed(complaint: str) -> int | None:
 
 
 def memory_of(topology: Topology) -> int:
-    """Bytes that programs may take on a device: of a GPU what JAX may use, on CPU its share of all."""
+    """Bytes that programs may take on a device: JAX's share of a GPU, an equal share of a CPU's memory."""
     device = topology.mesh.devices.flat[0]
     statistics = device.memory_stats() if device.platform != "cpu" else None
     if statistics and "bytes_limit" in statistics:
@@ -161,7 +161,7 @@ def memory_of(topology: Topology) -> int:
 
 
 def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
-    """The configuration for that many devices, with as few more environments as divide over them.
+    """The configuration for that many devices, with as many environments or the next number that divides.
 
     Returns:
       (config, unit): every number of environments must be a multiple of `unit`.
@@ -179,17 +179,17 @@ def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
 
 
 def with_environments(config: Config, count: int) -> Config:
-    """The same with another number of environments."""
+    """The same configuration with another number of environments."""
     return dataclasses.replace(config, env=dataclasses.replace(config.env, num_envs=count))
 
 
 def find_batch(
-    first: Report, unit: int, try_one: Callable[[int], Report]
-) -> tuple[Report | None, int | None]:
-    """Searches the largest number of environments that fits, up to `RESOLUTION`.
+    first: MemoryReport, unit: int, try_one: Callable[[int], MemoryReport]
+) -> tuple[MemoryReport | None, int | None]:
+    """Searches for the largest number of environments that fits, to within `RESOLUTION`.
 
     Args:
-      first: the report of the number to begin with.
+      first: the report of the number to start with.
       unit: numbers are multiples of it.
       try_one: compiles a number of environments.
 
@@ -212,8 +212,8 @@ def find_batch(
             fails = count
 
 
-def _next(tried: dict[int, Report], low: int, fails: int | None, unit: int, most: int) -> int:
-    """Where memory, a straight line through what was tried, reaches the limit; else the middle."""
+def _next(tried: dict[int, MemoryReport], low: int, fails: int | None, unit: int, most: int) -> int:
+    """The number at which memory, extrapolated from what was tried, reaches the limit; else the middle."""
     known = sorted((n, r.needed) for n, r in tried.items() if r.needed)
     limit = next(iter(tried.values())).limit
     guess = 8.0 * (low or unit) if fails is None else (low + fails) / 2
@@ -222,6 +222,6 @@ def _next(tried: dict[int, Report], low: int, fails: int | None, unit: int, most
         if m1 > m0:
             guess = n1 + (limit - m1) * (n1 - n0) / (m1 - m0)
     ceiling = most if fails is None else fails - unit
-    # At least a hundredth further than what is known to fit, or the line would creep towards the limit.
+    # At least a hundredth beyond what is known to fit, or the estimates would creep towards the limit.
     floor = low + max(unit, math.ceil(low / 100 / unit) * unit)
     return min(max(int(guess) // unit * unit, min(floor, ceiling)), ceiling)

@@ -1,6 +1,6 @@
-"""About five seconds of compiling and training, a line of JSON per stage.
+"""About five seconds of compiling and training, reported as a line of JSON per stage.
 
-`jaxrl doctor` runs it in a process of its own.
+`jaxrl doctor` runs this in a separate process.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ def main() -> None:
     config[config.algorithm].rollout_length = 32
     config.stop.steps, config.log.every_steps = STEPS, STEPS // 10
     config.evaluate.every_steps, config.evaluate.episodes = 0, 1
-    rows = _Rows()
-    summary = Trainer(config, writer=rows).fit()
-    finite = bool(rows.losses) and all(map(math.isfinite, rows.losses))
+    writer = _Losses()
+    summary = Trainer(config, writer=writer).fit()
+    finite = bool(writer.losses) and all(map(math.isfinite, writer.losses))
     seconds = {name: summary[name] for name in ("steps_per_second", "compile_seconds")}
     print(json.dumps({"run": seconds | {"finite": finite}}), flush=True)
 
 
-class _Rows(Writer):
+class _Losses(Writer):
     """Keeps the losses and shows nothing."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        if "loss/policy" in scalars:
-            self.losses += [scalars["loss/policy"], scalars["loss/value"]]
+        self.losses += [x for name, x in scalars.items() if name.startswith("loss/")]
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_findings_are_shown_with_advice(
     monkeypatch.setattr(
         machine_health,
         "trial",
-        lambda: iter([machine_health.Finding("devices", "broken", "none", "buy [one]")]),
+        lambda: iter([machine_health.HealthFinding("devices", "broken", "none", "buy [one]")]),
     )
     assert doctor.main(["jaxrl doctor"]) == 1
     shown = capsys.readouterr().out

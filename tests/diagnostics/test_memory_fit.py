@@ -9,23 +9,23 @@ import pytest
 
 from jaxrl.config import Config, default_config
 from jaxrl.diagnostics import memory_fit
-from jaxrl.diagnostics.memory_fit import Report
+from jaxrl.diagnostics.memory_fit import MemoryReport
 from jaxrl.parallel.sharding import Topology
 from tests.programs import tiny_config
 
 PER_ENVIRONMENT, FIXED = 1000, 50_000
 
 
-def report(config: Config, limit: int, needed: int, enforced: bool = False) -> Report:
+def report(config: Config, limit: int, needed: int, enforced: bool = False) -> MemoryReport:
     memory = memory_fit.Memory(needed, needed, 0, 0, 0)
     complaint = "" if needed <= limit else "RESOURCE_EXHAUSTED"
-    return Report(config, limit, enforced, needed, memory, None, None, 0.0, (0.0, 0.0), (), complaint)
+    return MemoryReport(config, limit, enforced, needed, memory, None, None, 0.0, (0.0, 0.0), (), complaint)
 
 
-def compiler(config: Config, limit: int, tried: list[int]) -> Callable[[int], Report]:
+def compiler(config: Config, limit: int, tried: list[int]) -> Callable[[int], MemoryReport]:
     """A program whose memory is a straight line, up to a step where the compiler needs a copy more."""
 
-    def try_one(count: int) -> Report:
+    def try_one(count: int) -> MemoryReport:
         tried.append(count)
         needed = FIXED + PER_ENVIRONMENT * count + (200_000 if count > 3000 else 0)
         return report(memory_fit.with_environments(config, count), limit, needed)

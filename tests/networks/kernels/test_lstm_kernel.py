@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.diagnostics import traced_program
+from jaxrl.diagnostics.compiled_programs.jaxpr import matmul_flops
 from jaxrl.networks.kernels.cells import LSTM
 from jaxrl.networks.kernels.lstm_kernel import Blocks, interpreted, largest_size, lstm_sequence, plan
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
@@ -133,7 +133,7 @@ def test_its_products_are_counted() -> None:
 
     def flops(run: Any, platform: str) -> float:
         compute = lambda *x: values_and_gradients(run, jnp.float32, *x)  # noqa: E731
-        return traced_program.matmul_flops(jax.make_jaxpr(compute)(arguments, reset, outputs), platform)
+        return matmul_flops(jax.make_jaxpr(compute)(arguments, reset, outputs), platform)
 
     # Forward and backward product of each step, and that of the weight gradient.
     products = 3 * 2 * 34 * 270 * H * 4 * H

@@ -1,4 +1,4 @@
-"""What a traced program computes, before any compiler: operations of matrix products, and largest arrays."""
+"""What a traced program computes, before it is compiled: FLOPs of matrix products, and the largest arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
 @dataclass(frozen=True)
 class LargeArray:
-    """An array that some operation makes: its type, bytes, operation, and the line that asked for it."""
+    """An array that an operation makes: its type, its bytes, the operation, and the line of source code."""
 
     type: str
     bytes: int
@@ -23,10 +23,10 @@ class LargeArray:
 
 
 def matmul_flops(jaxpr: Any, platform: str) -> float:
-    """Floating-point operations of the matrix products and convolutions, on one device of a platform.
+    """Floating-point operations of matrix products and convolutions, on one device of a platform.
 
-    A scan counts as often as it turns, a kernel as often as its grid has cells, a loop of unknown length
-    once, of branches the dearest.
+    A scan counts once per step, a kernel once per cell of its grid, a loop of unknown length once, and of
+    several branches the most expensive counts.
     """
     total = 0.0
     for equation, inner in _equations(jaxpr, platform):
@@ -45,14 +45,14 @@ def matmul_flops(jaxpr: Any, platform: str) -> float:
 def largest_arrays(jaxpr: Any, platform: str, count: int) -> list[LargeArray]:
     """The largest arrays that operations inside the program make, on one device, without padding.
 
-    The compiler never stores some of them; of several of one type, the first is named.
+    The compiler may never store some of them. Of several of one type, the first is named.
     """
     found: dict[str, LargeArray] = {}
 
     def visit(jaxpr: Any, outermost: bool) -> None:
         for equation, inner in _equations(jaxpr, platform):
             for part in inner:
-                # Only inside of it the arrays are those of one device.
+                # Outside shard_map, arrays span all devices.
                 visit(part, outermost and equation.primitive.name != "shard_map")
             for variable in () if inner or outermost else equation.outvars:
                 array = _array(variable.aval, equation)
@@ -63,8 +63,8 @@ def largest_arrays(jaxpr: Any, platform: str, count: int) -> list[LargeArray]:
 
 
 def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
-    """(equation, the programs inside it); of branches by platform only the one that is taken."""
-    taken: dict[Any, int] = {}  # variables that hold the number of a branch
+    """(equation, the programs inside it); of branches by platform, only the one that is taken."""
+    taken: dict[Any, int] = {}  # by the variable that holds the number of the branch
     for equation in (jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr).eqns:
         name, inner = equation.primitive.name, list(_inner(equation))
         known = [taken[x] for x in equation.invars if isinstance(x, Var) and x in taken]
@@ -75,7 +75,7 @@ def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
             )
         elif name == "cond" and known:
             inner = [inner[known[0]]]
-        elif known:  # It is clamped and converted on the way.
+        elif known:  # The number of the branch is clamped and converted on the way.
             taken[equation.outvars[0]] = known[0]
         yield equation, inner
 

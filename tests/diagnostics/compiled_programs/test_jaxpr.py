@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxrl.diagnostics import traced_program
+from jaxrl.diagnostics.compiled_programs.jaxpr import largest_arrays, matmul_flops
 from jaxrl.parallel.sharding import SHARDED, Topology
 
 
@@ -18,34 +18,34 @@ def test_products_count_as_often_as_scans_turn() -> None:
         return jax.lax.scan(step, once, length=10)[0]
 
     jaxpr = jax.make_jaxpr(f)(jnp.ones((3, 4)), jnp.ones((4, 4)))
-    assert traced_program.matmul_flops(jaxpr, "cpu") == 11 * 2 * 3 * 4 * 4
+    assert matmul_flops(jaxpr, "cpu") == 11 * 2 * 3 * 4 * 4
 
 
 def test_batched_products_and_convolutions() -> None:
     f = lambda a, b: jnp.einsum("bij,bjk->bik", a, b)  # noqa: E731
-    assert traced_program.matmul_flops(
-        jax.make_jaxpr(f)(jnp.ones((5, 2, 3)), jnp.ones((5, 3, 7))), "cpu"
-    ) == (2 * 5 * 2 * 3 * 7)
+    assert matmul_flops(jax.make_jaxpr(f)(jnp.ones((5, 2, 3)), jnp.ones((5, 3, 7))), "cpu") == (
+        2 * 5 * 2 * 3 * 7
+    )
     image, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 16))
     conv = lambda x, w: jax.lax.conv_general_dilated(  # noqa: E731
         x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
     # Each of 2 x 6 x 6 x 16 results sums 3 x 3 x 3 products.
-    assert traced_program.matmul_flops(jax.make_jaxpr(conv)(image, kernel), "cpu") == 2 * 27 * 2 * 6 * 6 * 16
+    assert matmul_flops(jax.make_jaxpr(conv)(image, kernel), "cpu") == 2 * 27 * 2 * 6 * 6 * 16
 
 
-def test_of_branches_the_dearest_and_of_platforms_ones_own() -> None:
+def test_the_dearest_branch_counts_and_the_own_platform() -> None:
     def f(flag: jax.Array, a: jax.Array) -> jax.Array:
         return jax.lax.cond(flag, lambda a: a @ a @ a, lambda a: a @ a, a)
 
-    assert traced_program.matmul_flops(jax.make_jaxpr(f)(True, jnp.ones((4, 4))), "cpu") == 2 * 2 * 4**3
+    assert matmul_flops(jax.make_jaxpr(f)(True, jnp.ones((4, 4))), "cpu") == 2 * 2 * 4**3
 
     def g(a: jax.Array) -> jax.Array:
         return jax.lax.platform_dependent(a, cpu=lambda a: a @ a @ a, default=lambda a: a @ a)
 
     jaxpr = jax.make_jaxpr(g)(jnp.ones((4, 4)))
-    assert traced_program.matmul_flops(jaxpr, "cpu") == 2 * 2 * 4**3
-    assert traced_program.matmul_flops(jaxpr, "tpu") == 2 * 4**3
+    assert matmul_flops(jaxpr, "cpu") == 2 * 2 * 4**3
+    assert matmul_flops(jaxpr, "tpu") == 2 * 4**3
 
 
 def test_largest_arrays_are_those_of_one_device() -> None:
@@ -56,8 +56,8 @@ def test_largest_arrays_are_those_of_one_device() -> None:
         return outer.sum(axis=1)
 
     jaxpr = topology.shard(f, SHARDED, SHARDED).trace(jnp.ones(64)).jaxpr
-    largest = traced_program.largest_arrays(jaxpr, "cpu", 2)
+    largest = largest_arrays(jaxpr, "cpu", 2)
     assert largest[0].type == "f32[64,64]"
     assert largest[0].bytes == 64 * 64 * 4
-    assert "test_traced_program.py" in largest[0].line
+    assert "test_jaxpr.py" in largest[0].line
     assert largest[1].bytes == 64 * 4

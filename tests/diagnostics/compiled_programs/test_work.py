@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl.diagnostics import hlo
+from jaxrl.diagnostics.compiled_programs.work import bytes_of, read_work
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology
 
 # A loop of 5 turns with an all-reduce of 40 bytes; one of 3 in it, known only by its condition, with another
@@ -63,7 +63,7 @@ ENTRY %main (p: f32[10]) -> f32[10] {
 
 
 def test_loops_multiply() -> None:
-    work = hlo.read(TEXT)
+    work = read_work(TEXT)
     assert sorted((c.kind, c.times, c.bytes) for c in work.collectives) == [
         ("all-reduce", 5, 40),
         ("all-reduce", 15, 12),
@@ -84,7 +84,7 @@ def test_loops_multiply() -> None:
     ],
 )
 def test_bytes_of_shapes(shape: str, count: int) -> None:
-    assert hlo.bytes_of(shape) == count
+    assert bytes_of(shape) == count
 
 
 def test_a_compiled_program() -> None:
@@ -97,7 +97,7 @@ def test_a_compiled_program() -> None:
         return jax.lax.scan(step, x, length=6)[0]
 
     compiled = topology.shard(f, SHARDED, REPLICATED).lower(jnp.ones((4, 4))).compile()
-    work = hlo.read(compiled.as_text())
+    work = read_work(compiled.as_text())
     # One device needs no exchange, but XLA keeps what the program asks for.
     assert (work.exchanges, work.exchanged_bytes) in ((6, 6 * 64), (0, 0))
     assert work.cycles == 0
