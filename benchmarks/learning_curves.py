@@ -50,7 +50,8 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
     wall = {"seconds": time.monotonic() - start, "jobs": arguments.jobs}
     evaluation = [
         *python,
-        "jaxrl.commands.evaluate",
+        "jaxrl",
+        "evaluate",
         f"--workdir={folder}",
         f"--episodes={arguments.episodes}",
     ]

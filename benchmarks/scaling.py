@@ -137,7 +137,7 @@ def _with_efficiency(rows: list[dict[str, Any]], count: str) -> list[dict[str, A
 
 def _with_devices(options: argparse.Namespace, overrides: list[str], count: int, total: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        job = ["jaxrl.commands.benchmark", f"--seconds={options.seconds}", f"--workdir={folder}"]
+        job = ["jaxrl", "benchmark", f"--seconds={options.seconds}", f"--workdir={folder}"]
         _run(
             [
                 sys.executable,

@@ -14,14 +14,12 @@ products alone would take at the rate measured for one large product.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
 
 
@@ -50,21 +48,9 @@ def _job(argv: Sequence[str]) -> int:
     result = measure(arguments.config, devices, float(values["seconds"].value or 0))
     _show(result)
     if workdir:
-        print(f"written to {_write(workdir, result)}")
+        file = f"{workdir}/benchmark_metrics.json"
+        print(f"written to {command_line.write_json('workdir', file, result)}")
     return 0
-
-
-def _write(workdir: str, result: dict[str, Any]) -> str:
-    from etils import epath
-
-    folder = epath.Path(workdir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / "benchmark_metrics.json"
-        file.write_text(json.dumps(result, indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"`--workdir` (={workdir}) cannot be written: {error}") from error
-    return str(file)
 
 
 def _show(result: dict[str, Any]) -> None:

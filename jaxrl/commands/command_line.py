@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -210,6 +211,23 @@ def require_writable_folder(flag: str, path: str) -> None:
         raise ConfigError(f"`--{flag}` (={path!r}) must be a folder; {existing} is a file")
     if not os.access(existing, os.W_OK):
         raise ConfigError(f"`--{flag}` (={path!r}) must be a folder that can be written; {existing} cannot")
+
+
+def write_json(flag: str, path: str, record: Mapping[str, Any]) -> str:
+    """Writes a file to where `--flag` asks for it, local or gs://, and returns `path`.
+
+    Raises:
+      ConfigError: it cannot be written.
+    """
+    from etils import epath
+
+    file = epath.Path(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"`--{flag}` (={path!r}) cannot be written: {error}") from error
+    return path
 
 
 def _require_folder(name: str, path: str) -> None:

@@ -30,34 +30,10 @@ from jaxrl.metrics.files import is_remote
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from jaxrl.experiments.comparison.results import Comparison, Options
+    from jaxrl.experiments.comparison.results import Comparison
     from jaxrl.experiments.comparison.tables import Table
 
 _PLAIN_WIDTH = 200
-
-
-def compare(paths: Sequence[str], options: Options, force: bool = False) -> Comparison:
-    """Compares runs.
-
-    Args:
-      paths: run folders, folders of them, or patterns.
-      options: what to compare by.
-      force: compare also what is not comparable.
-
-    Raises:
-      ConfigError: there are no such runs, they lack what is asked for, or they do not compare.
-    """
-    from jaxrl.experiments import comparison
-    from jaxrl.runs import records
-
-    runs = [records.read(path) for path in records.find(paths)]
-    variants = comparison.variants_of(runs, options.pool)
-    problems = comparison.problems(variants, options.pool)
-    if problems and not force:
-        raise ConfigError(
-            f"the runs are not comparable: {'; '.join(problems)} (--force compares all the same)"
-        )
-    return comparison.compare(variants, problems, options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,11 +58,11 @@ def _job(argv: Sequence[str]) -> int:
     if output and not is_remote(output):
         command_line.require_writable_folder("output", output)
 
-    from jaxrl.experiments.comparison.results import Options
+    from jaxrl.experiments.comparison import Options, compare_folders
 
     names = ("metric", "threshold", "baseline", "pool", "resamples")
     chosen: dict[str, Any] = {name: values[name].value for name in names}
-    comparison = compare(paths, Options(**chosen), bool(values["force"].value))
+    comparison = compare_folders(paths, Options(**chosen), bool(values["force"].value))
     _show(comparison)
     if output:
         from jaxrl.experiments.comparison import report

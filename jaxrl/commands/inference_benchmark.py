@@ -16,20 +16,17 @@ action in one compiled program; the carry stays on the device. Latencies are per
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError, versions
+from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
     from jaxrl.config import Config
-    from jaxrl.diagnostics.latency import Latency
     from jaxrl.inference import PolicyFunction
 
 
@@ -52,18 +49,30 @@ def _job(argv: Sequence[str]) -> int:
         raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
     arguments = None if workdir else command_line.parse_training([argv[0], *left])
 
-    from jaxrl.diagnostics.latency import check_batches
+    batches = _batches(str(values["batch"].value))
 
-    batches = check_batches(str(values["batch"].value))
+    from jaxrl.diagnostics.latency import benchmark
+
     config, spec, trained = _of_run(str(workdir)) if arguments is None else _of_config(arguments.config)
     seconds = float(values["seconds"].value or 0)
-    found = _measure(config, spec, trained, bool(values["all"].value), batches, seconds)
-    record = _record(config, found)
+    record = benchmark(config, spec, trained, bool(values["all"].value), batches, seconds)
     _show(record)
     output = values["output"].value or (f"{workdir}/inference_benchmark.json" if workdir else None)
     if output:
-        print(f"written to {_write(output, record)}")
+        print(f"written to {command_line.write_json('output', output, record)}")
     return 0
+
+
+def _batches(text: str) -> list[int]:
+    """`1,8,64` as numbers.
+
+    Raises:
+      ConfigError: it is no list of positive integers.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"`--batch` (={text!r}) must be positive integers with commas between them")
+    return [int(part) for part in parts]
 
 
 def _of_run(workdir: str) -> tuple[Config, EnvSpec, PolicyFunction | None]:
@@ -80,56 +89,6 @@ def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
 
     config = resolve(given, 1)
     return config, registry.spec_of(config.env.name, config.env.wrappers), None
-
-
-def _measure(
-    config: Config,
-    spec: EnvSpec,
-    trained: PolicyFunction | None,
-    every: bool,
-    batches: Sequence[int],
-    seconds: float,
-) -> list[Latency]:
-    from jaxrl.diagnostics import latency
-
-    found = []
-    for network in latency.architectures(config.network, spec) if every else [config.network]:
-        own = trained if network == config.network else None
-        function = own or latency.fresh(network, config.normalize, spec)
-        found += [latency.measure(function, network, batch, seconds) for batch in batches]
-    return found
-
-
-def _record(config: Config, found: Sequence[Latency]) -> dict[str, Any]:
-    import jax
-
-    from jaxrl.parallel import cpu_devices
-
-    device = jax.devices()[0]
-    return {
-        "environment": config.env.name,
-        "hidden_sizes": list(config.network.hidden_sizes),
-        "core_size": config.network.core_size,
-        "device": {
-            "kind": device.device_kind,
-            "platform": device.platform,
-            "host_cores": cpu_devices.available_cores(),
-        },
-        "versions": versions(),
-        "results": [dataclasses.asdict(x) for x in found],
-    }
-
-
-def _write(output: str, record: dict[str, Any]) -> str:
-    from etils import epath
-
-    try:
-        file = epath.Path(output)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"`--output` (={output!r}) cannot be written: {error}") from error
-    return output
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -15,9 +15,8 @@ collectives and compile time are the compiler's. The exit code is 1 where they d
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -26,7 +25,6 @@ from jaxrl.parallel import tpu_slices
 
 if TYPE_CHECKING:
     from jaxrl.diagnostics.memory_fit import MemoryReport
-    from jaxrl.parallel.sharding import Topology
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,10 +41,9 @@ def _job(argv: Sequence[str]) -> int:
     config = command_line.parse_training([argv[0], *left]).config
     described = tpu_slices.parse(values["topology"].value) if values["topology"].value else None
 
-    topology, limit, platform = _devices(config, described)
-
     from jaxrl.diagnostics import memory_fit
 
+    topology, limit, platform = memory_fit.target(config, described)
     resolved, unit = memory_fit.evenly_shared(config, topology.mesh.size)
     print("Compiles, and does not run: nothing below was measured.\n")
     if resolved.env.num_envs != config.env.num_envs:
@@ -72,24 +69,6 @@ def _job(argv: Sequence[str]) -> int:
     print("\nsearching the largest env.num_envs:")
     best, fails = memory_fit.find_batch(report, unit, try_one)
     return _show_batch(best, fails, unit)
-
-
-def _devices(config: Any, described: tpu_slices.Slice | None) -> tuple[Topology, int, str]:
-    """The devices, the bytes that programs may take on each, and who compiles."""
-    import jax
-
-    from jaxrl.diagnostics.memory_fit import memory_of
-    from jaxrl.parallel import sharding
-
-    if described is None:
-        from jaxrl.training.run import choose_devices
-
-        topology = sharding.Topology.of(choose_devices(config))
-        return topology, memory_of(topology), f"; jax {jax.__version__}"
-    jax.config.update("jax_platforms", "cpu")  # What this machine has does not matter.
-    topology = sharding.Topology.on(described.devices())
-    version = importlib.metadata.version("libtpu")
-    return topology, described.chip.memory_bytes, f"; jax {jax.__version__}, libtpu {version}"
 
 
 def _show(report: MemoryReport, devices: str, clock: float) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -41,30 +40,15 @@ def _job(argv: Sequence[str]) -> int:
         raise ConfigError(f"unknown flag `{unknown[0]}`")
     if len(left) != 1:
         raise ConfigError("name one folder: jaxrl profile-summary DIR")
-    file = newest(left[0])
 
-    from jaxrl.diagnostics.device_trace import read
+    from jaxrl.diagnostics.device_trace import newest, read
 
-    summary = read(file)
+    summary = read(newest(left[0]))
     if values["json"].value:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
     else:
         _show(summary, int(values["top"].value or 0))
     return 0
-
-
-def newest(folder: str) -> Path:
-    """The newest trace at or below a folder.
-
-    Raises:
-      ConfigError: there is none.
-    """
-    if not Path(folder).is_dir():
-        raise ConfigError(f"`{folder}` is no folder")
-    files = sorted(Path(folder).rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
-    if not files:
-        raise ConfigError(f"`{folder}` holds no trace: train with --config.profile.steps=N, or send SIGUSR1")
-    return files[-1]
 
 
 def _show(summary: TraceSummary, top: int) -> None:

@@ -60,6 +60,20 @@ class TraceSummary:
     operations: list[Operation]
 
 
+def newest(folder: str) -> Path:
+    """The newest trace at or below a folder.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"`{folder}` is no folder")
+    files = sorted(Path(folder).rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise ConfigError(f"`{folder}` holds no trace: train with --config.profile.steps=N, or send SIGUSR1")
+    return files[-1]
+
+
 def read(file: Path) -> TraceSummary:
     """Reads a trace (`*.xplane.pb`) and the programs beside it (`*.hlo.txt`).
 

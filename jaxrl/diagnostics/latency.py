@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ import numpy as np
 
 from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
 from jaxrl import networks
-from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
+from jaxrl.config import Config, NetworkConfig, NormalizeConfig, versions
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.networks import normalizer
+from jaxrl.parallel import cpu_devices
 
 CORES = ("lstm", "gru", "mingru", "lru", "none")
 _FEWEST_CALLS = 200  # for a 99th percentile that two calls do not decide
@@ -112,6 +113,44 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
     )
 
 
+def benchmark(
+    config: Config,
+    spec: EnvSpec,
+    trained: PolicyFunction | None,
+    every: bool,
+    batches: Sequence[int],
+    seconds: float,
+) -> dict[str, Any]:
+    """Returns the latencies and what they were measured on, as plain JSON values.
+
+    Args:
+      config: its network is measured.
+      spec: of the environment.
+      trained: the policy of that network; None measures an untrained one.
+      every: measure every built-in encoder that takes the observation, times every core.
+      batches: rows of each call.
+      seconds: how long for each batch size.
+    """
+    found = []
+    for network in architectures(config.network, spec) if every else [config.network]:
+        own = trained if network == config.network else None
+        function = own or fresh(network, config.normalize, spec)
+        found += [measure(function, network, batch, seconds) for batch in batches]
+    device = jax.devices()[0]
+    return {
+        "environment": config.env.name,
+        "hidden_sizes": list(config.network.hidden_sizes),
+        "core_size": config.network.core_size,
+        "device": {
+            "kind": device.device_kind,
+            "platform": device.platform,
+            "host_cores": cpu_devices.available_cores(),
+        },
+        "versions": versions(),
+        "results": [dataclasses.asdict(x) for x in found],
+    }
+
+
 def _random(space: Space, batch: int) -> Any:
     """Observations of numpy; normal numbers where a box holds floats, else anything that it may hold."""
     rng = np.random.default_rng(0)
@@ -124,15 +163,3 @@ def _random(space: Space, batch: int) -> Any:
     if jnp.issubdtype(space.dtype, jnp.floating):
         return rng.normal(size=shape).astype(space.dtype)
     return rng.integers(0, 2, shape).astype(space.dtype)
-
-
-def check_batches(text: str) -> list[int]:
-    """`1,8,64` as numbers.
-
-    Raises:
-      ConfigError: it is no list of positive integers.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"`--batch` (={text!r}) must be positive integers with commas between them")
-    return [int(part) for part in parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import math
 import re
 import time
@@ -22,7 +23,9 @@ from jaxrl.diagnostics.compiled_programs.jaxpr import LargeArray, largest_arrays
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.tpu_slices import Slice
 from jaxrl.training.iteration import Program
+from jaxrl.training.run import choose_devices
 from jaxrl.training.sharded_program import ShardedProgram
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.
@@ -158,6 +161,17 @@ def memory_of(topology: Topology) -> int:
     if statistics and "bytes_limit" in statistics:
         return int(statistics["bytes_limit"])
     return int(psutil.virtual_memory().total) // topology.mesh.size
+
+
+def target(config: ConfigDict, described: Slice | None) -> tuple[Topology, int, str]:
+    """The devices, the bytes that programs may take on each, and who compiles."""
+    if described is None:
+        topology = Topology.of(choose_devices(config))
+        return topology, memory_of(topology), f"; jax {jax.__version__}"
+    jax.config.update("jax_platforms", "cpu")  # What this machine has does not matter.
+    topology = Topology.on(described.devices())
+    version = importlib.metadata.version("libtpu")
+    return topology, described.chip.memory_bytes, f"; jax {jax.__version__}, libtpu {version}"
 
 
 def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:

@@ -11,10 +11,10 @@ import pytest
 from etils import epath
 
 from jaxrl.commands import sync as job
-from jaxrl.commands.sync import sync
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 from jaxrl.runs.checkpoint import Checkpointer
+from jaxrl.runs.storage.copy import sync
 from tests.runs.checkpoint.checkpoints import files_of, save_run
 from tests.runs.storage.gcs_server import GcsServer
 

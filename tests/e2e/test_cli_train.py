@@ -50,7 +50,7 @@ class Run:
         return self.python("jaxrl.main", "--config=configs/ppo.py", f"--workdir={self.folder}", *TINY)
 
     def evaluate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.python("jaxrl.commands.evaluate", f"--workdir={self.folder}", *arguments)
+        return self.python("jaxrl", "evaluate", f"--workdir={self.folder}", *arguments)
 
     def evaluations(self) -> dict[str, Any]:
         return {f.stem: json.loads(f.read_text()) for f in (self.folder / "evaluations").glob("*.json")}

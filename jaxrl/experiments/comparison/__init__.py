@@ -1,6 +1,29 @@
 """Runs side by side: which belong together, what their returns say, and a report of it."""
 
-from jaxrl.experiments.comparison.results import Options, compare
-from jaxrl.experiments.comparison.variants import Variant, problems, variants_of
+from collections.abc import Sequence
 
-__all__ = ["Options", "Variant", "compare", "problems", "variants_of"]
+from jaxrl.config import ConfigError
+from jaxrl.experiments.comparison.results import Comparison, Options, compare
+from jaxrl.experiments.comparison.variants import Variant, problems, variants_of
+from jaxrl.runs import records
+
+__all__ = ["Options", "Variant", "compare", "compare_folders", "problems", "variants_of"]
+
+
+def compare_folders(paths: Sequence[str], options: Options, force: bool = False) -> Comparison:
+    """Compares the runs in some folders.
+
+    Args:
+      paths: run folders, folders of them, or patterns.
+      options: what to compare by.
+      force: compare also what is not comparable.
+
+    Raises:
+      ConfigError: there are no such runs, they lack what is asked for, or they do not compare.
+    """
+    runs = [records.read(path) for path in records.find(paths)]
+    variants = variants_of(runs, options.pool)
+    found = problems(variants, options.pool)
+    if found and not force:
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+    return compare(variants, found, options)

@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 import rich.console
 
-from jaxrl.commands.watch import Watcher, main
+from jaxrl.commands.watch import main
 from jaxrl.diagnostics.live.run import LiveRun
 from jaxrl.diagnostics.live.screen import LiveScreen
+from jaxrl.diagnostics.live.watcher import Watcher
 from jaxrl.metrics.writers import JsonlWriter
 from tests.experiments.comparison.run_folders import STEPS, write_run
 

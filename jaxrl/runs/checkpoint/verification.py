@@ -1,0 +1,115 @@
+"""Every array of a run's checkpoints against its digest, and what else lies beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from jaxrl.config import ConfigError
+from jaxrl.runs.checkpoint import files
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint.folder import CheckpointError
+
+CHECKPOINT, SET_ASIDE, UNFINISHED, IGNORED = "checkpoint", "set aside", "unfinished", "ignored"
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointEntry:
+    """One checkpoint, or what lies in the place of one.
+
+    Attributes:
+      kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": what a kill left of a save or
+        of a deletion; "ignored": no checkpoint at all.
+      path: where.
+      problem: why it cannot be used, None if it can.
+      size: bytes of its files.
+      step, iteration, score, evaluation: as they were when it was saved; None where they are not known.
+      arrays: number of arrays by field of the training state.
+      bad: whether it is, or passes for, a checkpoint that the run could go on from, and is not intact.
+    """
+
+    kind: str
+    path: str
+    problem: str | None
+    size: int
+    step: int | None = None
+    iteration: int | None = None
+    score: float | None = None
+    evaluation: Mapping[str, Any] | None = None
+    arrays: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    bad: bool = False
+
+
+def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
+    """Reads the checkpoints of a run, or only that of `step`, and compares them with their digests.
+
+    Args:
+      workdir: folder of the run, local or gs://.
+      step: which one; None for all, and everything beside them.
+
+    Raises:
+      ConfigError: there is no such folder, no checkpoint in it, or not that of `step`.
+    """
+    run = checkpoint_folder.open_folder(workdir)
+    if not run.is_dir():
+        raise ConfigError(f"`--workdir` (={workdir}) is no folder")
+    try:
+        contents = checkpoint_folder.find(run / "checkpoints")
+        aside = sorted((run / "corrupt").iterdir()) if (run / "corrupt").is_dir() else []
+    except OSError as error:
+        raise ConfigError(f"`--workdir` (={workdir}) cannot be read: {error}") from error
+    if step is not None and step not in contents.steps:
+        known = ", ".join(str(s) for s in contents.steps) or "none"
+        raise ConfigError(f"`--step` (={step}): no such checkpoint in {run}; available steps: {known}")
+    chosen = contents.steps.items() if step is None else [(step, contents.steps[step])]
+    # A trainer that is at work may have deleted one meanwhile.
+    entries = [entry for s, path in chosen if (entry := _verified(CHECKPOINT, path, s)) and path.exists()]
+    if step is None:
+        entries += [_verified(SET_ASIDE, path, None) for path in aside]
+        text = "was being written or deleted when a run ended"
+        entries += [CheckpointEntry(UNFINISHED, str(p), f"{p} {text}", _size(p)) for p in contents.unfinished]
+        entries += [_stray(path, kind, run) for path, kind in contents.ignored.items()]
+    if not any(entry.kind in (CHECKPOINT, SET_ASIDE) for entry in entries):
+        raise ConfigError(f"`--workdir` (={workdir}) holds no checkpoints")
+    return entries
+
+
+def _verified(kind: str, path: epath.Path, step: int | None) -> CheckpointEntry:
+    entry = CheckpointEntry(kind, str(path), None, _size(path), step)
+    try:
+        record = checkpoint_folder.read_record(path)
+        counts = Counter(name.partition("/")[0] for name in record.arrays)
+        entry = dataclasses.replace(
+            entry,
+            step=record.step,
+            iteration=record.meta.get("iteration"),
+            score=record.score,
+            evaluation=record.meta.get("evaluation"),
+            arrays=dict(sorted(counts.items())),
+        )
+        checkpoint_folder.read_arrays(path, record)
+    except CheckpointError as error:
+        return dataclasses.replace(entry, problem=str(error), bad=kind == CHECKPOINT)
+    return entry
+
+
+def _stray(path: epath.Path, kind: str, run: epath.Path) -> CheckpointEntry:
+    """Something that is no checkpoint; a link that leads out of the run is bad."""
+    entry = CheckpointEntry(IGNORED, str(path), f"{path} is {kind}, no checkpoint", 0)
+    target = os.path.realpath(path)
+    if kind == "a symbolic link" and not Path(target).is_relative_to(os.path.realpath(run)):
+        return dataclasses.replace(entry, problem=f"{path} is {kind} that leads out of the run", bad=True)
+    return entry
+
+
+def _size(path: epath.Path) -> int:
+    try:
+        return files.size(path)
+    except OSError:
+        return 0

@@ -1,0 +1,225 @@
+"""Copies of run folders between disks and buckets, with a manifest of what was copied."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jaxrl.config.errors import ConfigError, RunError
+from jaxrl.metrics.files import is_remote
+from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_patience
+
+MANIFEST = "manifest.json"
+# The last file that makes a checkpoint complete in a bucket; a local folder is complete once it has its name.
+_COMMITTED = "commit_success.txt"
+_STEP = re.compile(r"(?:.*/)?checkpoints/[0-9]+(?=/)")
+# Locks, and what is about to get another name or to be deleted.
+_PASSING = re.compile(
+    r"(^|/)(\.lock|\.writable|\.[^/]+\.part|[^/]*\.tmp|\d+\.(orbax-checkpoint-tmp|deleted)[^/]*/.*)$"
+)
+_CHUNK = 1 << 22
+_IN_MEMORY = 1 << 26  # bytes of a file on its way; more goes through a temporary file
+_SAVED_EVERY = 50  # files copied, so that a copy that was cut off goes on
+
+
+@dataclasses.dataclass(frozen=True)
+class CopiedFile:
+    """One line of a manifest: bytes, SHA-256 ("" while unknown) and time of change."""
+
+    size: int
+    sha256: str
+    time: str
+
+
+class StoredFolder:
+    """A folder, wherever it is."""
+
+    def __init__(self, name: str, url: str, writable: bool = False) -> None:
+        """Opens it.
+
+        Args:
+          name: of the argument that gave it.
+          url: its address.
+          writable: whether files will be written.
+
+        Raises:
+          ConfigError: there is no such kind of address, its client is not installed, or it cannot be used.
+        """
+        self.name, self.url = name, url.rstrip("/") or url
+        self.local = not is_remote(url)
+        self.client, self.root = open_url(name, self.url, writable)
+
+    def files(self) -> dict[str, CopiedFile]:
+        """What lies below it, without checksums; nothing where it is missing.
+
+        Raises:
+          ConfigError: it cannot be read.
+        """
+        prefix = f"`{self.name}` (={self.url!r}) cannot be"
+        found = within_patience(prefix, lambda: self.client.find(self.root, detail=True))
+        return {
+            name.removeprefix(f"{self.root}/"): CopiedFile(int(info["size"]), "", _time(info))
+            for name, info in found.items()
+            if info["type"] == "file" and not info.get("islink") and name != self.root
+        }
+
+    def manifest(self) -> dict[str, CopiedFile]:
+        """Files by path as the last copy to here left them.
+
+        Raises:
+          ConfigError: it is spoilt.
+        """
+        try:
+            with as_os_errors():
+                content = json.loads(self.client.cat_file(f"{self.root}/{MANIFEST}"))
+            return {path: CopiedFile(**described) for path, described in content["files"].items()}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.url}/{MANIFEST} cannot be read: {reason(error)}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            text = f"{self.url}/{MANIFEST} is no manifest of this program: delete it to copy everything"
+            raise ConfigError(text) from error
+
+    def write_manifest(self, source: str, files: Mapping[str, CopiedFile]) -> None:
+        listed = {path: dataclasses.asdict(files[path]) for path in sorted(files)}
+        text = json.dumps({"source": source, "files": listed}, indent=1) + "\n"
+        self.write(MANIFEST, [text.encode()])
+
+    def copy_to(self, path: str, other: StoredFolder) -> CopiedFile:
+        """Copies a file, which appears in `other` once it is complete; returns its size and checksum.
+
+        Raises:
+          FileNotFoundError: it is not here.
+        """
+        digest, size = hashlib.sha256(), 0
+        # Read whole before anything is written: a client that is left in mid-file makes half a file of it.
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
+            with self.client.open(f"{self.root}/{path}", "rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+                    size += len(chunk)
+                    whole.write(chunk)
+            whole.seek(0)
+            other.write(path, iter(lambda: whole.read(_CHUNK), b""))
+        return CopiedFile(size, digest.hexdigest(), "")
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Writes a file from chunks that are at hand."""
+        target = f"{self.root}/{path}"
+        if self.local:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+        with self.client.open(f"{target}.tmp" if self.local else target, "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+        if self.local:
+            os.replace(f"{target}.tmp", target)
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyReport:
+    """Paths copied, there already, and vanished meanwhile; bytes copied."""
+
+    copied: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    vanished: tuple[str, ...]
+    size: int
+
+
+def sync(
+    source: str, destination: str, dry_run: bool = False, tell: Callable[[str], None] = print
+) -> CopyReport:
+    """Copies what has changed since the last copy.
+
+    Args:
+      source, destination: local folders, or gs://bucket/folder, s3://bucket/folder.
+      dry_run: change nothing.
+      tell: called with a line for each file that is copied.
+
+    Raises:
+      ConfigError: one of them cannot be used.
+      RunError: something could not be copied; what was is in the manifest.
+    """
+    theirs, ours = StoredFolder("SOURCE", source), StoredFolder("DESTINATION", destination, not dry_run)
+    files = theirs.files()
+    if not files:
+        raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
+    known, there = ours.manifest(), ours.files()
+    paths = sorted((p for p in files if p != MANIFEST and not _PASSING.search(p)), key=_marks_last)
+    waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]
+    unchanged = tuple(p for p in paths if p not in set(waiting))
+    if dry_run:
+        for path in waiting:
+            tell(f"would copy  {size_text(files[path].size):>9}  {path}")
+        return CopyReport(tuple(waiting), unchanged, (), sum(files[p].size for p in waiting))
+    copied, vanished = [], []
+    try:
+        for path in waiting:
+            try:
+                written = theirs.copy_to(path, ours)
+            except FileNotFoundError:
+                if path in theirs.files():
+                    raise
+                vanished.append(path)
+                continue
+            known[path] = dataclasses.replace(written, time=files[path].time)
+            copied.append(path)
+            tell(f"copied  {size_text(written.size):>9}  {path}")
+            if len(copied) % _SAVED_EVERY == 0:
+                ours.write_manifest(source, known)
+        _mark_complete(ours, paths, vanished, there)
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            ours.write_manifest(source, known)
+        if isinstance(error, OSError) or is_failure(error):
+            done = f"{len(copied)} of {len(waiting)} files copied, the same command goes on"
+            raise RunError(f"{source} to {destination}: {reason(error)}; {done}") from error
+        raise
+    if copied:
+        ours.write_manifest(source, known)
+    return CopyReport(tuple(copied), unchanged, tuple(vanished), sum(known[p].size for p in copied))
+
+
+def _is_there(file: CopiedFile, copied: CopiedFile | None, there: CopiedFile | None) -> bool:
+    if copied is None or there is None:
+        return False
+    return file.size == copied.size == there.size and file.time == copied.time
+
+
+def _mark_complete(
+    folder: StoredFolder, paths: Sequence[str], vanished: Sequence[str], there: Mapping[str, CopiedFile]
+) -> None:
+    """Makes checkpoints that were copied from a disk complete ones in a bucket."""
+    if not folder.url.startswith("gs://"):
+        return
+    steps = {match[0] for path in paths if (match := _STEP.match(path))}
+    for step in sorted(steps):
+        mark = f"{step}/{_COMMITTED}"
+        if mark not in paths and mark not in there and not any(p.startswith(f"{step}/") for p in vanished):
+            folder.write(mark, [])
+
+
+def _marks_last(path: str) -> tuple[str, bool, str]:
+    """Sorts checkpoint by checkpoint, the file that makes one complete after its others."""
+    match = _STEP.match(path)
+    return match[0] if match else path, path.endswith(_COMMITTED), path
+
+
+def _time(info: Mapping[str, Any]) -> str:
+    found = next((info[key] for key in ("mtime", "LastModified", "updated") if info.get(key)), 0.0)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found)
+    moment = found if isinstance(found, datetime) else datetime.fromtimestamp(float(found), UTC)
+    return moment.isoformat()
+
+
+def size_text(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 10_000 else f"{count} B"
