@@ -1,10 +1,9 @@
-"""Measures this trainer and its peers on the same host environments, in turn, each in a process of its own.
+"""Measures this trainer and its peers on the same host environments, in turn, each in a separate process.
 
   python benchmarks/host_peers.py --work=cartpole,pong,coinrun --repeats=5 --output=DIR
 
-Everyone steps the same envpool batch. Writes DIR/hosts.json (every sample) and DIR/hosts.md (medians). A
-command that is given again with the same output goes on where it was. Peers are installed as for
-`benchmarks/peers.py`, and envpool beside them.
+All step the same envpool batch. Writes DIR/hosts.json (every sample) and DIR/hosts.md (medians). Running the
+command again with the same output continues. Peers are installed as for `benchmarks/peers.py`, with envpool.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@
   python benchmarks/learning_curves.py draw --runs=runs/hosts --out=docs/img --together=host_curves.png
   python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
 
-An experiment is a config's name, or `config:environment`. A run that is complete is not run again. Afterwards
-`jaxrl evaluate` plays fresh episodes with the last checkpoint: those are the returns in the table.
-With --jobs=N, N runs share the machine, one device each; otherwise each has all of it. `single` draws
-training and evaluation of single runs, one beside the other.
+An experiment is a config's name, or `config:environment`. Completed runs are not repeated. After training,
+`jaxrl evaluate` plays new episodes with the last checkpoint for the returns in the table.
+With --jobs=N, N runs share the machine, one device each; otherwise each run has the whole machine. `single`
+draws training and evaluation of single runs side by side.
 """
 
 from __future__ import annotations

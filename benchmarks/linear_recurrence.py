@@ -1,10 +1,10 @@
-"""Which form of the linear recurrence is faster on this machine's device: a loop, or an associative scan.
+"""Times two forms of the linear recurrence on this machine's device: a loop and an associative scan.
 
     python benchmarks/linear_recurrence.py
 
 Times the recurrence of a minGRU, forwards and backwards, from gates to gradients of gates, without its matrix
-product; nanoseconds per element, the best of half a second. `jaxrl/networks/linear_recurrence.py` chooses by
-platform; docs/performance.md has the outcome on CPU.
+product; nanoseconds per element, the best of half a second. `jaxrl/networks/kernels/linear_recurrence.py`
+chooses by platform; docs/performance.md has the results on CPU.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Measures this trainer and its peers on the same work, in turn, each measurement in a process of its own.
+"""Measures this trainer and its peers on the same work, in turn, each measurement in a separate process.
 
   python benchmarks/peers.py --work=cartpole-mlp --envs=64,1024 --repeats=5 --output=DIR
   python benchmarks/peers.py --work=solve-cartpole --output=DIR --peers=jaxrl,rejax,sb3
 
 Writes DIR/WORK.json (every sample, versions, hardware, command) and DIR/WORK.md (medians, ratios, the floor).
-Peers from PyPI get a virtual environment each, made on first use. benchmarks/README.md says what is compared.
+Peers from PyPI each get a virtual environment on first use. benchmarks/README.md describes the comparison.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 
   --config=FILE      what to train (default: configs/ppo.py); --config.FIELD=VALUE as for `jaxrl train`
   --per-device=N     environments of each device for weak scaling (default: 64)
-  --total=N          environments in all for strong scaling (default: 2048)
+  --total=N          environments in total for strong scaling (default: 2048)
   --seconds=S        of each measurement (default: 8)
 
-Weak scaling keeps the work of a device, strong scaling that of all together. `docs/scaling.md` has results
+Weak scaling keeps the work per device constant, strong scaling the total work. `docs/scaling.md` has results
 and the arithmetic of the prediction.
 """
 
@@ -151,7 +151,7 @@ def _with_devices(options: argparse.Namespace, overrides: list[str], count: int,
 
 
 def _with_processes(options: argparse.Namespace, overrides: list[str], count: int, total: int) -> float:
-    """From the summary of a run whose length is that of a first, short one."""
+    """Steps per second in the summary of a run whose length follows from a first, short one."""
     rate, steps = 0.0, 1
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:

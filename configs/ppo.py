@@ -1,4 +1,4 @@
-"""PPO-LSTM on CartPole with its two velocities hidden, so that only a policy with memory can balance.
+"""PPO-LSTM on CartPole with its two velocities hidden, so only a policy with memory can balance the pole.
 
 Command:  jaxrl train ppo
 Hardware: 2 CPU cores

@@ -1,19 +1,19 @@
-"""PPO on Atari's Pong: Nature CNN on four stacked grey frames, sticky actions, one episode a life.
+"""PPO on Atari's Pong: Nature CNN on four stacked grey frames, sticky actions, one episode per life.
 
 Command:  jaxrl train ppo_atari
-Others:   --config.env.name="envpool:Breakout-v5(...)", with the same arguments
+Others:   --env="envpool:Breakout-v5(...)", with the same arguments
 Hardware: 2 CPU cores
 Minutes:  about 60 for 1.5 M steps
-Expected: greedy -4 with `stop.steps=1500000`, 1 seed; the whole is not measured (docs/results.md)
+Expected: greedy return -4 with `stop.steps=1500000` (1 seed; docs/results.md); more was not measured
 """
 
 from ml_collections import ConfigDict
 
 from jaxrl.config import default_config
 
-# What the field plays (Machado et al. 2018; Mnih et al. 2015): each action for 4 frames, repeated by chance
-# (sticky), 84 x 84 grey pixels, rewards clipped to their sign and a lost life ending the episode. The last
-# two only in what is learnt from: logs and evaluations report the raw scores of whole games.
+# The usual preprocessing (Machado et al. 2018; Mnih et al. 2015): actions last 4 frames and are repeated at
+# random (sticky), pixels are 84 x 84 grey, rewards are clipped to their sign, and a lost life ends the
+# episode. The last two affect only learning: logs and evaluations report the raw scores of whole games.
 PREPROCESSING = (
     "frame_skip=4, stack_num=4, gray_scale=True, repeat_action_probability=0.25, "
     "reward_clip=True, episodic_life=True"
@@ -29,7 +29,7 @@ def get_config() -> ConfigDict:
     c.network.core = "none"
     c.network.hidden_sizes = (512,)
     c.ppo.rollout_length = 64
-    c.ppo.sequence_length = 1  # without memory single steps may be shuffled
+    c.ppo.sequence_length = 1  # without memory, single steps may be shuffled
     c.ppo.num_epochs = 3
     c.ppo.num_minibatches = 8
     c.ppo.learning_rate = 5e-4

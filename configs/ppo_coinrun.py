@@ -6,8 +6,8 @@ Unseen:   jaxrl evaluate --workdir=DIR \\
 Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
 Minutes:  about 55 for 0.6 M steps
-Expected: with `stop.steps=600000` greedy 7.2 on the levels of training and 6.9 on unseen ones, 1 seed; the
-          whole is not measured (docs/results.md)
+Expected: greedy return 7.2 on the training levels and 6.9 on unseen ones with `stop.steps=600000`
+          (1 seed; docs/results.md); more was not measured
 """
 
 from ml_collections import ConfigDict
@@ -17,9 +17,9 @@ from jaxrl.config import default_config
 
 def get_config() -> ConfigDict:
     c = default_config()
-    # Cobbe et al. 2020, "Leveraging Procedural Generation": the easy mode with 200 levels.
+    # Cobbe et al. 2020, "Leveraging Procedural Generation": easy mode with 200 levels.
     c.env.name = "envpool:CoinrunEasy-v0(num_levels=200, start_level=0)"
-    c.evaluate.unseen = "envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"  # all there are from 1000 on
+    c.evaluate.unseen = "envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"  # all levels from 1000 on
     c.env.num_envs = 32
     c.env.stagger = False  # episodes end at different times: with the coin or a fall
     c.network.encoder = "impala"

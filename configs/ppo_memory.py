@@ -1,11 +1,11 @@
 """PPO-LSTM on bsuite's MemoryChain: a cue at the first step must be recalled 40 steps later.
 
-The delay is longer than the rollout, and gradients never flow across rollouts: the task is solved only
-if the carry persists from one rollout to the next (Kapturowski et al. 2019, stored state).
+The delay is longer than the rollout, and gradients never flow across rollouts, so the task can only be
+solved if the carry persists from one rollout to the next (Kapturowski et al. 2019, stored state).
 
 Command:  jaxrl train ppo_memory
 Hardware: 2 CPU cores
-Minutes:  0.7
+Minutes:  0.5
 Expected: greedy return 1.0, the best possible (3 seeds; docs/results.md)
 """
 

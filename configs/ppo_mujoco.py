@@ -1,7 +1,7 @@
 """PPO with a Gaussian policy on MuJoCo's HalfCheetah; observations and rewards are normalised.
 
 Command:  jaxrl train ppo_mujoco
-Others:   --config.env.name=envpool:Hopper-v4, envpool:Walker2d-v4
+Others:   --env=envpool:Hopper-v4, envpool:Walker2d-v4
 Hardware: 2 CPU cores
 Minutes:  1
 Expected: greedy return 1785 (1 seed, 16 episodes; docs/results.md)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains on the GPUs of this machine, and starts again from the newest checkpoint where that can help.
+# Trains on the GPUs of this machine, and restarts from the newest checkpoint after failures that may be temporary.
 #
 #   launch/gpu_node.sh [options] ARGUMENTS OF jaxrl.main...
 #
 #   --gpus=I,J,...   which GPUs (default: all, or those of CUDA_VISIBLE_DEVICES)
-#   --per-gpu        a process for each GPU, instead of one process for all of them
-#   --restart=R      start again up to R times (default: 0); needs --workdir=DIR among the arguments
-#   --deterministic  the same bits every time, slower
+#   --per-gpu        one process per GPU, instead of one process for all of them
+#   --restart=R      restart up to R times (default: 0); needs --workdir=DIR among the arguments
+#   --deterministic  bitwise reproducible, slower
 #   --dry-run        print the commands and start nothing
 #
 # Example: launch/gpu_node.sh --config=configs/ppo_minatar.py --workdir=runs/minatar
@@ -31,21 +31,21 @@ for argument; do
   esac
   if [[ $argument == --workdir=?* ]]; then workdir=${argument#*=}; fi
 done
-[[ $restarts =~ ^[0-9]{1,4}$ ]] || refuse "\`--restart\` (=$restarts) must be an integer from 0 on"
+[[ $restarts =~ ^[0-9]{1,4}$ ]] || refuse "\`--restart\` (=$restarts) must be an integer of at least 0"
 [[ $restarts == 0 || -n $workdir ]] || refuse "\`--restart\` needs \`--workdir=DIR\`, to find the checkpoints"
 ((${#arguments[@]})) || refuse "nothing to train: name a config file, such as --config=configs/ppo.py"
 if [[ -z $gpus ]]; then
-  command -v nvidia-smi >/dev/null || refuse "there is no nvidia-smi here, so no GPU; --gpus=0,1 names them"
+  command -v nvidia-smi >/dev/null || refuse "nvidia-smi is not installed, so GPUs cannot be counted; name them with --gpus=0,1"
   gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd, -)
 fi
-[[ $gpus =~ ^[A-Za-z0-9/-]+(,[A-Za-z0-9/-]+)*$ ]] || refuse "\`--gpus\` (=$gpus) must be like 0,1"
+[[ $gpus =~ ^[A-Za-z0-9/-]+(,[A-Za-z0-9/-]+)*$ ]] || refuse "\`--gpus\` (=$gpus) must look like 0,1"
 IFS=, read -ra each <<<"$gpus"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 export CUDA_VISIBLE_DEVICES=$gpus JAX_PLATFORMS=${JAX_PLATFORMS:-cuda}
 
 if [[ -n $per_gpu ]] && ((${#each[@]} > 1)); then
-  # Process I sees all GPUs and takes the I-th: what NCCL needs to connect them directly.
+  # Process I sees all GPUs and takes the I-th, as NCCL needs for direct connections.
   export LOCAL_POD_GPUS=yes
   command=("$root/launch/local_pod.sh" "${#each[@]}" "--restart=$restarts" "${arguments[@]}")
 else

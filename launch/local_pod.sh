@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Trains with N processes on this machine, which meet as those of a cluster do: for tests and demos.
+# Trains with N processes on this machine that connect like those of a cluster, for tests and demos.
 #
 #   launch/local_pod.sh N [options] ARGUMENTS OF jaxrl.main...
 #
 #   --devices=M   virtual CPU devices of each process (default: 1)
-#   --restart=R   start again from the newest checkpoint, up to R times, where a process was lost, stuck or
+#   --restart=R   restart from the newest checkpoint, up to R times, after a process was lost, stuck or
 #                 preempted; needs --workdir=DIR among the arguments
-#   --shrink      each start again with one process fewer, as if the lost one did not come back
-#   --logs=DIR    what process I says goes to DIR/I.log, not here behind [I]
-#   --port=P      at which they meet (default: a free one)
+#   --shrink      use one process fewer at each restart, as if the lost one did not come back
+#   --logs=DIR    write the output of process I to DIR/I.log instead of printing it after [I]
+#   --port=P      port of the coordinator (default: a free one)
 #   --dry-run     print the commands and start nothing
 #
 # Example: launch/local_pod.sh 2 --devices=2 --config=configs/ppo.py --workdir=runs/pod
 #
-# SIGTERM and SIGINT to this script or to any of the processes: all save at the same iteration and end.
-# When one fails, the others are ended. The exit code is that of the process that failed first; one that was
-# ended by signal S counts as 128 + S.
+# After SIGTERM or SIGINT to this script or any of the processes, all save at the same iteration and end.
+# If one fails, the others are ended. The exit code is the one of the process that failed first; 128 + S if it was
+# ended by signal S.
 set -euo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }
@@ -35,30 +35,30 @@ for argument; do
     --logs=*) logs=${argument#*=} ;;
     --port=*) port=${argument#*=} ;;
     --dry-run) dry_run=yes ;;
-    --coordinator* | --num_processes* | --process_id*) refuse "\`$argument\` is what this script says itself" ;;
+    --coordinator* | --num_processes* | --process_id*) refuse "\`$argument\` is set by this script" ;;
     --*) arguments+=("$argument") ;;
     *) if [[ -z $workers && ${#arguments[@]} == 0 ]]; then workers=$argument; else arguments+=("$argument"); fi ;;
   esac
   if [[ $argument == --workdir=?* ]]; then workdir=${argument#*=}; fi
 done
-[[ -n $workers ]] || refuse "how many processes? launch/local_pod.sh N [options] ARGUMENTS"
-is_count "$workers" || refuse "the number of processes (=$workers) must be an integer from 1 on"
-is_count "$devices" || refuse "\`--devices\` (=$devices) must be an integer from 1 on"
-[[ $restarts == 0 ]] || is_count "$restarts" || refuse "\`--restart\` (=$restarts) must be an integer from 0 on"
-[[ -z $port ]] || is_count "${port:0:4}" || refuse "\`--port\` (=$port) must be a port"
+[[ -n $workers ]] || refuse "the number of processes is missing: launch/local_pod.sh N [options] ARGUMENTS"
+is_count "$workers" || refuse "the number of processes (=$workers) must be an integer of at least 1"
+is_count "$devices" || refuse "\`--devices\` (=$devices) must be an integer of at least 1"
+[[ $restarts == 0 ]] || is_count "$restarts" || refuse "\`--restart\` (=$restarts) must be an integer of at least 0"
+[[ -z $port ]] || is_count "${port:0:4}" || refuse "\`--port\` (=$port) must be a port number"
 [[ $restarts == 0 || -n $workdir ]] || refuse "\`--restart\` needs \`--workdir=DIR\`, to find the checkpoints"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-}
 if [[ -z $python && -z ${VIRTUAL_ENV:-} && -x $root/.venv/bin/python ]]; then python=$root/.venv/bin/python; fi
-python=$(command -v "${python:-python3}") || refuse "there is no ${python:-python3}; PYTHON=... names another"
+python=$(command -v "${python:-python3}") || refuse "${python:-python3} is not installed; name another with PYTHON=..."
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
 if [[ $JAX_PLATFORMS == cpu ]]; then export JAX_NUM_CPU_DEVICES=$devices; fi
 
 pids=() codes=() asked=''
 
-# Should this script be killed, the processes are asked to end.
+# If this script is killed, the processes get SIGTERM.
 guard=()
 if command -v setpriv >/dev/null && setpriv --pdeathsig TERM true 2>/dev/null; then
   guard=(setpriv --pdeathsig TERM)
@@ -68,7 +68,7 @@ free_port() {
   "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# Passes on what process $1 says, but for gloo's greetings.
+# Prints the output of process $1, without gloo's greetings.
 prefixed() { trap '' INT TERM; exec sed -u "/\[Gloo\] Rank/d; / peer ranks/d; s/^/[$1] /"; }
 
 start() {
@@ -99,7 +99,7 @@ signal_all() {
   done
 }
 
-# Notes the exit codes of processes that have ended; true while any runs.
+# Stores the exit codes of processes that have ended; true while any is running.
 any_runs() {
   local index running=1 code
   for index in "${!pids[@]}"; do
@@ -111,7 +111,7 @@ any_runs() {
       wait "${pids[index]}" || code=$?
       codes[index]=$code
       if ((code)) && [[ -z $failed ]]; then failed=$index; fi
-      # A process that lost another one is not what went wrong first, though it may be seen first.
+      # A process that lost another one is not the cause, though its end may be noticed first.
       if ((code)) && [[ -z $ending ]] && follows "${codes[failed]}" && ! follows "$code"; then failed=$index; fi
     fi
   done
@@ -137,7 +137,7 @@ wait_for_all() {
   done
 }
 
-# Ends all: those that can will have said why by themselves; a second signal does not wait for training.
+# Ends all processes, after giving them time to end by themselves; a second signal does not wait for training.
 end_all() {
   wait_for_all 3 && return
   ending=yes
@@ -170,7 +170,7 @@ on_signal() {
 }
 trap on_signal TERM INT HUP
 
-# What the processes say has a way of its own; this is where bash would tell of each that a signal ended.
+# The processes' output does not come this way; without this, bash would report each one that a signal ended.
 exec 2>/dev/null
 
 attempt=0
@@ -178,7 +178,7 @@ while true; do
   code=0
   run || code=$?
   if ((code == 0)) || [[ -n $asked ]]; then exit "$code"; fi
-  # 1 and 2 would come again: training cannot go on, or its input is wrong.
+  # 1 and 2 would come again: training cannot continue, or its input is wrong.
   if ((code != 75 && code < 128)); then exit "$code"; fi
   if ((attempt == restarts)); then
     if ((restarts)); then say "that was restart $attempt of $restarts: giving up"; fi

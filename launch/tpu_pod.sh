@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Trains on a Cloud TPU slice: requests it, sets it up, trains, and starts again after a preemption.
+# Trains on a Cloud TPU slice: requests it, sets it up, trains, and restarts after preemptions.
 #
 #   launch/tpu_pod.sh COMMAND [options] ARGUMENTS OF jaxrl.main...
 #
-#   train    all of it: create, setup, run; after a preemption again, from the newest checkpoint
-#   create   request the slice, as a queued resource, and wait until it is there
+#   train    create, setup and run; after a preemption again, from the newest checkpoint
+#   create   request the slice as a queued resource, and wait until it is ready
 #   setup    copy this repository to all workers and install it
-#   run      train on all workers of a slice that is set up, and follow
+#   run      train on all workers of a slice that is set up, and follow worker 0
 #   logs     follow the training of worker 0
-#   status   what the slice and the training are doing
-#   stop     have the training save and end; the slice stays, and costs
+#   status   print the state of the slice and of the training
+#   stop     make the training save and end; the slice stays and keeps costing money
 #   fetch    copy the run from the bucket to --to=DIR (default: runs/NAME)
 #   delete   delete the slice; the bucket stays
 #
@@ -20,11 +20,11 @@
 #   --name=NAME       TPU_NAME     of the slice (default: jaxrl)
 #   --account=EMAIL   TPU_ACCOUNT  service account of the workers (default: the project's)
 #   --runtime=VERSION TPU_RUNTIME  software of the workers (default: by the type)
-#   --spot            cheaper, and may be taken away at any time
-#   --restart=R       starts after preemptions and lost workers (default: 100)
-#   --poll=SECONDS    between looks at the slice (default: 30)
+#   --spot            cheaper, but can be preempted at any time
+#   --restart=R       restarts after preemptions and lost workers (default: 100)
+#   --poll=SECONDS    between checks of the slice (default: 30)
 #   --yes             do not ask before deleting
-#   --dry-run         print the gcloud commands of a run without trouble, and run none
+#   --dry-run         print the gcloud commands of a run without failures, and run none
 #
 # Example: launch/tpu_pod.sh train --spot --type=v5litepod-32 --config=configs/ppo.py --config.env.num_envs=4096
 set -euo pipefail
@@ -38,7 +38,7 @@ command=${1:-}
 case $command in
   train | create | setup | run | logs | status | stop | fetch | delete) shift ;;
   '' | -h | --help) usage; exit 0 ;;
-  *) refuse "\`$command\` is no command: train, create, setup, run, logs, status, stop, fetch, delete" ;;
+  *) refuse "\`$command\` is not a command: train, create, setup, run, logs, status, stop, fetch, delete" ;;
 esac
 
 project=${TPU_PROJECT:-} zone=${TPU_ZONE:-} type=${TPU_TYPE:-} bucket=${TPU_BUCKET:-}
@@ -61,14 +61,14 @@ for argument; do
     --spot) spot=yes ;;
     --yes) yes=yes ;;
     --dry-run) dry_run=yes ;;
-    --workdir*) refuse "\`$argument\`: --bucket=gs://BUCKET/FOLDER is where a run on TPUs writes" ;;
+    --workdir*) refuse "\`$argument\`: a run on TPUs writes to --bucket=gs://BUCKET/FOLDER" ;;
     --config*) arguments+=("$argument") ;;
     --heartbeat=* | --watchdog=* | --join=* | --debug) arguments+=("$argument") ;;
-    *) refuse "\`$argument\` is no option; launch/tpu_pod.sh --help lists them" ;;
+    *) refuse "\`$argument\` is not an option; launch/tpu_pod.sh --help lists them" ;;
   esac
 done
 
-# Says all that is missing at once: $@ are names of options.
+# Reports everything that is missing at once; $@ are names of options.
 need() {
   local option missing=()
   for option; do
@@ -81,7 +81,7 @@ need() {
   fi
 }
 need_config() {
-  [[ " ${arguments[*]-}" == *" --config="* ]] || refuse "$command needs something to train: --config=configs/ppo.py"
+  [[ " ${arguments[*]-}" == *" --config="* ]] || refuse "$command needs a config, such as --config=configs/ppo.py"
 }
 
 case $command in
@@ -92,8 +92,8 @@ case $command in
   fetch) need project bucket ;;
 esac
 [[ -z $bucket || $bucket =~ ^gs://[a-z0-9][a-z0-9._-]+/.+$ ]] || refuse "\`--bucket\` (=$bucket) must be gs://BUCKET/FOLDER"
-[[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] || refuse "\`--name\` (=$name) must be of lower-case letters, digits and -"
-[[ $restarts =~ ^[0-9]{1,6}$ ]] || refuse "\`--restart\` (=$restarts) must be an integer from 0 on"
+[[ $name =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] || refuse "\`--name\` (=$name) must consist of lower-case letters, digits and -"
+[[ $restarts =~ ^[0-9]{1,6}$ ]] || refuse "\`--restart\` (=$restarts) must be an integer of at least 0"
 [[ $poll =~ ^[0-9]{1,4}$ ]] || refuse "\`--poll\` (=$poll) must be seconds"
 if [[ -z $runtime ]]; then
   case $type in
@@ -102,15 +102,15 @@ if [[ -z $runtime ]]; then
     v5litepod-*) runtime=v2-alpha-tpuv5-lite ;;
     v3-* | v4-*) runtime=tpu-ubuntu2204-base ;;
     '') ;;
-    *) refuse "\`--type\` (=$type) must be such as v5litepod-32, v6e-16, v5p-8, v4-32 or v3-8; --runtime names others' software" ;;
+    *) refuse "\`--type\` (=$type) must look like v5litepod-32, v6e-16, v5p-8, v4-32 or v3-8; for other types give --runtime" ;;
   esac
 fi
-[[ -n $dry_run ]] || command -v gcloud >/dev/null || refuse "there is no gcloud here: install the Google Cloud CLI"
+[[ -n $dry_run ]] || command -v gcloud >/dev/null || refuse "gcloud is not installed: install the Google Cloud CLI"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 where=("--project=$project" "--zone=$zone")
 
-# gcloud, or what it would be called with.
+# Runs gcloud, or prints the command.
 cloud() {
   if [[ -z $dry_run ]]; then gcloud "$@"; return; fi
   local word line=gcloud
@@ -122,7 +122,7 @@ cloud() {
 queued() { cloud compute tpus queued-resources "$1" "$name" "${where[@]}" "${@:2}"; }
 on_worker() { cloud compute tpus tpu-vm ssh "$name" "${where[@]}" "--worker=$1" "--command=$2"; }
 
-# What became of the slice: NONE, ACTIVE, PREEMPTED, or the queued resource's state.
+# Prints the state of the slice: NONE, ACTIVE, PREEMPTED, or the queued resource's state.
 state() {
   local found node
   if [[ -n $dry_run ]]; then
@@ -132,7 +132,7 @@ state() {
   fi
   found=$(queued describe '--format=value(state.state)' 2>/dev/null) || found=NONE
   if [[ $found == ACTIVE ]]; then
-    # A spot slice is gone before its queued resource says so.
+    # A spot slice disappears before its queued resource reports it.
     node=$(cloud compute tpus tpu-vm describe "$name" "${where[@]}" '--format=value(state)' 2>/dev/null) || node=NONE
     if [[ $node == PREEMPTED || $node == TERMINATED || $node == NONE ]]; then found=PREEMPTED; fi
   fi
@@ -149,19 +149,19 @@ request() {
 
 remove() { queued delete --force --quiet; }
 
-# Requests the slice, unless it is there, and waits for it.
+# Requests the slice unless it exists, and waits for it.
 create() {
   local now before=''
   cloud storage buckets describe "gs://$(cut -d/ -f3 <<<"$bucket")" "--project=$project" '--format=value(name)' ||
-    fail "the bucket of $bucket is not there, or not yours to see"
+    fail "the bucket of $bucket does not exist, or you have no access"
   now=$(assumed=NONE state)
   while [[ $now != ACTIVE ]]; do
     case $now in
       NONE) request ;;
       SUSPENDING | DELETING) ;;
       PREEMPTED | SUSPENDED | FAILED)
-        # A refusal would come again; what was taken away may be requested anew.
-        if [[ $now == FAILED && -n $before ]]; then fail "the request failed: launch/tpu_pod.sh status says why"; fi
+        # A refused request would be refused again; a slice that was taken away can be requested again.
+        if [[ $now == FAILED && -n $before ]]; then fail "the request failed: launch/tpu_pod.sh status shows the reason"; fi
         say "the slice is $now: requesting another"
         remove || true
         ;;
@@ -171,7 +171,7 @@ create() {
     if [[ -z $dry_run ]]; then sleep "$poll"; fi
     now=$(state)
   done
-  say "the slice is there"
+  say "the slice is ready"
 }
 
 setup() {
@@ -179,13 +179,13 @@ setup() {
   archive=JAXRL.tgz
   if [[ -z $dry_run ]]; then
     archive=$(mktemp -d)/jaxrl.tgz
-    (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "this is no git checkout"
+    (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "this is not a git checkout"
   fi
   local install='mkdir -p jaxrl && tar -xzf jaxrl.tgz -C jaxrl && cd jaxrl && python3 -m pip install -q --user uv'
   install+=' && python3 -m uv venv -q --allow-existing --python 3.12 .venv'
   install+=" && python3 -m uv pip install -q --python .venv -c requirements.lock -e '.[$extras]'"
   for attempt in 1 2 3 4 5; do
-    # Workers answer a little later than the slice is there.
+    # Workers answer a little later than the slice is ready.
     if cloud compute tpus tpu-vm scp "$archive" "$name:jaxrl.tgz" "${where[@]}" --worker=all; then break; fi
     ((attempt < 5)) || return 1
     sleep "$poll"
@@ -197,7 +197,7 @@ extras=tpu,gcs
 # Starts the training on all workers; it outlives the connection and leaves its exit code in jaxrl.exit.
 start() {
   local inner job
-  # Once in a session of its own, it and its children are one group, which the number in jaxrl.pid names.
+  # In its own session the training and its children are one process group, whose number is in jaxrl.pid.
   inner="echo \$\$ >../jaxrl.pid; .venv/bin/python -u -m jaxrl.main ${arguments[*]@Q} --workdir=${bucket@Q}"
   inner+=" >>../jaxrl.log 2>&1; echo \$? >../jaxrl.exit"
   job="cd jaxrl; if [ -e ../jaxrl.pid ]; then kill -KILL -\$(cat ../jaxrl.pid) 2>/dev/null; fi; rm -f ../jaxrl.exit ../jaxrl.stop"
@@ -208,28 +208,28 @@ start() {
 
 follow() { on_worker 0 "tail -n ${1:-0} --pid=\$(cat jaxrl.pid) -F jaxrl.log"; }
 
-# The exit code of the training, RUNNING, STOPPED where `stop` ended it, or nothing where worker 0 does not answer.
+# Prints the exit code of the training, RUNNING, STOPPED if `stop` ended it, or nothing if worker 0 does not answer.
 training() {
   local look='if [ -e jaxrl.exit ] && [ -e jaxrl.stop ]; then echo STOPPED; else cat jaxrl.exit || echo RUNNING; fi'
   if [[ -n $dry_run ]]; then on_worker 0 "$look" >&3; echo 0; return; fi
   on_worker 0 "$look" 2>/dev/null | tail -n 1 || true
 }
 
-# Follows until the training has ended or the slice is gone; returns the exit code, 75 for a slice lost.
+# Follows until the training has ended or the slice is gone; returns the exit code, 75 for a lost slice.
 attend() {
   local code lines=20
   while true; do
     follow "$lines" || true
     lines=0
     code=$(training)
-    if [[ $code == STOPPED ]]; then say "stopped, as asked; the slice still costs"; exit 143; fi
+    if [[ $code == STOPPED ]]; then say "stopped, as asked; the slice still costs money"; exit 143; fi
     if [[ $code =~ ^[0-9]+$ ]]; then return "$code"; fi
     if [[ $(state) != ACTIVE ]]; then say "the slice was taken away"; return 75; fi
     sleep "$poll"
   done
 }
 
-# After 1 and 2 it would end the same way: training cannot go on, or its input is wrong.
+# After 1 and 2 it would end the same way: training cannot continue, or its input is wrong.
 may_restart() { (($1 == 75 || $1 >= 128)); }
 
 train() {
@@ -239,7 +239,7 @@ train() {
     if [[ $command == train ]]; then create; setup || code=75; fi
     if ((code == 0)); then start || code=75; fi
     if ((code == 0)); then attend || code=$?; fi
-    if ((code == 0)); then say "trained; the slice still costs: launch/tpu_pod.sh delete"; return 0; fi
+    if ((code == 0)); then say "trained; the slice still costs money: launch/tpu_pod.sh delete"; return 0; fi
     may_restart "$code" || fail "training ended with exit code $code"
     ((attempt < restarts)) || fail "that was restart $attempt of $restarts: giving up"
     ((++attempt))
@@ -257,7 +257,7 @@ delete() {
   remove
 }
 
-interrupted() { echo; say "training goes on; logs follows it, stop ends it"; exit 130; }
+interrupted() { echo; say "training continues; logs follows it, stop ends it"; exit 130; }
 
 exec 3>&1
 case $command in
@@ -269,7 +269,7 @@ case $command in
     queued describe
     on_worker 0 'tail -n 3 jaxrl.log; cat jaxrl.exit 2>/dev/null || echo RUNNING'
     ;;
-  # The shell around the training is to write its exit code.
+  # Only python gets the signal: the shell around it must write the exit code.
   stop) on_worker all "touch jaxrl.stop; pkill -TERM -g \$(cat jaxrl.pid) python" ;;
   fetch)
     if [[ -z $dry_run ]]; then mkdir -p "${to:-runs/$name}"; fi

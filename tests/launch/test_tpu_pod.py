@@ -206,7 +206,7 @@ def test_without_gcloud_nothing_starts(tmp_path: Path) -> None:
     command = [str(SCRIPT), "logs", *WHERE.split()]
     done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "error: there is no gcloud here: install the Google Cloud CLI\n"
+    assert done.stderr == "error: gcloud is not installed: install the Google Cloud CLI\n"
 
 
 REQUEST = ["queued-resources create", "queued-resources describe", "tpu-vm describe"]
@@ -291,7 +291,7 @@ def test_a_bucket_that_is_not_there_costs_nothing(play: Play) -> None:
     (play.folder / "bucket").unlink()
     done = play.run("train", "--poll=0", *OPTIONS, *TRAINING)
     assert done.returncode == 1
-    assert f"the bucket of {BUCKET} is not there" in done.stderr
+    assert f"the bucket of {BUCKET} does not exist" in done.stderr
     assert play.calls == ["storage buckets describe gs://my-bucket"]
 
 
