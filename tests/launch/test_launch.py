@@ -50,13 +50,13 @@ def test_scripts_can_be_run(script: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "how many processes?"),
-        (["--config=x"], "how many processes?"),
-        (["0"], "the number of processes (=0) must be an integer from 1 on"),
-        (["2", "--devices=x"], "`--devices` (=x) must be an integer from 1 on"),
-        (["2", "--restart=-1"], "`--restart` (=-1) must be an integer from 0 on"),
+        ([], "the number of processes is missing"),
+        (["--config=x"], "the number of processes is missing"),
+        (["0"], "the number of processes (=0) must be an integer of at least 1"),
+        (["2", "--devices=x"], "`--devices` (=x) must be an integer of at least 1"),
+        (["2", "--restart=-1"], "`--restart` (=-1) must be an integer of at least 0"),
         (["2", "--restart=1"], "`--restart` needs `--workdir=DIR`"),
-        (["2", "--process_id=1"], "is what this script says itself"),
+        (["2", "--process_id=1"], "is set by this script"),
     ],
 )
 def test_local_pod_refuses(arguments: list[str], message: str) -> None:
@@ -108,7 +108,7 @@ def test_gpu_node_runs_one_process_or_one_for_each() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--gpus=0"], "nothing to train"), (["--gpus=a b", "--config=x"], "(=a b) must be like 0,1")],
+    [(["--gpus=0"], "nothing to train"), (["--gpus=a b", "--config=x"], "(=a b) must look like 0,1")],
 )
 def test_gpu_node_refuses(arguments: list[str], message: str) -> None:
     refused = run("gpu_node.sh", *arguments)
