@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,32 +17,14 @@ if TYPE_CHECKING:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile far more than they compute: without LLVM's optimisations they take half the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Compiled programs are shared by all workers of a test run and by the processes that tests start.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _COMPILED = tempfile.TemporaryDirectory(prefix="jaxrl-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for compiled programs: runs of one configuration compile once."""
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture
-def cached_compilation(compilation_cache: Path) -> Iterator[None]:
-    """Uses that folder in this process while a test runs."""
-    import jax
-
-    settings = {
-        "jax_compilation_cache_dir": str(compilation_cache),
-        "jax_persistent_cache_min_compile_time_secs": 0.2,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """Networks by name. A user's own encoder, core or head is `module:factory` in the config."""
 
+from jaxrl.networks.core import Core
 from jaxrl.networks.cores import CORES, check_platform
 from jaxrl.networks.encoders import ENCODERS
 from jaxrl.networks.heads import HEADS
 from jaxrl.networks.policy import Policy, PolicyOutput, build
 
-__all__ = ["CORES", "ENCODERS", "HEADS", "Policy", "PolicyOutput", "build", "check_platform"]
+__all__ = ["CORES", "ENCODERS", "HEADS", "Core", "Policy", "PolicyOutput", "build", "check_platform"]

@@ -1,22 +1,16 @@
-"""Cores: what carries memory from one step to the next.
-
-A factory takes `network` and returns a linen module with
-  `initial_carry(n) -> dict of [n, H]` and
-  `__call__(x [L, N, F], carry, reset [L, N]) -> (y [L, N, H], carry)`.
-The carry is zeroed before every step whose `reset` is set, and is float32 whatever the compute dtype.
-`waits_for_the_carry = False` says that no matrix product of the module waits for the step before.
-"""
+"""Cores by name: gated recurrent layers, linear ones, and none. A factory takes `network`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.networks.core import Core
 from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
@@ -26,16 +20,17 @@ from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
-CORES: Registry[Callable[[NetworkConfig], nn.Module]] = Registry("network.core")
+CORES: Registry[Callable[[NetworkConfig], Core]] = Registry("network.core")
 
 
-class Recurrent(nn.Module):
+class Recurrent(Core):
     """A gated recurrent layer: all gates in one matrix product per step."""
 
+    waits_for_the_carry: ClassVar[bool] = True
     size: int
     cell: Cell
     dtype: jnp.dtype = jnp.float32
-    kernel: bool = False  # of an LSTM, see jaxrl.networks.lstm_kernel
+    kernel: bool = False  # an LSTM may run as a TPU kernel, see `kernels.lstm_kernel`
 
     def initial_carry(self, n: int) -> dict[str, Array]:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -51,7 +46,7 @@ class Recurrent(nn.Module):
         bias = self.param("bias", self._bias_init, (gates * self.size,))
         inputs_LNG = matmul(x_LNF.astype(self.dtype), weight_x.astype(self.dtype))
         run = _lstm_kernel().lstm_sequence if self.kernel else partial(recurrent_scan, self.cell)
-        y_LNH, carry = run(self.dtype, weight_h, inputs_LNG + bias, carry, reset_LN)
+        y_LNH, carry = run(self.dtype, weight_h, inputs_LNG + bias[None, None], carry, reset_LN)
         return y_LNH.astype(self.dtype), carry
 
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
@@ -68,8 +63,10 @@ def _lstm_kernel() -> Any:
     return lstm_kernel
 
 
-class NoCore(nn.Module):
+class NoCore(Core):
     """Feed-forward: passes features through, with an empty carry."""
+
+    waits_for_the_carry: ClassVar[bool] = False
 
     def initial_carry(self, n: int) -> dict[str, Array]:
         del n
@@ -84,30 +81,45 @@ class NoCore(nn.Module):
 
 
 @CORES.register("lstm")
-def _lstm(network: NetworkConfig) -> nn.Module:
+def _lstm(network: NetworkConfig) -> Core:
     kernel = network.recurrence == "pallas"
     return Recurrent(network.core_size, LSTM, DTYPES[network.compute_dtype], kernel)
 
 
 @CORES.register("gru")
-def _gru(network: NetworkConfig) -> nn.Module:
+def _gru(network: NetworkConfig) -> Core:
     return Recurrent(network.core_size, GRU, DTYPES[network.compute_dtype])
 
 
 @CORES.register("mingru")
-def _mingru(network: NetworkConfig) -> nn.Module:
+def _mingru(network: NetworkConfig) -> Core:
     return MinGRU(network.core_size, DTYPES[network.compute_dtype])
 
 
 @CORES.register("lru")
-def _lru(network: NetworkConfig) -> nn.Module:
+def _lru(network: NetworkConfig) -> Core:
     return LRU(network.core_size, activation(network.activation), DTYPES[network.compute_dtype])
 
 
 @CORES.register("none")
-def _none(network: NetworkConfig) -> nn.Module:
+def _none(network: NetworkConfig) -> Core:
     del network
     return NoCore()
+
+
+def build_core(network: NetworkConfig) -> Core:
+    """Returns the core that `network.core` names.
+
+    Raises:
+      ConfigError: the name is unknown, or a user's own factory returns something else.
+    """
+    core = CORES.get(network.core)(network)
+    if not isinstance(core, Core) or not hasattr(core, "waits_for_the_carry"):
+        raise ConfigError(
+            f"`network.core` (={network.core!r}) must return a jaxrl.networks.Core that declares "
+            "`waits_for_the_carry`"
+        )
+    return core
 
 
 def check_recurrence(network: NetworkConfig) -> None:

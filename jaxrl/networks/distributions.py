@@ -116,7 +116,8 @@ class Categorical:
         if num_categories > _MAX_UNROLLED_CATEGORIES:
             weight_before = jnp.cumsum(weight, axis=-1) - weight
             candidate = (weight > 0) & (weight_before <= threshold[..., None])
-            return jnp.max(jnp.where(candidate, jnp.arange(num_categories, dtype=jnp.int32), 0), axis=-1)
+            category = _to_rank_of(candidate, jnp.arange(num_categories, dtype=jnp.int32))
+            return jnp.max(jnp.where(candidate, category, 0), axis=-1)
         action = jnp.zeros(noise.shape, jnp.int32)
         before = jnp.zeros(noise.shape, jnp.float32)
         for i in range(num_categories):
@@ -129,7 +130,8 @@ class Categorical:
         chex.assert_type(action, int)
         chex.assert_shape(action, self.logits.shape[:-1])
         # Selecting by comparison: the gradient of an indexed read is a scatter, which is slow.
-        chosen = action[..., None] == jnp.arange(self.logits.shape[-1])
+        category = _to_rank_of(self.logits, jnp.arange(self.logits.shape[-1], dtype=jnp.int32))
+        chosen = action[..., None].astype(jnp.int32) == category
         return jnp.sum(jnp.where(chosen, self._log_probs(), 0.0), axis=-1)
 
     def entropy(self) -> Array:
@@ -269,8 +271,9 @@ class TanhGaussian:
         """
         base = self._base()
         mean, log_std = base.mean[..., None], base.log_std[..., None]
-        u = mean.astype(jnp.float32) + jnp.exp(log_std.astype(jnp.float32)) * _NODES
-        return base.entropy() + jnp.sum(_log_tanh_derivative(u) * _WEIGHTS, axis=(-2, -1))
+        u = mean.astype(jnp.float32) + jnp.exp(log_std.astype(jnp.float32)) * _to_rank_of(mean, _NODES)
+        derivative = _log_tanh_derivative(u)
+        return base.entropy() + jnp.sum(derivative * _to_rank_of(u, _WEIGHTS), axis=(-2, -1))
 
     def mode(self) -> Array:
         """float32[..., D]: the mean of u, whose tanh is the median (not the mode) of a."""
@@ -278,6 +281,11 @@ class TanhGaussian:
 
     def _base(self) -> Gaussian:
         return Gaussian(self.mean, self.log_std)
+
+
+def clip(action: Array, low: Array, high: Array) -> Array:
+    """Environment actions from a `Gaussian`'s: within the bounds float[D], broadcast to float[..., D]."""
+    return jnp.clip(action, _to_rank_of(action, low), _to_rank_of(action, high))
 
 
 def squash(pre_squash: Array, low: Array, high: Array) -> Array:
@@ -292,7 +300,13 @@ def squash(pre_squash: Array, low: Array, high: Array) -> Array:
       float32[..., D] within the bounds, rounding included.
     """
     unit = 0.5 * (jnp.tanh(pre_squash.astype(jnp.float32)) + 1.0)
+    low, high = (_to_rank_of(unit, jnp.asarray(bound, jnp.float32)) for bound in (low, high))
     return jnp.clip(low + unit * (high - low), low, high)
+
+
+def _to_rank_of(x: Array, last: Array | np.ndarray) -> Array:
+    """Adds leading dimensions of 1 to `last`, an array over the last dimensions of `x`."""
+    return jax.lax.broadcast_to_rank(last, x.ndim)
 
 
 def _log_tanh_derivative(u: Array) -> Array:

@@ -97,7 +97,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     module = GaussianHead(space.shape[0], DTYPES[network.compute_dtype])
-    return Head(module, "normal", space.shape, lambda action: jnp.clip(action, low, high))
+    return Head(module, "normal", space.shape, lambda action: distributions.clip(action, low, high))
 
 
 @HEADS.register("tanh_gaussian")

@@ -56,5 +56,5 @@ class Conv(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
         leading = x.shape[:-3]
         x = x.astype(self.dtype).reshape(-1, *x.shape[-3:])
-        y = convolve(x, weight, self.stride, self.padding) + bias
+        y = convolve(x, weight, self.stride, self.padding) + bias[None, None, None]
         return y.reshape(*leading, *y.shape[1:])

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.networks.core import Core
 from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
 from jaxrl.networks.kernels.products import matmul
@@ -21,7 +22,7 @@ _MEMORY = (2.0, 128.0)
 _GATE_GAIN = 4.0
 
 
-class MinGRU(nn.Module):
+class MinGRU(Core):
     """h_t = (1 - z_t) h_{t-1} + z_t n_t, z_t = sigmoid(x_t W_z + b_z), n_t = x_t W_n + b_n.
 
     Feng et al. 2024, "Were RNNs all we needed?"
@@ -41,7 +42,8 @@ class MinGRU(nn.Module):
         shape = (x_LNF.shape[-1], 2 * self.size)
         weight = self.param("input", self._weight_init, shape)
         bias = self.param("bias", self._bias_init, shape[1:])
-        z, n = jnp.split(matmul(x_LNF.astype(self.dtype), weight.astype(self.dtype)) + bias, 2, axis=-1)
+        gates_LNG = matmul(x_LNF.astype(self.dtype), weight.astype(self.dtype)) + bias[None, None]
+        z, n = jnp.split(gates_LNG, 2, axis=-1)
         z = jax.nn.sigmoid(z)
         (h_LNH,) = linear_recurrence((1 - z,), (z * n,), (carry["h"],), reset_LN)
         return h_LNH.astype(self.dtype), {"h": h_LNH[-1]}
@@ -54,10 +56,10 @@ class MinGRU(nn.Module):
         # A unit that averages over m steps makes noise sqrt(2m - 1) times smaller; its candidates are as much
         # larger, or what it holds could not be read.
         gains = jnp.concatenate([jnp.full(self.size, _GATE_GAIN), jnp.sqrt(2 * _memories(self.size) - 1)])
-        return per_block_orthogonal(2)(key, shape, dtype) * gains.astype(dtype)
+        return per_block_orthogonal(2)(key, shape, dtype) * gains.astype(dtype)[None]
 
 
-class LRU(nn.Module):
+class LRU(Core):
     """h_t = lambda h_{t-1} + gamma x_t B in complex numbers; y_t = f(Re(h_t C) + x_t D + bias).
 
     lambda = exp(-exp(nu) + i exp(theta)) lies inside the unit circle whatever is learned. f stands for the
@@ -82,7 +84,7 @@ class LRU(nn.Module):
         a = (modulus * jnp.cos(jnp.exp(theta)), modulus * jnp.sin(jnp.exp(theta)))
         x = x_LNF.astype(self.dtype)
         inputs = self._product(x, "input", per_block_orthogonal(2), (features, 2 * size))
-        b = tuple(jnp.exp(gamma) * part for part in jnp.split(inputs, 2, axis=-1))
+        b = tuple(jnp.exp(gamma)[None, None] * part for part in jnp.split(inputs, 2, axis=-1))
         before = (carry["real"], carry["imaginary"])
         real, imaginary = linear_recurrence(tuple(part[None, None] for part in a), b, before, reset_LN)
         state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
@@ -90,7 +92,7 @@ class LRU(nn.Module):
         y = y + self._product(x, "skip", nn.initializers.orthogonal(), (features, size))
         bias = self.param("bias", nn.initializers.zeros, (size,))
         after = {"real": real[-1], "imaginary": imaginary[-1]}
-        return self.activation(y + bias).astype(self.dtype), after
+        return self.activation(y + bias[None, None]).astype(self.dtype), after
 
     def _product(
         self, x: Array, name: str, init: nn.initializers.Initializer, shape: tuple[int, int]

@@ -128,7 +128,7 @@ def normalize(stats: RunningStats | None, tree: PyTree, clip: float = 0.0) -> Py
     def normalize_leaf(x: Array) -> Array:
         if not _is_float(x):
             return x
-        mean, scale = next(moments)
+        mean, scale = (jax.lax.broadcast_to_rank(moment, x.ndim) for moment in next(moments))
         return _clip((x.astype(jnp.float32) - mean) / scale, clip)
 
     return jax.tree.map(normalize_leaf, tree)
@@ -171,7 +171,7 @@ def _batch_moments(
     divisor = jnp.maximum(count, 1.0)
     rough_mean = [s / divisor for s in sums]
     # The second pass also sums the deviations themselves: their mean is the rounding error of the first.
-    deviation = [x - m for x, m in zip(leaves, rough_mean, strict=True)]
+    deviation = [x - jax.lax.broadcast_to_rank(m, x.ndim) for x, m in zip(leaves, rough_mean, strict=True)]
     errors, squares = psum(([total(d) for d in deviation], [total(jnp.square(d)) for d in deviation]))
     mean = [m + e / divisor for m, e in zip(rough_mean, errors, strict=True)]
     m2 = [jnp.maximum(s - jnp.square(e) / divisor, 0.0) for s, e in zip(squares, errors, strict=True)]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from envs.base import EnvSpec, zeros
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks.cores import CORES, check_recurrence
+from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.heads import Head, build_head
@@ -41,7 +41,7 @@ class Policy:
         -> PolicyOutput; log-probabilities and values are float32.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       head: what the rollout must know about actions.
-      waits_for_the_carry: the core's matrix products take one time step after the other.
+      waits_for_the_carry: that of its core.
     """
 
     init: Callable[[Array], PyTree]
@@ -49,7 +49,7 @@ class Policy:
     apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], PolicyOutput]
     layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
     head: Head
-    waits_for_the_carry: bool = True
+    waits_for_the_carry: bool
 
     def step(
         self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
@@ -75,7 +75,7 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
     check_recurrence(network)
     head = build_head(network, spec)
     module = ActorCritic(network, spec, head.module)
-    core = CORES.get(network.core)(network)
+    core = build_core(network)
     build_encoder(network, spec.observation_space)  # the module builds its own; this one only checks
     trunks = ("policy", "value") if network.separate_value else ("policy",)
 
@@ -101,8 +101,7 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         )
         return list(_outputs(seen["intermediates"], ()))
 
-    waits = getattr(core, "waits_for_the_carry", bool(jax.tree.leaves(core.initial_carry(1))))
-    return Policy(init, initial_carry, apply, layers, head, waits)
+    return Policy(init, initial_carry, apply, layers, head, core.waits_for_the_carry)
 
 
 class ActorCritic(nn.Module):
@@ -117,7 +116,7 @@ class ActorCritic(nn.Module):
         features, after = {}, {}
         for name in carry:
             x = build_encoder(self.network, self.spec.observation_space)(obs)
-            core = CORES.get(self.network.core)(self.network)
+            core = build_core(self.network)
             features[name], after[name] = core(x, carry[name], reset)
         distribution = self.head(features["policy"], action_mask)
         value_features = features.get("value", features["policy"])

@@ -24,7 +24,6 @@ SMALL = [
 
 def test_times_a_config(
     tmp_path: Path,
-    cached_compilation: None,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,6 +30,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, dict[str, dict[str, A
     return done.returncode, {finding["check"]: finding for finding in found["findings"]}
 
 
+@pytest.mark.slow
 def test_this_machine_trains(tmp_path: Path) -> None:
     code, found = run(f"--workdir={tmp_path}")
     assert code == 0

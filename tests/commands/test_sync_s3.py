@@ -75,6 +75,7 @@ def test_there_and_back(s3: str, tmp_path: Path) -> None:
     assert again.stdout == "0 files (0 B) copied, 2 unchanged\n"
 
 
+@pytest.mark.slow
 def test_a_bucket_that_cannot_be_used_is_one_line(s3: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     missing = run_sync(s3, str(tmp_path), "s3://missing/mine")

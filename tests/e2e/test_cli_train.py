@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jaxrl.commands import evaluate
+from jaxrl.main import main
 
 ROOT = Path(__file__).parents[2]
 STEPS = 8 * 16  # of one iteration
@@ -35,30 +37,19 @@ EVALUATION = {"episodes", "mean", "std", "low", "high", "mean_length", "std_leng
 class Run:
     """A folder that one small training run has filled."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cache = cache
-        self.trained = self.train()
-
-    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(self._cache)}
-        return subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=180
-        )
-
-    def train(self) -> subprocess.CompletedProcess[str]:
-        return self.python("jaxrl.main", "--config=configs/ppo.py", f"--workdir={self.folder}", *TINY)
-
-    def evaluate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.python("jaxrl", "evaluate", f"--workdir={self.folder}", *arguments)
+        self.arguments = [f"--config={ROOT / 'configs/ppo.py'}", f"--workdir={folder}", *TINY]
+        command = [sys.executable, "-m", "jaxrl.main", *self.arguments]
+        self.trained = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
 
     def evaluations(self) -> dict[str, Any]:
         return {f.stem: json.loads(f.read_text()) for f in (self.folder / "evaluations").glob("*.json")}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, compilation_cache: Path) -> Run:
-    return Run(tmp_path_factory.mktemp("cli") / "run", compilation_cache)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(tmp_path_factory.mktemp("cli") / "run")
 
 
 def test_training_succeeds(run: Run) -> None:
@@ -116,22 +107,22 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     assert [row["step"] for row in rows if "eval/return" in row] == [2 * STEPS, 4 * STEPS, 6 * STEPS]
 
 
-def test_evaluation_prints_and_writes(run: Run) -> None:
-    done = run.evaluate("--episodes=5")
-    assert done.returncode == 0, done.stderr
+def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5"]) == 0
+    output = capfd.readouterr().out
     written = run.evaluations()[f"step-{6 * STEPS}-greedy-5-seed-0"]
     assert written.keys() >= EVALUATION
     assert written["episodes"] == 5
-    assert f"{written['mean']:.2f}" in done.stdout
-    assert "95% confidence" in done.stdout
+    assert f"{written['mean']:.2f}" in output
+    assert "95% confidence" in output
 
 
 def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     returns = {row["step"]: row["eval/return"] for row in rows if "eval/return" in row}
     best = max(returns, key=lambda step: (returns[step], step))
-    done = run.evaluate("--episodes=3", "--sample", "--checkpoint=best")
-    assert done.returncode == 0, done.stderr
+    options = ["--episodes=3", "--sample", "--checkpoint=best"]
+    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *options]) == 0
     written = run.evaluations()[f"step-{best}-sample-3-seed-0"]
     assert (written["step"], written["mode"], written["episodes"]) == (best, "sample", 3)
 
@@ -148,19 +139,16 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
 def test_evaluation_answers_bad_input_with_one_line(
     run: Run, arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from jaxrl.commands.evaluate import main
-
-    assert main(["jaxrl evaluate", f"--workdir={run.folder}", *arguments]) == 2
+    assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *arguments]) == 2
     stderr = capfd.readouterr().err
     assert len(stderr.splitlines()) == 1, stderr
     assert message in stderr
 
 
-def test_same_command_again_has_nothing_to_do(run: Run) -> None:
+def test_same_command_again_has_nothing_to_do(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     metrics = (run.folder / "metrics.jsonl").read_text()
     summary = json.loads((run.folder / "summary.json").read_text())
-    done = run.train()
-    assert done.returncode == 0, done.stderr
-    assert "nothing to do" in done.stdout + done.stderr
+    assert main(["jaxrl train", *run.arguments]) == 0
+    assert "nothing to do" in "".join(capfd.readouterr())
     assert (run.folder / "metrics.jsonl").read_text() == metrics
     assert json.loads((run.folder / "summary.json").read_text()) == summary

@@ -56,7 +56,7 @@ def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
         logits = 2.0 * jax.nn.one_hot(action, actions)[None]
         return PolicyOutput(Categorical(logits), jnp.zeros(reset.shape), count + 1)
 
-    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, lambda *_: [], head)
+    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, lambda *_: [], head, True)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 11])
@@ -71,7 +71,7 @@ def test_exactly_as_many_episodes_as_asked(monkeypatch: pytest.MonkeyPatch, coun
     assert (result.minimum, result.maximum) == (3, 3)
 
 
-@pytest.mark.parametrize("environments", [200, 20])
+@pytest.mark.parametrize("environments", [200, pytest.param(20, marks=pytest.mark.slow)])
 def test_short_episodes_are_not_favoured(monkeypatch: pytest.MonkeyPatch, environments: int) -> None:
     # correctness 21: the first 200 episodes to finish would nearly all be the short ones, with return 0.
     monkeypatch.setattr(evaluation, "MAX_ENVIRONMENTS", environments)

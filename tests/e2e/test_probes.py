@@ -60,10 +60,12 @@ class Solved:
         return float(total / counts.sum())
 
 
+@pytest.mark.slow
 def test_value_of_a_constant() -> None:
     np.testing.assert_allclose(Solved("ProbeValue", 8_000).value([[1.0]]), [1.0], atol=0.02)
 
 
+@pytest.mark.slow
 def test_value_follows_the_observation() -> None:
     np.testing.assert_allclose(
         Solved("ProbeObservation", 8_000).value([[-1.0], [1.0]]), [-1.0, 1.0], atol=0.05
@@ -88,6 +90,7 @@ def test_termination_does_not_bootstrap() -> None:
     np.testing.assert_allclose(solved.value(np.eye(steps)), expected, atol=0.15)
 
 
+@pytest.mark.slow
 def test_rewarded_action_is_taken() -> None:
     solved = Solved("ProbeAction", 8_000)
     assert solved.action([[1.0]]) == 1
@@ -101,7 +104,9 @@ def test_action_follows_the_observation() -> None:
     assert solved.sampled_return(5) > 0.9
 
 
-@pytest.mark.parametrize("squash", [False, True], ids=["gaussian", "tanh_gaussian"])
+@pytest.mark.parametrize(
+    "squash", [pytest.param(False, marks=pytest.mark.slow), True], ids=["gaussian", "tanh_gaussian"]
+)
 def test_mean_of_a_continuous_action(squash: bool) -> None:
     solved = Solved("ProbeContinuous", 60_000, **{"network.head": "tanh_gaussian" if squash else "gaussian"})
     np.testing.assert_allclose(solved.action([[-1.0], [1.0]]), [[-0.5], [0.5]], atol=0.1)
@@ -109,11 +114,13 @@ def test_mean_of_a_continuous_action(squash: bool) -> None:
     assert solved.sampled_return(10) > -0.05
 
 
+@pytest.mark.slow
 def test_components_of_a_multi_discrete_action() -> None:
     solved = Solved("ProbeMultiDiscrete", 30_000)
     np.testing.assert_array_equal(solved.action(np.eye(3)), [[0, 1], [1, 2], [0, 0]])
 
 
+@pytest.mark.slow
 def test_both_keys_of_a_dict_observation_are_used() -> None:
     solved = Solved("ProbeDict", 30_000)
     bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)
@@ -146,6 +153,7 @@ def test_cue_is_remembered_for_longer_than_a_rollout() -> None:
     assert solved.sampled_return(6) > 0.95
 
 
+@pytest.mark.slow
 def test_cue_is_not_remembered_without_a_core() -> None:
     # Otherwise the environment leaks its cue and the test above shows nothing.
     solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY)

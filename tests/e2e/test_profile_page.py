@@ -33,13 +33,12 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 def test_a_signal_takes_a_trace_of_a_running_run(
     tmp_path: Path,
-    compilation_cache: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compilation_cache))
     options = [f"--workdir={tmp_path}", "--config.stop.steps=100_000_000", "--config.stop.seconds=100"]
     with _started("jaxrl.main", *TINY, *options) as run:
         _until(lambda: _rows(tmp_path) > 0, run)

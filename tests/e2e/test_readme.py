@@ -32,6 +32,7 @@ def run(arguments: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_extensions_train_as_shown(tmp_path: Path) -> None:
     options = [f"--config={ROOT}/configs/ppo.py", "--workdir=run", *SHORTER]
     for name in ("my_env", "my_network"):

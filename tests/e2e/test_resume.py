@@ -20,7 +20,6 @@ from jaxrl.types import TrainState
 
 STEPS = 16 * 8  # of one iteration
 ITERATIONS = 6
-pytestmark = pytest.mark.usefixtures("cached_compilation")
 
 
 class Killed(Exception):
@@ -109,6 +108,7 @@ def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
     assert rows(tmp_path / "killed") == rows(tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     # With a constant learning rate the budget changes nothing else.
     straight = train(tmp_path / "straight", tiny_config(5, schedule="constant"))
@@ -118,7 +118,7 @@ def test_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     assert training_rows(tmp_path / "extended") == training_rows(tmp_path / "straight")
 
 
-@pytest.mark.parametrize("evaluate_every", [2 * STEPS, 0])
+@pytest.mark.parametrize("evaluate_every", [2 * STEPS, pytest.param(0, marks=pytest.mark.slow)])
 def test_used_up_budget_changes_nothing(tmp_path: Path, evaluate_every: int) -> None:
     config = tiny_config()
     config.evaluate.every_steps = evaluate_every

@@ -11,18 +11,18 @@ from tests.faults.harness import FINDINGS, Run
 
 
 @pytest.fixture(scope="session")
-def straight(tmp_path_factory: pytest.TempPathFactory, compilation_cache: Path) -> Run:
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run that nothing happened to."""
-    run = Run(tmp_path_factory.mktemp("straight") / "run", compilation_cache)
+    run = Run(tmp_path_factory.mktemp("straight") / "run")
     outcome = run.train()
     assert (outcome.code, outcome.stderr) == (0, "")
     return run
 
 
 @pytest.fixture
-def run(tmp_path: Path, compilation_cache: Path) -> Iterator[Run]:
+def run(tmp_path: Path) -> Iterator[Run]:
     """One that something will happen to."""
-    run = Run(tmp_path / "run", compilation_cache)
+    run = Run(tmp_path / "run")
     yield run
     run.end()
 

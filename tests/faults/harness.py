@@ -140,7 +140,6 @@ class Run:
     def __init__(
         self,
         folder: Path | epath.Path,
-        cache: Path,
         *options: str,
         config: str = CONFIG,
         notes: Path | None = None,
@@ -149,7 +148,6 @@ class Run:
 
         Args:
           folder: made by the first process.
-          cache: folder for compiled programs.
           options: overrides of the configuration, for every process.
           config: file.
           notes: for what processes print; None takes a folder beside it.
@@ -160,7 +158,6 @@ class Run:
         self.starts = 0
         self._trainings: list[Training] = []
         self._options = options
-        self._cache = cache
         self._config = config
 
     def start(self, *options: str, cached: bool = True, optimized: bool = False) -> Training:
@@ -171,7 +168,7 @@ class Run:
           cached: whether compiled programs are kept and reused.
           optimized: whether XLA optimises as for users; other tests do without, to compile faster.
         """
-        env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(self._cache)}
+        env = dict(os.environ)
         if not cached:
             env["JAX_ENABLE_COMPILATION_CACHE"] = "false"
         if optimized:

@@ -22,13 +22,14 @@ CHECKPOINTS = f"--config.checkpoint.every_steps={10 * STEPS}"
 
 
 @pytest.fixture
-def bucket_run(gcs: GcsServer, tmp_path: Path, compilation_cache: Path) -> Iterator[Run]:
-    run = Run(epath.Path(WORKDIR), compilation_cache, CHECKPOINTS, notes=tmp_path / "notes")
+def bucket_run(gcs: GcsServer, tmp_path: Path) -> Iterator[Run]:
+    run = Run(epath.Path(WORKDIR), CHECKPOINTS, notes=tmp_path / "notes")
     yield run
     gcs.rule = lambda request: None
     run.end()
 
 
+@pytest.mark.slow
 def test_killed_in_mid_upload_it_goes_on_bitwise(
     gcs: GcsServer, bucket_run: Run, straight: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +77,7 @@ def test_killed_in_mid_upload_it_goes_on_bitwise(
     assert f"written to {WORKDIR}/{evaluation}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_bucket_that_refuses_for_a_while_costs_a_checkpoint(
     gcs: GcsServer, bucket_run: Run, straight: Run
 ) -> None:
@@ -122,15 +124,13 @@ def test_a_bucket_that_stumbles_is_asked_again(
 
 
 @pytest.mark.faults
-def test_killed_anywhere_it_goes_on_bitwise(
-    gcs: GcsServer, tmp_path: Path, compilation_cache: Path, straight: Run
-) -> None:
+def test_killed_anywhere_it_goes_on_bitwise(gcs: GcsServer, tmp_path: Path, straight: Run) -> None:
     """Killed at each of many requests, over several runs; what goes on is always the same run."""
     rng = random.Random(0)
     kills = 0
     for number in range(4):
         gcs.buckets["runs"].clear()
-        run = Run(epath.Path(WORKDIR), compilation_cache, CHECKPOINTS, notes=tmp_path / f"{number}")
+        run = Run(epath.Path(WORKDIR), CHECKPOINTS, notes=tmp_path / f"{number}")
         for _ in range(8):
             reached, go_on = threading.Event(), threading.Event()
             count, at = 0, rng.randrange(5, 150)

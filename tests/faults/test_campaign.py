@@ -59,19 +59,19 @@ def report(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, Any]]
         file.write_text(json.dumps(found | machine, indent=2) + "\n")
 
 
-def test_kills(report: Any, tmp_path: Path, compilation_cache: Path) -> None:
+def test_kills(report: Any, tmp_path: Path) -> None:
     rng = random.Random(f"kills {SEED}")
     straight = {}
     for devices in (1, 2):
         options = (LONGER, f"--config.num_devices={devices}")
-        straight[devices] = Run(tmp_path / f"straight{devices}", compilation_cache, *options)
+        straight[devices] = Run(tmp_path / f"straight{devices}", *options)
         assert straight[devices].train().code == 0
     moments: Counter[str] = Counter()
     lost: list[str] = []
     lost_kills = lost_steps = runs = 0
     while moments.total() < KILLS:
         devices = rng.choice((1, 2))
-        run = Run(tmp_path / "run", compilation_cache, LONGER, f"--config.num_devices={devices}")
+        run = Run(tmp_path / "run", LONGER, f"--config.num_devices={devices}")
         made, worst = _kill_repeatedly(run, rng, min(KILLS_OF_ONE_RUN, KILLS - moments.total()))
         moments += made
         lost_steps, runs = max(lost_steps, worst), runs + 1
@@ -125,13 +125,13 @@ def _moment(training: Training) -> str:
     return "training" if training.is_training() else "starting"
 
 
-def test_signals(report: Any, tmp_path: Path, compilation_cache: Path) -> None:
+def test_signals(report: Any, tmp_path: Path) -> None:
     """With the shipped configs, as users run them: XLA optimises, and every other run compiles anew."""
     rng = random.Random(f"signals {SEED}")
     each, lost = [], []
     for i in range(SIGNALS):
         config = CONFIGS[i % len(CONFIGS)]
-        run = Run(tmp_path / f"{i}", compilation_cache, "--config.stop.steps=1e9", config=config)
+        run = Run(tmp_path / f"{i}", "--config.stop.steps=1e9", config=config)
         compiles = i % 2 == 0
         training = run.start("--config.stop.return=none", cached=not compiles, optimized=True)
         if compiles:
@@ -179,7 +179,7 @@ def zero(file: Path, rng: random.Random) -> None:
     file.write_bytes(bytes(file.stat().st_size))
 
 
-def test_damages(report: Any, tmp_path: Path, compilation_cache: Path) -> None:
+def test_damages(report: Any, tmp_path: Path) -> None:
     """Of files of the newest of three checkpoints, at times of the older ones too."""
     rng = random.Random(f"damages {SEED}")
     # Arrays that are large enough for files of their own: small ones lie in an index that has checksums.
@@ -187,7 +187,6 @@ def test_damages(report: Any, tmp_path: Path, compilation_cache: Path) -> None:
     config.network.core_size = 128
     run = Run(
         tmp_path / "run",
-        compilation_cache,
         "--config.network.core_size=128",
         "--config.evaluate.every_steps=0",
     )

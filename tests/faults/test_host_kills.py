@@ -19,12 +19,13 @@ def workers_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
-def test_nothing_is_left_and_the_run_goes_on(tmp_path: Path, compilation_cache: Path, signum: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_and_the_run_goes_on(tmp_path: Path, signum: int) -> None:
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         pytest.skip("this system does not list child processes")
     shared = set(os.listdir("/dev/shm"))
-    run = Run(tmp_path / "run", compilation_cache, config="tests/faults/host.py")
+    run = Run(tmp_path / "run", config="tests/faults/host.py")
     try:
         training = run.start()
         training.wait_until(lambda: run.has_checkpoints(2))

@@ -17,6 +17,7 @@ from tests.faults.tiny import STEPS
 SEED = int(os.environ.get("JAXRL_FAULTS_SEED", "0"))
 
 
+@pytest.mark.slow
 def test_whatever_ends_it_it_goes_on_bitwise(straight: Run, run: Run) -> None:
     training = run.start()
     training.wait_until(training.is_training)

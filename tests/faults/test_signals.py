@@ -30,6 +30,7 @@ def test_a_signal_while_compiling_ends_at_once(run: Run) -> None:
     assert run.lines() == []
 
 
+@pytest.mark.slow
 def test_one_folder_has_one_trainer_and_a_second_signal_ends_it(run: Run) -> None:
     first = run.start(*LONG_ITERATION)
     first.wait_until(first.is_training)
@@ -49,6 +50,7 @@ def test_one_folder_has_one_trainer_and_a_second_signal_ends_it(run: Run) -> Non
     assert outcome.seconds < 1.0
 
 
+@pytest.mark.slow
 def test_a_nan_halts_with_one_line_and_a_report(run: Run) -> None:
     # In the 6th iteration; the checkpoint before it is of the 4th.
     outcome = run.train(*FAULTY, "--config.env.stagger=false")
@@ -65,7 +67,7 @@ def test_a_nan_halts_with_one_line_and_a_report(run: Run) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_anything_has_begun(tmp_path: Path, signum: int) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('reading', flush=True)\ntime.sleep(60)\n")
-    run = Run(tmp_path / "run", tmp_path, config=str(tmp_path / "slow.py"))
+    run = Run(tmp_path / "run", config=str(tmp_path / "slow.py"))
     training = run.start()
     training.wait_until_it_says("reading")
     training.send(signum)

@@ -18,6 +18,7 @@ from tests.faults.tiny import STEPS
 LARGE, LIMIT = "--config.network.core_size=64", 2**16
 
 
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_used(straight: Run, run: Run) -> None:
     shutil.copytree(straight.folder, run.folder)
     newest, before = sorted(run.checkpoints)[-1], sorted(run.checkpoints)[-2]
@@ -53,18 +54,19 @@ def limited_files(disk: Path, training: Training) -> Iterator[None]:
 
 
 @pytest.fixture
-def run_on_small_disk(tmp_path: Path, compilation_cache: Path) -> Iterator[Run]:
+def run_on_small_disk(tmp_path: Path) -> Iterator[Run]:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("only root can mount a disk")
-    run = Run(disk / "run", compilation_cache)
+    run = Run(disk / "run")
     yield run
     run.end()
     subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_checkpoints_and_not_the_run(straight: Run, run_on_small_disk: Run) -> None:
     run = run_on_small_disk
     _train_without_space(run, lambda training: full_disk(run.folder.parent, training))
@@ -99,6 +101,7 @@ def _train_without_space(
         assert row["step"] <= run.newest()
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_is_told_and_made_anew(straight: Run, run: Run) -> None:
     training = run.start()
     training.wait_until(lambda: len(run.checkpoints) >= 2)
@@ -111,11 +114,12 @@ def test_a_folder_that_vanishes_is_told_and_made_anew(straight: Run, run: Run) -
     assert f"lost metrics, training goes on: [Errno 2] No such file or directory: '{run.folder}" in warning
     assert different_states(run, straight) == []
     assert run.damages() == []
-    moved = Run(run.folder.with_name("moved"), run.folder)
+    moved = Run(run.folder.with_name("moved"))
     assert moved.damages() == []
     assert len(moved.checkpoints) >= 2
 
 
+@pytest.mark.slow
 def test_a_folder_that_stays_lost_ends_with_one_line(run: Run) -> None:
     training = run.start("--config.checkpoint.every_steps=0")
     training.wait_until(training.is_training)

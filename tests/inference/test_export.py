@@ -48,6 +48,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
     "masked": {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
 }
+FAST = ("lstm", "squashed", "masked")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,9 @@ def export(workdir: Path, kind: str, *arguments: str) -> int:
     return main(["jaxrl export", f"--workdir={workdir}", f"--format={kind}", *arguments])
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
 def test_every_format_computes_what_the_policy_does(name: str, tmp_path: Path) -> None:
     policy = policy_of(**NETWORKS[name])
     function = PolicyFunction.of(policy)

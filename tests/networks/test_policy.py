@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from jaxrl import networks
 from jaxrl.config import ConfigError
+from jaxrl.networks import Core
 from tests.programs import Noise, loud, over_time, tiny_config
 
 L, N = 7, 5
@@ -179,3 +181,33 @@ def test_masks_reach_the_distribution():
 def test_unknown_names(fields, message):
     with pytest.raises(ConfigError, match=message):
         jax.eval_shape(build(**fields).init, jax.random.key(0))
+
+
+class Forgetful(nn.Module):
+    """A core of a user's own that declares nothing."""
+
+    def initial_carry(self, n):
+        return {}
+
+    def __call__(self, x, carry, reset):
+        return x, carry
+
+
+class Declared(Forgetful, Core):
+    waits_for_the_carry = False
+
+
+def test_own_core_declares_whether_it_waits():
+    policy = build(core="tests.networks.test_policy:declared")
+    assert policy.waits_for_the_carry is False
+    assert jax.tree.leaves(jax.eval_shape(policy.init, jax.random.key(0)))
+    with pytest.raises(ConfigError, match=r"must return a jaxrl.networks.Core that declares"):
+        build(core="tests.networks.test_policy:undeclared")
+
+
+def declared(network):
+    return Declared()
+
+
+def undeclared(network):
+    return Forgetful()

@@ -29,7 +29,6 @@ from jaxrl.training.trainer import Trainer
 ENVS, LENGTH = 8, 8
 STEPS = ENVS * LENGTH  # of one iteration
 MODULE = "gymnasium:tests.envs.host_environments"
-pytestmark = pytest.mark.usefixtures("cached_compilation")
 
 
 class Recorder(Writer):
@@ -103,7 +102,7 @@ def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     return state
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     # Deterministic in both modes; with overlap the data are one iteration old, never more.
     config = tiny_config(5, host__overlap=overlap, host__num_groups=1)
@@ -119,6 +118,7 @@ def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     assert 1 <= summary["eval_return"] <= 20
 
 
+@pytest.mark.slow
 def test_fused_rollouts_learn_the_same() -> None:
     found = []
     for fused in (True, False):
@@ -132,6 +132,7 @@ def test_fused_rollouts_learn_the_same() -> None:
         np.testing.assert_allclose(x, y, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_own_loop_and_fit_learn_the_same() -> None:
     config = tiny_config(4, host__overlap=False)
     fitted, _ = trainer(config)
@@ -170,6 +171,7 @@ def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     assert recorder.rows[-1]["checkpoint/step"] == 7 * STEPS
 
 
+@pytest.mark.slow
 def test_resuming_is_deterministic(tmp_path: Path) -> None:
     config = {"host__overlap": False, "checkpoint__every_steps": 2 * STEPS, "checkpoint__keep": 9}
     run, _ = trainer(tiny_config(2, **config), tmp_path)
@@ -189,9 +191,9 @@ def test_resuming_is_deterministic(tmp_path: Path) -> None:
     ("fault", "message"),
     [
         ("raise", "raised RuntimeError: the motor is on fire"),
-        ("nan", "an observation with NaN or infinity"),
-        ("shape", "an observation of shape (2,), its space says (3,)"),
-        ("hang", "did not answer within 1 s"),
+        pytest.param("nan", "an observation with NaN or infinity", marks=pytest.mark.slow),
+        pytest.param("shape", "an observation of shape (2,), its space says (3,)", marks=pytest.mark.slow),
+        pytest.param("hang", "did not answer within 1 s", marks=pytest.mark.slow),
     ],
 )
 def test_failing_environment_ends_the_run_with_one_line(
@@ -217,6 +219,7 @@ def test_failing_environment_ends_the_run_with_one_line(
     assert int(run.state.iteration) == 1
 
 
+@pytest.mark.slow
 def test_environment_that_fails_in_an_evaluation(tmp_path: Path) -> None:
     changes = {"evaluate__unseen": f"{MODULE}:HangInC", "host__timeout": 0.5, "host__num_workers": 2}
     run, _ = trainer(tiny_config(2, f"{MODULE}:Count", **changes), tmp_path)
@@ -238,6 +241,7 @@ def test_exploding_parameters_are_named_by_layer() -> None:
     assert nothing_is_left()
 
 
+@pytest.mark.slow
 def test_rollback_starts_the_environments_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

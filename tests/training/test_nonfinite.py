@@ -24,7 +24,6 @@ from jaxrl.training.trainer import MAX_ROLLBACKS, Trainer
 LENGTH, ENVS = 8, 8
 STEPS = LENGTH * ENVS  # of one iteration
 FAULT = 40  # the step of an episode at which `Faulty` goes wrong: the last of iteration 5
-pytestmark = pytest.mark.usefixtures("cached_compilation")
 
 
 class Recorder(Writer):
@@ -73,14 +72,21 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
             "reward",
             "nan in reward, time step 7 of environment 0, in the rollout of iteration 5",
         ),
-        (
+        pytest.param(
             "reward",
             "inf",
             "reward",
             "inf in reward, time step 7 of environment 0, in the rollout of iteration 5",
+            marks=pytest.mark.slow,
         ),
         # Seen one step later: the first observation of the next rollout, or the value bootstrapped from it.
-        ("obs", "nan", "value of the next observation", "time step 8 of environment 0"),
+        pytest.param(
+            "obs",
+            "nan",
+            "value of the next observation",
+            "time step 8 of environment 0",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_halt_keeps_the_state_before_and_names_the_value(
@@ -98,6 +104,7 @@ def test_halt_keeps_the_state_before_and_names_the_value(
     assert (report["iteration"], report["quantity"]) == (5, quantity)
 
 
+@pytest.mark.slow
 def test_infinite_observation_does_not_poison_the_normaliser(tmp_path: Path) -> None:
     # Clipped to 10 it trains on, but the statistics that it enters would be NaN from then on.
     run, _ = trainer(faulty(where="obs", value="inf", normalize__observations=True, step=FAULT - 1))
@@ -107,6 +114,7 @@ def test_infinite_observation_does_not_poison_the_normaliser(tmp_path: Path) -> 
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(run.state.obs_stats))
 
 
+@pytest.mark.slow
 def test_exploding_parameters_are_named_by_layer() -> None:
     run, _ = trainer(faulty(chance=0.0, ppo__learning_rate=3e38, ppo__schedule="constant"))
     with pytest.raises(NonFiniteError, match="of iteration 1; first layer: ") as raised:
@@ -134,6 +142,7 @@ def test_skip_drops_the_updates_and_counts_them() -> None:
     assert all(np.isfinite(row["loss/value"]) for row in rows.values())
 
 
+@pytest.mark.slow
 def test_skip_recovers_from_a_poisoned_memory() -> None:
     # A NaN observation makes the recurrent carry NaN for as long as the episode lasts, if nothing is done.
     run, recorder = trainer(faulty("skip", where="obs", step=36, length=1000))
@@ -142,6 +151,7 @@ def test_skip_recovers_from_a_poisoned_memory() -> None:
     assert [i for i, row in rows.items() if row["ppo/skipped"]] == [5]
 
 
+@pytest.mark.slow
 def test_skip_gives_up_when_nothing_is_learnt_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxrl.training.trainer.MAX_IDLE_ITERATIONS", 3)
     run, _ = trainer(faulty("skip", step=1, length=1, iterations=50))
@@ -171,12 +181,14 @@ def test_rollback_gives_up_on_what_fails_each_time(tmp_path: Path, caplog: pytes
     assert sum("back to step 256" in r.getMessage() for r in caplog.records) == MAX_ROLLBACKS
 
 
+@pytest.mark.slow
 def test_rollback_without_a_checkpoint_starts_again() -> None:
     run, _ = trainer(faulty("rollback", step=4))
     with pytest.raises(NonFiniteError, match="of iteration 1"):
         run.fit()
 
 
+@pytest.mark.slow
 def test_diagnosis_leaves_the_state_alone() -> None:
     run, _ = trainer(faulty(chance=0.0))
     state = run.state

@@ -26,13 +26,12 @@ def with_numbers(state, **numbers):
 @pytest.mark.parametrize(
     ("core", "length", "parts"),
     [
-        ("lstm", 1, 2),
         ("lstm", 4, 1),
-        ("lstm", T, 2),
-        ("gru", 4, 2),
-        ("mingru", 4, 2),
-        ("lru", 4, 1),
-        ("none", 4, 1),
+        ("mingru", T, 2),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("lstm", 1, 2), ("lstm", T, 2), ("gru", 4, 2), ("lru", 4, 1), ("none", 4, 1))
+        ),
     ],
 )
 def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
@@ -140,7 +139,7 @@ def test_accumulated_gradients_equal_whole_ones(rolled, updated):
     assert_same_update(jax.jit(program.update)(*arguments), updated)
 
 
-@pytest.mark.parametrize("steps", [8, 2])
+@pytest.mark.parametrize("steps", [pytest.param(8, marks=pytest.mark.slow), 2])
 def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
     # With so few time steps a part, each is two chunks or one of one environment.
     _, *arguments = rolled

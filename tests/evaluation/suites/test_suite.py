@@ -103,6 +103,7 @@ def test_films_are_of_whole_episodes(run: Path, tmp_path: Path, capfd: pytest.Ca
     assert (last > 128).mean() == pytest.approx(12 / 40)
 
 
+@pytest.mark.slow
 def test_gymnax_gymnasium_and_envpool_are_filmed_or_say_why_not(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

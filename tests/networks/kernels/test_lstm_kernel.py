@@ -67,8 +67,9 @@ def assert_close(got: PyTree, expected: PyTree, tolerance: float = 1e-5) -> None
     ("length", "rows", "size"),
     [
         (L, N, H),
-        (34, 3, H),  # two turns over time
-        (7, 270, H),  # two blocks of environments, of which the second is not full
+        pytest.param(34, 3, H, marks=pytest.mark.slow),  # two turns over time
+        # Two blocks of environments, of which the second is not full.
+        pytest.param(7, 270, H, marks=pytest.mark.slow),
         (2, 2, 1),
     ],
 )

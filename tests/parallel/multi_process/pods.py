@@ -28,10 +28,10 @@ CONFIG = "tests/parallel/multi_process/tiny.py"
 class Pod:
     """One run of the script, in a process group of its own."""
 
-    def __init__(self, folder: Path, cache: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
         self._output = folder.with_name(f"{folder.name}.{time.monotonic_ns()}.txt")
-        env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache), "PYTHON": sys.executable}
+        env = os.environ | {"PYTHON": sys.executable}
         command = ["launch/local_pod.sh", *arguments, f"--config={CONFIG}", f"--workdir={folder}"]
         with self._output.open("w") as stream:
             self.process = subprocess.Popen(
@@ -73,8 +73,8 @@ class Pod:
 
 
 @contextlib.contextmanager
-def pod(folder: Path, cache: Path, *arguments: str) -> Iterator[Pod]:
-    started = Pod(folder, cache, *arguments)
+def pod(folder: Path, *arguments: str) -> Iterator[Pod]:
+    started = Pod(folder, *arguments)
     try:
         yield started
     finally:

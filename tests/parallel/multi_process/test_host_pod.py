@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from jaxrl.config import resolve
 from jaxrl.metrics.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
@@ -23,9 +25,8 @@ OPTIONS = {
 }
 
 
-def test_each_process_steps_its_own_environments(
-    tmp_path: Path, compilation_cache: Path, cached_compilation: None
-) -> None:
+@pytest.mark.slow
+def test_each_process_steps_its_own_environments(tmp_path: Path) -> None:
     config = tiny.get_config()
     config.update_from_flattened_dict(OPTIONS)
     folder = RunFolder(str(tmp_path / "one"), 100)
@@ -33,7 +34,7 @@ def test_each_process_steps_its_own_environments(
     summary = Trainer(resolve(config, 1), folder, MultiWriter(())).fit()
     folder.checkpoints.wait()
     overrides = [f"--config.{name}={value}" for name, value in OPTIONS.items()]
-    with pod(tmp_path / "two", compilation_cache, "2", "--devices=2", *overrides) as training:
+    with pod(tmp_path / "two", "2", "--devices=2", *overrides) as training:
         assert training.ended() == 0, training.output
     expected = {step: state(tmp_path / "one", step) for step in (2 * STEPS, 4 * STEPS)}
     assert_same(tmp_path / "two", expected)

@@ -37,11 +37,9 @@ def wait_for_checkpoint(training: Pod, after: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_lost_worker_and_on_with_one_process(
-    tmp_path: Path, compilation_cache: Path, one_process: States, lost: int
-) -> None:
+def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: States, lost: int) -> None:
     folder = tmp_path / "run"
-    with pod(folder, compilation_cache, "2", "--devices=2", "--restart=1", "--shrink") as training:
+    with pod(folder, "2", "--devices=2", "--restart=1", "--shrink") as training:
         wait_for_checkpoint(training, ITERATIONS * STEPS)
         os.kill(training.starts[0][lost], signal.SIGKILL)
         begun = time.monotonic()
@@ -69,9 +67,9 @@ def test_a_lost_worker_and_on_with_one_process(
 
 
 @pytest.mark.slow
-def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path, compilation_cache: Path) -> None:
+def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with pod(folder, compilation_cache, "2", "--devices=2", "--restart=1", "--watchdog=10") as training:
+    with pod(folder, "2", "--devices=2", "--restart=1", "--watchdog=10") as training:
         wait_for_checkpoint(training, 2 * STEPS)
         os.kill(training.starts[0][1], signal.SIGSTOP)
         training.wait_until(lambda: len(training.starts) == 2)
@@ -86,26 +84,24 @@ def test_a_stuck_worker_and_a_signal_to_one(tmp_path: Path, compilation_cache: P
 
 
 @pytest.mark.slow
-def test_any_number_of_processes_trains_the_same(
-    tmp_path: Path, compilation_cache: Path, one_process: States
-) -> None:
+def test_any_number_of_processes_trains_the_same(tmp_path: Path, one_process: States) -> None:
     folder = tmp_path / "run"
     for processes, iterations in ((2, 2), (4, ITERATIONS)):
         stop = f"--config.stop.steps={iterations * STEPS}"
-        with pod(folder, compilation_cache, str(processes), f"--devices={4 // processes}", stop) as training:
+        with pod(folder, str(processes), f"--devices={4 // processes}", stop) as training:
             assert training.ended() == 0, training.output
     assert_same(folder, one_process)
     assert json.loads((folder / "summary.json").read_text())["device"] == "4 x cpu in 4 processes"
 
 
 @pytest.mark.slow
-def test_two_processes_of_one_device_are_two_devices_bitwise(tmp_path: Path, compilation_cache: Path) -> None:
+def test_two_processes_of_one_device_are_two_devices_bitwise(tmp_path: Path) -> None:
     # With two terms there is only one order to add in.
     stop = f"--config.stop.steps={ITERATIONS * STEPS}"
     states = []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
-        with pod(folder, compilation_cache, str(processes), f"--devices={2 // processes}", stop) as training:
+        with pod(folder, str(processes), f"--devices={2 // processes}", stop) as training:
             assert training.ended() == 0, training.output
         states.append(state(folder, ITERATIONS * STEPS))
     one, two = states

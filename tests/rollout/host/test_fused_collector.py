@@ -45,8 +45,13 @@ def assert_same(left, right):
     [
         ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
         ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
-        ("envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))", None, 1),
-        (ATARI, None, 2),
+        pytest.param(
+            "envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))",
+            None,
+            1,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(ATARI, None, 2, marks=pytest.mark.slow),
     ],
     ids=["CartPole", "CartPole-staggered", "MiniGrid", "Breakout"],
 )
@@ -65,6 +70,7 @@ def test_one_program_steps_as_python_does(name, cuts, groups):
     assert fused._groups is not None  # the last rollouts were not stepped from Python
 
 
+@pytest.mark.slow
 def test_environments_with_64_bit_types_are_stepped_from_python():
     factory = envs.make_host("envpool:HalfCheetah-v4")
     policy = networks.build(tiny_config().network, factory.spec)
@@ -74,6 +80,7 @@ def test_environments_with_64_bit_types_are_stepped_from_python():
     assert collector.waits()["environments"] > 0
 
 
+@pytest.mark.slow
 def test_the_same_with_and_without_overlap(device):
     program, state, recorded = device
     for overlap in (False, True):
@@ -113,7 +120,10 @@ def test_closing_gives_up_the_next_rollout(device):
         collector.collect(state.params, None, keys_of(1), cancelled=lambda: True)
 
 
-@pytest.mark.parametrize(("fail", "problem"), [("raise", ".*broke"), ("hang", "did not answer within 0.3 s")])
+@pytest.mark.parametrize(
+    ("fail", "problem"),
+    [("raise", ".*broke"), pytest.param("hang", "did not answer within 0.3 s", marks=pytest.mark.slow)],
+)
 def test_broken_environment_ends_the_actor(device, fail, problem):
     program, state, recorded = device
     env = TracedPlayback(program.env.spec, recorded, fail=fail, fail_at=T + 5)
@@ -129,8 +139,8 @@ def test_broken_environment_ends_the_actor(device, fail, problem):
 FOREVER = """
 import sys, time
 from envs.base import HostEnvError
-from jaxrl.rollout.actor import Actor
-from jaxrl.rollout.fused import FusedRollout
+from jaxrl.rollout.host.actor import Actor
+from jaxrl.rollout.host.fused_collector import FusedRollout
 from tests.programs import start, tiny_program
 from tests.rollout.host.host_env import TracedPlayback, record
 from tests.rollout.host.playing import L, T, keys_of
