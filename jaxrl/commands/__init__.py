@@ -6,6 +6,7 @@ The docstring of a module is what its `--help` prints, from `jaxrl COMMAND ARGUM
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -43,6 +44,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         print(f"error: `{command}` is no command{did_you_mean(command, COMMANDS)}", file=sys.stderr)
         return 2
+    # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`.
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())
     code: int = module_of(command).main([f"jaxrl {command}", *rest])
     return code
 

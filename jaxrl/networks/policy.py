@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import EnvSpec, zeros
-from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.config import NetworkConfig
 from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
 from jaxrl.networks.encoders import build_encoder
@@ -67,10 +67,6 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
     Raises:
       ConfigError: an unknown name, or a space that no encoder or head serves.
     """
-    if network.compute_dtype not in DTYPES:
-        raise ConfigError(
-            f"`network.compute_dtype` (={network.compute_dtype!r}) must be one of {', '.join(DTYPES)}"
-        )
     activation(network.activation)
     check_recurrence(network)
     head = build_head(network, spec)

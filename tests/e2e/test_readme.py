@@ -24,8 +24,12 @@ SHORTER = [
 ]
 
 
+# The script that pip installs as `jaxrl`: Python does not look for modules in the working folder by itself.
+_JAXRL = "import sys; from jaxrl.commands import run; sys.exit(run(['jaxrl', *sys.argv[1:]]))"
+
+
 def run(arguments: list[str], folder: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -39,9 +43,9 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
         (block,) = [block for block in BLOCKS if block.startswith(f"# {name}.py")]
         assert len(block.splitlines()) <= 32
         (tmp_path / f"{name}.py").write_text(block)
-        (command,) = [line for line in README.splitlines() if f"{name}:" in line and "-m jaxrl.main" in line]
+        (command,) = [line for line in README.splitlines() if f"{name}:" in line and "jaxrl train" in line]
         options += [word for word in shlex.split(command) if word.startswith("--config.")]
-    run(["-m", "jaxrl.main", *options], tmp_path)
+    run(["-P", "-c", _JAXRL, "train", *options], tmp_path)
     assert (tmp_path / "run" / "summary.json").exists()
 
 
