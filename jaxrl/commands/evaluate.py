@@ -6,7 +6,8 @@
   --sample         sample actions instead of taking the most likely ones
   --seed=K         decides the episodes (default: 0)
   --environment=E  play another one, such as levels that training never shows (default: the run's)
-  --suite=FILE     play the categories of environments that FILE lists (docs/evaluation.md)
+  --suite=FILE     play the categories of environments that FILE lists (docs/evaluation.md), or those of a
+                   shipped suite: cartpole
   --video=DIR      with --suite: a film of an episode of each level
   --debug          full tracebacks instead of one line for bad input
 
@@ -26,6 +27,7 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError, check_same_spaces, versions
 from jaxrl.config.errors import RunError
+from jaxrl.config.files import suite_file
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ def _suite(values: flags.FlagValues) -> int:
         command_line.require_writable_folder("video", str(values["video"].value))
     named = ("checkpoint", "episodes", "sample", "seed", "video")
     options: dict[str, Any] = {name: values[name].value for name in named}
-    return job.run(str(values["workdir"].value), str(values["suite"].value), **options)
+    return job.run(str(values["workdir"].value), suite_file(str(values["suite"].value)), **options)
 
 
 def _show(step: int, result: Result) -> None:

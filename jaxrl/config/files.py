@@ -20,6 +20,12 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.py") if not path.stem.startswith("_"))
 
 
+def suite_file(given: str) -> str:
+    """Returns the file of a shipped evaluation suite, such as "cartpole"; any other path as it is."""
+    shipped = SHIPPED / "suites" / f"{given}.yaml"
+    return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
+
+
 def load_config(given: str) -> ConfigDict:
     """Runs a config file and returns its `get_config()`.
 

@@ -22,7 +22,7 @@ from jaxrl.config import (
     to_json,
     versions,
 )
-from jaxrl.config.files import load_config
+from jaxrl.config.files import load_config, suite_file
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -322,6 +322,15 @@ def test_shipped_config_is_an_experiment_record(path: Path) -> None:
     assert f"Command:  jaxrl train {path.stem}\n" in text
     assert "Hardware: " in text
     assert "Expected: " in text
+
+
+def test_shipped_suite_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = ROOT / "configs/suites/cartpole.yaml"
+    assert Path(suite_file("cartpole")).samefile(shipped)
+    assert suite_file("mine.yaml") == "mine.yaml"
+    Path("cartpole").touch()
+    assert suite_file("cartpole") == "cartpole"  # a file of the user's own comes first
 
 
 def test_memory_config_needs_a_carry_that_outlives_the_rollout() -> None:
