@@ -94,9 +94,18 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
     """
     argv = list(sys.argv if argv is None else argv)
     if {"--help", "-h", "-help"} & set(argv):
-        print(usage)
+        show(str(usage))
         return 0
     return exit_code(lambda: job(argv), "--debug" in argv)
+
+
+def show(text: str) -> None:
+    """Prints what may be long; a reader such as `head` may have enough of it before the end."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # What Python writes on its way out goes nowhere, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse_flags(

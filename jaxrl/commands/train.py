@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
     argv = list(sys.argv if argv is None else argv)
     if {"--help", "-h"} & set(argv):
-        print(f"{__doc__}\n{field_list()}")
+        command_line.show(f"{__doc__}\n{field_list()}")
         return 0
     debug, print_config = (switch in argv for switch in _SWITCHES)
     argv = [argument for argument in argv if argument not in _SWITCHES]
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def train() -> int:
         arguments = command_line.parse_training(argv)
         if print_config:
-            print(config_file(check_config(arguments.config)))
+            command_line.show(config_file(check_config(arguments.config)))
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.training.run import run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,13 @@ def test_help_of_train_lists_the_fields(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
     assert re.search(r"^  ppo\.gamma +discount factor \(", text, re.MULTILINE)
+
+
+def test_help_may_be_read_in_part() -> None:
+    command = f"{shlex.quote(sys.executable)} -u -m jaxrl train --help | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("jaxrl train CONFIG")
+    assert done.stderr == ""
 
 
 def test_wrong_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
