@@ -65,7 +65,6 @@ def _show(result: dict[str, Any]) -> None:
     pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
-    megabytes = lambda x: f"{x / 1e6:,.{0 if x > 1e7 else 2}f} MB"  # noqa: E731
     rows = (
         ("trains", f"{result['environment']}, {result['num_envs']} environments"),
         ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
@@ -81,7 +80,7 @@ def _show(result: dict[str, Any]) -> None:
         ),
         *([("shares of the time", shares)] if shares else []),
         ("compile", f"{result['compile_seconds']:.1f} s"),
-        ("peak memory", ", ".join(f"{name} {megabytes(size)}" for name, size in memory.items() if size)),
+        ("peak memory", ", ".join(f"{name} {text.size(size)}" for name, size in memory.items() if size)),
         ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),
         ("matmul rate", f"{matmul['flops_per_second'] / 1e9:.0f} GFLOP/s measured"),
         ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} steps per second"),

@@ -17,7 +17,8 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
-from jaxrl.runs.storage.copy import size_text, sync
+from jaxrl.metrics import text
+from jaxrl.runs.storage.copy import sync
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def _job(argv: Sequence[str]) -> int:
     report = sync(folders[0], folders[1], dry_run)
     done = "would be copied" if dry_run else "copied"
     counts = (
-        f"{len(report.copied)} files ({size_text(report.size)}) {done}, {len(report.unchanged)} unchanged"
+        f"{len(report.copied)} files ({text.size(report.size)}) {done}, {len(report.unchanged)} unchanged"
     )
     print(counts + (f", {len(report.vanished)} vanished meanwhile" if report.vanished else ""))
     return 0

@@ -86,7 +86,7 @@ def _cells(entry: CheckpointEntry) -> tuple[str, ...]:
     return (
         "-" if entry.step is None else text.count(entry.step),
         "-" if entry.iteration is None else text.count(entry.iteration),
-        f"{entry.size / 1e6:.2f} MB",
+        text.size(entry.size),
         str(sum(entry.arrays.values())) if entry.arrays else "-",
         text.number(entry.score),
         f"[{style}]{state}[/]",

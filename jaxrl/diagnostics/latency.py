@@ -1,4 +1,4 @@
-"""How long acting takes: from an observation in the host's memory to an action there."""
+"""The time that acting takes, from an observation in the host's memory to an action there."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from jaxrl.networks import normalizer
 from jaxrl.parallel import cpu_devices
 
 CORES = ("lstm", "gru", "mingru", "lru", "none")
-_FEWEST_CALLS = 200  # for a 99th percentile that two calls do not decide
+_FEWEST_CALLS = 200  # so that two calls alone do not decide the 99th percentile
 _WARM_UP = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Latency:
-    """Of calls with one batch size; percentiles in milliseconds.
+    """Time of calls with one batch size.
 
-    `throughput` is observations per second of calls one after the other; `compile_seconds` came before.
+    Attributes:
+      encoder, core: of the network.
+      parameters: how many it has.
+      batch: rows of each call.
+      calls: how many were timed.
+      p50_ms, p95_ms, p99_ms: percentiles of a call's time, in milliseconds.
+      throughput: observations per second, calls following one another.
+      compile_seconds: time to compile, before the calls.
     """
 
     encoder: str
@@ -72,13 +79,13 @@ def _encoders(space: Space) -> list[str]:
 
 
 def measure(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
-    """Times calls with random observations; the carry stays on the device, everything else comes and goes.
+    """Times calls with random observations; the carry stays on the device, all else is copied to and fro.
 
     Args:
       function: greedy.
       network: what it was built from, for the record.
       batch: rows of each call.
-      seconds: how long to go on, but for 200 calls at least.
+      seconds: how long to measure; at least 200 calls are made.
     """
     obs = _random(function.spec.observation_space, batch)
     _, carry, _, *rest = function.example(batch)
@@ -152,7 +159,7 @@ def benchmark(
 
 
 def _random(space: Space, batch: int) -> Any:
-    """Observations of numpy; normal numbers where a box holds floats, else anything that it may hold."""
+    """Observations in numpy: normally distributed for boxes of floats, else any valid values."""
     rng = np.random.default_rng(0)
     if isinstance(space, Dict):
         return {key: _random(part, batch) for key, part in space.spaces}

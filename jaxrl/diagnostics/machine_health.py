@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxrl.metrics.text import size
+
 OK, WARNING, BROKEN = "ok", "warning", "broken"
 
 _GIGABYTE = 10**9
-_PROBE_SECONDS = 180  # compiling on a loaded machine takes long; what takes longer hangs
-# The oldest drivers that run what jax's wheels bring.
+_PROBE_SECONDS = 180  # enough to compile on a loaded machine
+# The oldest drivers that run the CUDA of jax's wheels.
 _DRIVERS = {"cuda12": 525, "cuda13": 580}
-# Environment variables that make training slow or change what it computes, and how.
+# Environment variables that slow training down or change what it computes, and how.
 _COSTLY = {
     "JAX_DISABLE_JIT": "nothing is compiled",
     "JAX_DEBUG_NANS": "every operation is checked, one by one",
@@ -38,7 +40,7 @@ _COSTLY_FLAGS = {
 
 @dataclass(frozen=True)
 class HealthFinding:
-    """What a check found: `status` is "ok", "warning" or "broken"; `advice` is empty where all is well."""
+    """The result of a check: `status` is "ok", "warning" or "broken"; `advice` is empty where all is well."""
 
     check: str
     status: str
@@ -57,7 +59,7 @@ def examine(workdir: str, bucket: str | None) -> Iterator[HealthFinding]:
     yield disk("cache", os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
     if bucket:
         yield bucket_access(bucket)
-    yield from trial()
+    yield from smoke_run()
 
 
 def python() -> HealthFinding:
@@ -91,7 +93,7 @@ def versions() -> Iterator[HealthFinding]:
 
 
 def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """(what is wrong, requirement) of each requirement of the packages that the installed versions break."""
+    """(what is wrong, requirement) for each requirement of the packages that is not met."""
     from packaging.requirements import Requirement
 
     for package in packages:
@@ -108,7 +110,7 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             elif not requirement.specifier.contains(version, prereleases=True):
                 name, accepted = requirement.name, requirement.specifier
                 yield f"{package} needs {name}{accepted}, installed is {version}", f"{name}{accepted}"
-    # A plugin talks to jaxlib's insides; its own requirement is that of an extra.
+    # A plugin depends on jaxlib's internals, but requires its version only in an extra.
     for plugin in _plugins():
         if installed(plugin) != installed("jaxlib"):
             text = f"{plugin} {installed(plugin)} does not fit jaxlib {installed('jaxlib')}"
@@ -116,6 +118,7 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def installed(package: str) -> str | None:
+    """The installed version of a package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -123,7 +126,7 @@ def installed(package: str) -> str | None:
 
 
 def xla_settings() -> Iterator[HealthFinding]:
-    """XLA_FLAGS and the like, where they cost speed; unknown flags show in the trial, as XLA aborts."""
+    """Settings that cost speed, in XLA_FLAGS and the like; with unknown flags XLA aborts the smoke run."""
     flags = os.environ.get("XLA_FLAGS", "")
     costly = [f"{flag}: {cost}" for flag, cost in _COSTLY_FLAGS.items() if flag in flags]
     costly += [f"{name}: {cost}" for name, cost in _COSTLY.items() if _is_on(os.environ.get(name))]
@@ -143,7 +146,7 @@ def xla_settings() -> Iterator[HealthFinding]:
 
 
 def driver() -> HealthFinding:
-    """The NVIDIA driver, where the kernel has one, and whether jax has the plugin for it."""
+    """The NVIDIA driver, and whether jax has the plugin for it."""
     file = Path("/proc/driver/nvidia/version")
     nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
     match = re.search(r"(\d+)\.\d+(\.\d+)?", file.read_text()) if file.exists() else None
@@ -177,11 +180,11 @@ def driver() -> HealthFinding:
 
 
 def memory() -> HealthFinding:
-    """What is free on the host."""
+    """Free memory of the host."""
     import psutil
 
     machine = psutil.virtual_memory()
-    found = f"{machine.available / _GIGABYTE:.1f} of {machine.total / _GIGABYTE:.1f} GB free"
+    found = f"{size(machine.available)} of {size(machine.total)} free"
     if machine.available < _GIGABYTE:
         return HealthFinding("memory", WARNING, found, "jax alone takes 0.5 GB: end other processes")
     return HealthFinding("memory", OK, found)
@@ -193,7 +196,7 @@ def disk(check: str, folder: str) -> HealthFinding:
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    found = f"{free / _GIGABYTE:.1f} GB free at {place}"
+    found = f"{size(free)} free at {place}"
     try:
         with tempfile.TemporaryFile(dir=place) as stream:
             stream.write(b"x")
@@ -210,6 +213,7 @@ def disk(check: str, folder: str) -> HealthFinding:
 
 
 def cache_folder() -> str:
+    """The folder of compiled programs."""
     return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl")
 
 
@@ -229,12 +233,15 @@ def bucket_access(bucket: str) -> HealthFinding:
         file.unlink()
     except ConfigError as error:
         return HealthFinding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
-    except Exception as error:  # Each backend has errors of its own.
+    except Exception as error:  # Each backend raises its own.
         text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return HealthFinding("bucket", BROKEN, text, _bucket_advice(text))
     if not same:
         return HealthFinding(
-            "bucket", BROKEN, f"{bucket}: what was read is not what was written", "try another bucket"
+            "bucket",
+            BROKEN,
+            f"{bucket}: an object was not read back as written",
+            "try another bucket",
         )
     return HealthFinding("bucket", OK, f"{bucket}: written, read and deleted")
 
@@ -252,8 +259,8 @@ def _bucket_advice(text: str) -> str:
     return "check the network, a proxy, and `gcloud auth application-default login`"
 
 
-def trial() -> Iterator[HealthFinding]:
-    """Devices and some seconds of training, in a process of its own: XLA ends the one that it fails in."""
+def smoke_run() -> Iterator[HealthFinding]:
+    """Devices and some seconds of training, in another process: where XLA fails, it ends its process."""
     command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
@@ -276,7 +283,7 @@ def _devices(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     found = stages["devices"]
     text = f"{found['count']} x {found['kind']}"
     if found["bytes"]:
-        text += f" with {found['bytes'] / _GIGABYTE:.0f} GB each"
+        text += f" with {size(found['bytes'])} each"
     gpus = list(Path("/dev").glob("nvidia[0-9]*"))
     if found["platform"] == "cpu" and gpus and os.environ.get("JAX_PLATFORMS", "") != "cpu":
         return HealthFinding(

@@ -1,4 +1,4 @@
-"""Trained policies as functions of arrays, the files they are exported to, and what checks those."""
+"""Trained policies as functions of arrays, their export to files, and the check of these files."""
 
 from jaxrl.evaluation.policy_function import PolicyFunction
 

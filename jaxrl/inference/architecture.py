@@ -1,4 +1,4 @@
-"""The layers of a built-in network as JSON values, for those who run the weights without this package."""
+"""The layers of a built-in network as JSON values, to run the weights without this package."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _HEADS = {"categorical", "multi_categorical", "gaussian", "tanh_gaussian"}
 
 
 def describe(network: NetworkConfig, spec: EnvSpec) -> dict[str, Any] | None:
-    """What `numpy_policy` computes, or None for a network that it cannot: a user's own parts, or bfloat16.
+    """Describes a network for `numpy_policy`; None where it has a user's own parts or uses bfloat16.
 
     Returns:
-      `trunks` (by name: `encoders`, each of an `input` with its `layers`, and the `core`), `head` and
-      `value`. `weights` are prefixes of the names of arrays.
+      `trunks` (by name: `encoders`, a list of `input` and `layers`; and `core`), `head` and `value`.
+      `weights` are prefixes of the names of arrays.
     """
     names = encoder_names(network.encoder, spec.observation_space)
     head = head_name(network, spec)
@@ -51,7 +51,7 @@ def _part(space: Space, key: str) -> Space:
 
 
 def _named(module: str, counts: Counter[str]) -> str:
-    """Flax numbers the modules of a class in the order in which they are made."""
+    """The name of the next module of a class: flax numbers them in the order of creation."""
     counts[module] += 1
     return f"{module}_{counts[module] - 1}"
 

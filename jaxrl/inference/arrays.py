@@ -1,4 +1,4 @@
-"""A policy as named arrays, in numpy's or in safetensors' file format."""
+"""A policy as named arrays, in the file format of numpy or safetensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxrl.types import PyTree
 
 
 def named(function: PolicyFunction) -> dict[str, np.ndarray]:
-    """Parameters as `params.*`, and mean and standard deviation of each float part of the observation."""
+    """Parameters as `params.*`; mean and standard deviation of each float part of the observation."""
     arrays = dict(flat(jax.device_get(function.params), "params"))
     if function.obs_stats is not None:
         moments = zip(function.obs_stats.mean, normalizer.std(function.obs_stats), strict=True)
@@ -35,7 +35,7 @@ def _normalized(function: PolicyFunction) -> list[str]:
 
 
 def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
-    """Writes the arrays, and the module that runs them with numpy.
+    """Writes the arrays and the module that runs them with numpy.
 
     Args:
       function: the policy.
@@ -61,9 +61,9 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
 
 
 def read(folder: Path, function: PolicyFunction) -> tuple[Runner, str]:
-    """What runs the arrays of a folder, and its name for people.
+    """(function that runs the arrays of a folder, name of its runtime).
 
-    That is numpy alone for built-in networks. Others run in jax, with the arrays read back.
+    Built-in networks run with numpy alone, others in jax with the arrays read back.
     """
     description = numpy_policy.read_description(folder)
     if description["architecture"] is not None:

@@ -1,4 +1,4 @@
-"""Whether another form of a policy acts as the policy does, over steps that are really played."""
+"""Compares an exported policy with the original over steps played in its environment."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from envs.vector import VectorEnv
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.types import PyTree
 
-# What comes of other orders of summation, through some hundred recurrent steps; relative to 1 + magnitude.
+# Allows for other orders of summation over hundreds of recurrent steps; relative to 1 + magnitude.
 TOLERANCE = 1e-3
-# So many rows get a reset that the environment did not ask for: episodes may be longer than what is played.
+# Share of rows with a reset that the environment did not ask for: an episode may outlast the comparison.
 _EXTRA_RESETS = 0.02
 
 Runner = Callable[..., dict[str, Any]]
-# Gives (obs, first, action_mask or None) of all environments, and takes their actions.
+# Yields (obs, first, action_mask or None) of all environments and is sent their actions.
 Played = Generator[tuple[PyTree, np.ndarray, np.ndarray | None], np.ndarray, None]
 
 
 @dataclasses.dataclass(frozen=True)
 class EquivalenceCheck:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-      steps, environments: how much was played, each step in every environment.
-      resets: how many rows came with `reset`, beyond the first step's.
+      steps, environments: how many steps were played in each of how many environments.
+      resets: how many rows had `reset` set after the first step.
       different_actions: rows whose actions differ; real-valued ones by more than `TOLERANCE`.
-      largest_difference: of `value`, `distribution` and `carry`, relative to 1 + magnitude.
+      largest_difference: in `value`, `distribution` and `carry`, relative to 1 + magnitude.
     """
 
     steps: int
@@ -45,8 +45,8 @@ class EquivalenceCheck:
 
     @property
     def same(self) -> bool:
-        """All actions agree, and so does everything else up to rounding."""
-        # Not `max() <=`: a NaN is no agreement, and max() may step over one.
+        """Whether all actions agree, and everything else up to rounding."""
+        # Not `max() <=`: max() may skip a NaN, which must fail.
         close = all(x <= TOLERANCE for x in self.largest_difference.values())
         return self.different_actions == 0 and close
 
@@ -60,17 +60,17 @@ def compare(
     environments: int = 8,
     seed: int = 0,
 ) -> EquivalenceCheck:
-    """Lets `function` act in its environment, and shows `runner` what it sees.
+    """Lets `function` act in its environment and shows `runner` the same observations.
 
-    Each keeps its own carry all along, so that a carry which is wrong once stays wrong.
+    Each keeps its own carry throughout, so that errors in it accumulate.
 
     Args:
-      function: the trained policy; it decides what is played.
-      runner: takes and returns what `function` does, as arrays of numpy.
-      env_name, wrappers: the environment, of the device or the host.
-      steps: how many.
-      environments: how many side by side.
-      seed: decides resets and sampled actions.
+      function: the trained policy, whose actions are played.
+      runner: has the arguments and results of `function`, as numpy arrays.
+      env_name, wrappers: the environment, on the device or the host.
+      steps: how many to play.
+      environments: how many to play in parallel.
+      seed: for resets and sampled actions.
 
     Raises:
       HostEnvError: an environment failed.
@@ -101,7 +101,7 @@ def compare(
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """bool[B]."""
+    """bool[B]: whether the rows differ."""
     if a.shape != np.shape(b):
         return np.ones(len(a), bool)
     same = a == b if a.dtype.kind in "iu" else np.abs(a - b) <= TOLERANCE * (1 + np.abs(a))
@@ -109,7 +109,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _distance(a: PyTree, b: PyTree) -> float:
-    """Largest relative difference of two trees; infinite where they are not alike."""
+    """Largest relative difference of two trees; infinite where names or shapes differ."""
     ours, theirs = dict(flat(a)), dict(flat(b))
     if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):
         return float("inf")

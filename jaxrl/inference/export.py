@@ -1,4 +1,4 @@
-"""Writes a policy in one of the formats, and lets it act before anybody else does."""
+"""Writes a policy in one of the formats and checks that the files act as the policy does."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DESCRIPTION = "policy.json"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """An export: what was checked and what was written.
+    """An export: what was written and how it was checked.
 
     Attributes:
-      step: of the checkpoint.
-      batch: "any size", or the only one, with the reason.
-      runtime: what ran the export in the check.
-      check: what playing with it found; nothing was written unless it is the `same`.
-      files: name -> bytes.
+      step: the checkpoint's step.
+      batch: the batch sizes that it takes, in words.
+      runtime: what ran the files in the check.
+      check: the comparison with the policy; nothing was written unless it is the `same`.
+      files: sizes in bytes, by name.
     """
 
     step: int
@@ -55,17 +55,17 @@ def export(
     """Exports a policy of a run and checks it.
 
     Args:
-      workdir: folder of the run.
+      workdir: the run's folder.
       kind: stablehlo, onnx, numpy or safetensors.
       output: local folder, made if it is missing; files of an earlier export are replaced.
       checkpoint: "latest", "best" or a step.
-      sample: sample actions, from one more input `key` (stablehlo only).
+      sample: sample actions, from an additional input `key` (stablehlo only).
       batch: fixed batch size; None for any.
       steps: how many to play for the check.
 
     Raises:
-      ConfigError: the folder is no run, or a package that the format needs is missing.
-      CheckpointError: it has no such checkpoint, or that is damaged.
+      ConfigError: the folder is not a run's, or a package that the format needs is missing.
+      CheckpointError: there is no such checkpoint, or it is damaged.
       RunError: the network cannot be written in this format, or an environment failed.
     """
     policy = trained_policy.load(workdir, checkpoint, devices=1)
@@ -91,7 +91,7 @@ def export(
 def write(
     policy: Trained, function: PolicyFunction, folder: Path, kind: str, batch: int | None = None
 ) -> dict[str, Any]:
-    """Writes an export that nobody has checked; returns what policy.json says.
+    """Writes an export without checking it; returns the content of policy.json.
 
     Raises:
       ConfigError, RunError: as for `export`.
@@ -108,7 +108,7 @@ def write(
 
 
 def read(function: PolicyFunction, folder: Path, kind: str) -> tuple[Runner, str]:
-    """What runs the files of an export of `function`, and its name for people."""
+    """(function that runs the files of an export of `function`, name of its runtime)."""
     if kind in ("numpy", "safetensors"):
         return arrays.read(folder, function)
     if kind == "onnx":
@@ -119,7 +119,7 @@ def read(function: PolicyFunction, folder: Path, kind: str) -> tuple[Runner, str
 def _write(
     function: PolicyFunction, network: dict[str, Any] | None, folder: Path, kind: str, batch: int | None
 ) -> tuple[list[str], str]:
-    """Returns the files and the batch sizes that they take, in words."""
+    """(names of the files, batch sizes that they take, in words)."""
     if kind in ("numpy", "safetensors"):
         return arrays.write(function, folder, kind), "any size"
     if kind == "onnx":
@@ -151,7 +151,7 @@ def _description(policy: Trained, function: PolicyFunction, kind: str) -> dict[s
 
 
 def _publish(folder: Path, output: Path, files: list[str]) -> None:
-    """Each file appears whole or not at all; the description comes last."""
+    """Copies the files, each whole or not at all, the description last."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name in files:

@@ -23,20 +23,20 @@ from typing import Any
 
 import numpy as np
 
-# A logit that no action survives, as in training.
-_FORBIDDEN = np.float32(-1e9)
+# The logit of a masked action, as in training.
+MASKED_LOGIT = np.float32(-1e9)
 
 Array = Any
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What policy.json says."""
+    """The content of policy.json."""
     found: dict[str, Any] = json.loads((Path(folder) / "policy.json").read_text())
     return found
 
 
 def read_arrays(folder: str | Path) -> dict[str, Array]:
-    """The arrays by name, from whichever file there is."""
+    """The arrays by name, from whichever file exists."""
     folder = Path(folder)
     if (folder / "policy.npz").exists():
         with np.load(folder / "policy.npz", allow_pickle=False) as file:
@@ -48,12 +48,12 @@ def read_arrays(folder: str | Path) -> dict[str, Array]:
 
 
 class NumpyPolicy:
-    """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}`, B rows at a time.
+    """`(obs, carry, reset[, action_mask]) -> {"action", "value", "distribution", "carry"}` for B rows.
 
     Arguments:
-      obs: [B, ...], raw; a dict where the environment's observations are dicts.
+      obs: [B, ...], not normalised; a dict where the environment's observations are dicts.
       carry: `initial_carry(B)`, then the carry of the last result.
-      reset: bool[B]; the carry counts as zeros where an episode begins.
+      reset: bool[B], True where an episode begins: the carry is then taken as zeros.
       action_mask: bool[B, A], where the environment has masks.
     """
 
@@ -69,7 +69,7 @@ class NumpyPolicy:
         return {
             trunk: {
                 name: np.zeros((batch, part["core"]["size"]), np.float32)
-                for name in _STATE[part["core"]["type"]]
+                for name in STATE[part["core"]["type"]]
             }
             for trunk, part in self._network["trunks"].items()
         }
@@ -138,7 +138,8 @@ class NumpyPolicy:
         return (_ACTIVATIONS[core["activation"]](y) if "activation" in core else y), after
 
 
-_STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real"), "none": ()}
+# Arrays of each core's carry.
+STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real"), "none": ()}
 Weights = Callable[[str], Array]
 
 
@@ -227,7 +228,7 @@ def _categorical(
     policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
 ) -> tuple[Array, Any]:
     logits = policy.dense(f"{head['weights']}.logits", x)
-    logits = logits if mask is None else np.where(mask, logits, _FORBIDDEN)
+    logits = logits if mask is None else np.where(mask, logits, MASKED_LOGIT)
     return logits.argmax(axis=-1).astype(np.int32), {"logits": logits}
 
 
@@ -256,7 +257,7 @@ def _tanh_gaussian(
 
 
 def _bounds(head: dict[str, Any]) -> tuple[Array, Array]:
-    """None is no bound."""
+    """(low, high); None in the description is no bound."""
     low = np.array([-np.inf if x is None else x for x in head["low"]], np.float32)
     return low, np.array([np.inf if x is None else x for x in head["high"]], np.float32)
 

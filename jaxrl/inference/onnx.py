@@ -1,7 +1,7 @@
 """A policy as an ONNX graph, for runtimes without jax.
 
-The graph is built layer by layer from `architecture.describe`, so that it has the names and the few operators
-that one expects; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
+The graph is built layer by layer from `architecture.describe`, so that names and operators are the expected
+ones; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxrl.inference.equivalence import Runner
 from jaxrl.inference.onnx_graph import Graph, element_type
 
 FILE = "policy.onnx"
-# Read by every onnxruntime since 1.17 (2024).
+# Supported since onnxruntime 1.17 (2024).
 _OPSET, _IR_VERSION = 20, 9
 _MISSING = "`--format` (='onnx') needs the packages onnx and onnxruntime: pip install -e '.[onnx]'"
 
@@ -31,7 +31,7 @@ def write(
 
     Args:
       function: the policy, greedy.
-      network: `architecture.describe` of it.
+      network: its description, from `architecture.describe`.
       folder: where to.
       batch: a fixed batch size; None for any.
 
@@ -73,13 +73,13 @@ def write(
 
 
 def outputs(function: PolicyFunction) -> dict[str, Any]:
-    """Shapes by name, for one row. No output is called like an input in a graph: `next_carry` leaves it."""
+    """Shapes by name, for one row. The carry is `next_carry`: outputs must not share names with inputs."""
     found = jax.eval_shape(function, *function.example(1))
     return {f"next_{name}" if name.startswith("carry.") else name: x for name, x in flat(found)}
 
 
 def read(folder: Path, function: PolicyFunction) -> Runner:
-    """The graph in a folder, run by onnxruntime."""
+    """A function that runs the graph in a folder with onnxruntime."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-_FORBIDDEN = -1e9  # as `numpy_policy` has it
-_STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real")}
+from jaxrl.inference.numpy_policy import MASKED_LOGIT, STATE
 
 
 def element_type(dtype: Any) -> int:
@@ -25,7 +24,7 @@ def _node(*arguments: Any, **attributes: Any) -> Any:
 
 
 class Graph:
-    """Nodes and constants; a value is known by the name of what computes it.
+    """Nodes and constants; a value goes by the name of the node that computes it.
 
     Args:
       weights: `arrays.named` of the policy.
@@ -38,7 +37,7 @@ class Graph:
         self._weights, self._clip = weights, clip
 
     def policy(self, network: dict[str, Any], masked: bool) -> None:
-        """The whole policy, from its inputs to its outputs."""
+        """Adds the whole policy, from its inputs to its outputs."""
         features = {}
         for trunk, part in network["trunks"].items():
             encoded = [self._encode(encoder) for encoder in part["encoders"]]
@@ -49,7 +48,7 @@ class Graph:
         self._op("Squeeze", value, self._constant([1], np.int64), result="value")
 
     def _op(self, kind: str, *inputs: str, result: str = "", **attributes: Any) -> str:
-        """Adds a node of one result, which gets a name of its own unless it is given one."""
+        """Adds a node with one result, named automatically unless `result` names it."""
         return self._several(kind, inputs, 1, result, **attributes)[0]
 
     def _several(
@@ -120,7 +119,7 @@ class Graph:
                 return self._op({"tanh": "Tanh", "relu": "Relu"}[activation], x)
 
     def _convolution(self, layer: dict[str, Any], x: str) -> str:
-        """Channels are last here and in the weights, first in ONNX."""
+        """Channels are last here and in the weights but first in ONNX."""
         kernel, bias = (f"params.{layer['weights']}.{part}" for part in ("kernel", "bias"))
         self.constants[kernel] = np.ascontiguousarray(self._weights[kernel].transpose(3, 2, 0, 1))
         y = self._op("Transpose", x, perm=[0, 3, 1, 2])
@@ -145,7 +144,7 @@ class Graph:
         reset = self._op("Unsqueeze", "reset", self._constant([1], np.int64))
         zero = self._constant(0)
         before = {
-            name: self._op("Where", reset, zero, f"carry.{trunk}.{name}") for name in _STATE[core["type"]]
+            name: self._op("Where", reset, zero, f"carry.{trunk}.{name}") for name in STATE[core["type"]]
         }
         steps = {"lstm": self._lstm, "gru": self._gru, "mingru": self._mingru, "lru": self._lru}
         y = steps[core["type"]](core["weights"], x, before, f"next_carry.{trunk}")
@@ -207,7 +206,7 @@ class Graph:
         name = "distribution.logits"
         if masked:
             logits = self._dense(f"{head['weights']}.logits", x)
-            logits = self._op("Where", "action_mask", logits, self._constant(_FORBIDDEN), result=name)
+            logits = self._op("Where", "action_mask", logits, self._constant(MASKED_LOGIT), result=name)
         else:
             logits = self._op("Identity", self._dense(f"{head['weights']}.logits", x), result=name)
         if head["type"] == "categorical":

@@ -1,4 +1,4 @@
-"""A policy as serialised StableHLO: one file that jax alone runs, on any platform."""
+"""A policy as serialised StableHLO: one file that jax alone can run, on any platform."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> l
         arguments = symbolic(function, arguments)
     try:
         exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
-    except Exception as error:  # whatever tracing a user's network with an unknown size throws
+    except Exception as error:  # whatever a user's network raises when traced with an unknown size
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         if batch is None:
             raise NotPolymorphic(text) from error
@@ -48,7 +48,7 @@ def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> l
 
 
 def symbolic(function: PolicyFunction, arguments: PyTree) -> PyTree:
-    """Replaces the batch size by an unknown one."""
+    """Replaces the batch size by a symbolic one."""
     (size,) = export.symbolic_shape("batch")
 
     def unknown(x: Any) -> Any:
@@ -59,6 +59,6 @@ def symbolic(function: PolicyFunction, arguments: PyTree) -> PyTree:
 
 
 def read(folder: Path) -> Runner:
-    """The program in a folder."""
+    """A function that runs the program in a folder."""
     call = jax.jit(export.deserialize(bytearray((folder / FILE).read_bytes())).call)
     return lambda *arguments: jax.device_get(call(*arguments))

@@ -1,4 +1,4 @@
-"""Log records: into a file, and the warnings among them onto the user's display."""
+"""Log records go to a file, and warnings among them to the user's display as well."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @contextlib.contextmanager
 def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Appends the package's records from INFO on, and everyone's warnings, to `path` inside the block.
+    """Appends this package's records from INFO up, and everyone's warnings, to `path` during the block.
 
-    absl's handler, which writes to the terminal past any live display, is off meanwhile. Where `path`
-    cannot be written (gs://, a full disk) there is a warning and no file.
+    absl's handler, which would write across a live display, is off meanwhile. Where `path` cannot be
+    written (gs://, a full disk) there is a warning and no file.
     """
     root, package = logging.getLogger(), logging.getLogger("jaxrl")
     handler = _file_handler(path)
@@ -47,7 +47,7 @@ def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
 
 
 class _LogFile(logging.FileHandler):
-    """A record that cannot be written, as on a full disk, is lost without a word."""
+    """Drops a record that cannot be written, as on a full disk, silently."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exception(), OSError):
@@ -67,7 +67,7 @@ def _writes_to_terminal(handler: logging.Handler) -> bool:
 
 
 class WarningHandler(logging.Handler):
-    """Hands each warning or error, as one line of text, to a display; off once closed."""
+    """Passes each warning or error to a display as one line of text, until closed."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -78,7 +78,7 @@ class WarningHandler(logging.Handler):
         try:
             self._show(f"{record.levelname.lower()}: {record.getMessage()}")
         except OSError:
-            pass  # There is nobody to tell: standard output goes to a full disk, or its reader has left.
+            pass  # Nobody to tell: standard output is a full disk, or its reader has gone.
         except Exception:
             self.handleError(record)
 

@@ -1,4 +1,4 @@
-"""What this process takes of its machine: cores, memory, accelerators."""
+"""The use of the machine by this process: cores, memory, accelerators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax
 
 
 class Meter:
-    """Shares of the machine since the reading before; costs microseconds."""
+    """Measures the share of the machine used since the previous reading, in microseconds."""
 
     def __init__(
         self,
@@ -23,14 +23,14 @@ class Meter:
         now: Callable[[], float] = time.perf_counter,
         worked: Callable[[], float] = time.process_time,
     ) -> None:
-        """`cores` may be used; `now` is a monotonic clock, `worked` counts CPU seconds of all threads."""
+        """`cores` are available; `now` is a monotonic clock, `worked` counts CPU seconds of all threads."""
         self._cores = cores
         self._now, self._worked = now, worked
         self._last = now(), worked()
         self._accelerators = _nvidia_devices()
 
     def read(self) -> dict[str, float]:
-        """`host/*` and, where the backend or its driver tells, `device/*`; docs/metrics.md explains each."""
+        """`host/*` and, where the backend or its driver reports them, `device/*`; see docs/metrics.md."""
         seconds, worked = self._now(), self._worked()
         passed, cpu = seconds - self._last[0], worked - self._last[1]
         self._last = seconds, worked
@@ -47,13 +47,13 @@ class Meter:
 
 
 def peak_host_bytes() -> int:
-    """The most memory this process ever had."""
+    """Peak memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # Linux counts kilobytes
 
 
 def peak_device_bytes() -> int | None:
-    """The most memory that was in use on any one device; None where none tells, as on CPU."""
+    """Peak memory in use on any one device, in bytes; None where it is not reported, as on CPU."""
     peaks = [stats["peak_bytes_in_use"] for d in jax.local_devices() if (stats := _memory_stats(d))]
     return max(peaks, default=None)
 
@@ -64,7 +64,7 @@ def peak_memory() -> dict[str, int | None]:
 
 
 def hardware(cores: int) -> dict[str, Any]:
-    """The machine in words and numbers, for results that are kept; `cores` may be used."""
+    """A description of the machine to store with results; `cores` are available."""
     import psutil
 
     first = jax.local_devices()[0]
@@ -92,7 +92,7 @@ def _memory_stats(device: Any) -> dict[str, int] | None:
 
 
 def _nvidia_devices() -> list[Callable[[], float]]:
-    """For each GPU that JAX uses, what says how busy it is; none without GPUs or the `monitor` extra."""
+    """A function per GPU that JAX uses, giving its utilization; none without GPUs or the `monitor` extra."""
     with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
         if jax.default_backend() == "gpu":
             import pynvml
@@ -103,7 +103,7 @@ def _nvidia_devices() -> list[Callable[[], float]]:
 
 
 def _visible(nvml: Any) -> Iterator[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; it names them by index or by identifier."""
+    """Handles of the GPUs in CUDA_VISIBLE_DEVICES, which names them by index or by identifier."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     for name in chosen.split(",") if chosen else map(str, range(nvml.nvmlDeviceGetCount())):
         by_index = name.strip().isdigit()

@@ -1,4 +1,4 @@
-"""Numbers and durations as short text."""
+"""Numbers, sizes and durations as short text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def number(x: float | None) -> str:
-    """About four significant digits, `-` for a value that is absent."""
+    """About four significant digits; `-` for None."""
     if x is None:
         return "-"
     size = abs(x)
@@ -33,8 +33,18 @@ def pace(x: float | None) -> str:
     return f"{x / 1e3:.1f}k" if x >= 1000 else f"{x:.0f}"
 
 
+def size(x: float | None) -> str:
+    """Bytes in three significant digits, as 950 B, 6.00 MB or 12.3 GB; `-` where unknown."""
+    if x is None:
+        return "-"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if x >= scale:
+            return f"{x / scale:.{2 if x < 10 * scale else 1 if x < 100 * scale else 0}f} {unit}"
+    return f"{x:.0f} B"
+
+
 def seconds(x: float) -> str:
-    """A short duration in the unit that suits it: 0.42 s, 12 s, 3 min 20 s, 2 h 05 min."""
+    """A duration in suitable units: 0.4 s, 12 s, 3 min 20 s, 2 h 05 min."""
     if x < 9.95:
         return f"{x:.1f} s"
     whole = round(x)

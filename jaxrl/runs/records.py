@@ -128,8 +128,14 @@ def read_json(file: epath.Path) -> dict[str, Any]:
     return content
 
 
+def step_budget(config: Mapping[str, Any]) -> int:
+    """The budget in environment steps, in whole iterations; 0 where the configuration names none."""
+    whole = config.get("derived.num_iterations", 0) * config.get("derived.steps_per_iteration", 0)
+    return int(whole or config.get("stop.steps") or 0)
+
+
 class MetricsTail:
-    """Reads metrics.jsonl as it grows; a run that starts anew or resumes replaces rows."""
+    """Reads metrics.jsonl as it grows; a run that restarts or resumes replaces rows."""
 
     def __init__(self, folder: epath.Path) -> None:
         self._file = folder / "metrics.jsonl"

@@ -81,9 +81,9 @@ def test_a_dry_run_changes_nothing(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "copy").exists()
     said = capsys.readouterr().out.splitlines()
     assert said[0].split() == ["would", "copy", "3", "B", "config.json"]
-    assert said[-1] == "3 files (3007 B) would be copied, 0 unchanged"
+    assert said[-1] == "3 files (3.01 kB) would be copied, 0 unchanged"
     assert job.main(["", str(run), str(tmp_path / "copy")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "3 files (3007 B) copied, 0 unchanged"
+    assert capsys.readouterr().out.splitlines()[-1] == "3 files (3.01 kB) copied, 0 unchanged"
     assert job.main(["", str(run), str(tmp_path / "copy"), "--dry-run"]) == 0
     assert capsys.readouterr().out == "0 files (0 B) would be copied, 3 unchanged\n"
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jaxrl.commands.verify_checkpoint import main
+from jaxrl.metrics import text
 from jaxrl.runs.checkpoint import Checkpointer
 from tests.runs.checkpoint.checkpoints import abstract_of, files_of, flip_largest, save_run, state_at
 
@@ -50,7 +51,7 @@ def test_intact_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split() for line in shown.splitlines()]
     size = sum(f.stat().st_size for f in (run / "checkpoints" / "5").rglob("*") if f.is_file())
     assert ["step", "iteration", "size", "arrays", "return", "state"] in lines
-    assert ["5", "1", f"{size / 1e6:.2f}", "MB", "30", "-5.000", "ok"] in lines
+    assert ["5", "1", *text.size(size).split(), "30", "-5.000", "ok"] in lines
     assert "opt_state (" in shown
     assert lines[-1] == ["2", "intact,", "0", "damaged"]
     assert files_of(run) == before

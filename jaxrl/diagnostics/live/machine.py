@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-_GIGABYTE = 1e9
+from jaxrl.metrics import text
 
 
 class Machine:
@@ -26,10 +26,9 @@ class Machine:
     def describe(self) -> str:
         """One line; the CPU load is since the previous call."""
         memory = psutil.virtual_memory()
-        used = (memory.total - memory.available) / _GIGABYTE
         parts = [
             f"cpu {psutil.cpu_percent():.0f}% of {psutil.cpu_count()} cores",
-            f"memory {used:.1f} of {memory.total / _GIGABYTE:.1f} GB",
+            f"memory {text.size(memory.total - memory.available)} of {text.size(memory.total)}",
         ]
         with contextlib.suppress(Exception):  # A driver that stops answering.
             parts += self._gpus()
@@ -41,5 +40,4 @@ class Machine:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            used, total = memory.used / _GIGABYTE, memory.total / _GIGABYTE
-            yield f"gpu {index} {busy}% {used:.1f} of {total:.1f} GB"
+            yield f"gpu {index} {busy}% {text.size(memory.used)} of {text.size(memory.total)}"

@@ -77,11 +77,10 @@ class LiveRun:
         self._set_phase()
 
     def _describe(self) -> None:
-        """Title and budgets, in whole iterations, from config.json."""
+        """Title and budgets, from config.json."""
         config, progress = self._config, self.progress
-        whole = config.get("derived.num_iterations", 0) * config.get("derived.steps_per_iteration", 0)
         progress.title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
-        progress.total_steps = int(whole or config.get("stop.steps") or 0)
+        progress.total_steps = records.step_budget(config)
         progress.total_seconds = config.get("stop.seconds")
 
     def _take(self, row: Row) -> None:

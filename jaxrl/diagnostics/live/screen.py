@@ -124,5 +124,5 @@ def _usage(run: LiveRun) -> list[str]:
 
 def _share(share: float | None, memory: float | None) -> str:
     parts = [] if share is None else [f"{share:.0%}"]
-    parts += [] if memory is None else [f"{memory / 1e9:.1f} GB"]
+    parts += [] if memory is None else [text.size(memory)]
     return " ".join(parts) or "-"

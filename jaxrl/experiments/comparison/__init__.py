@@ -1,4 +1,4 @@
-"""Runs side by side: which belong together, what their returns say, and a report of it."""
+"""Comparison of runs: which belong together, what their returns say, and a report."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, by matplotlib (the `compare` extra)."""
+"""The figures of a comparison, drawn with matplotlib (the `compare` extra)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxrl.experiments.comparison.results import Comparison, Curve
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Told apart by people who see colours differently too (Okabe and Ito 2008).
+# Distinguishable with colour blindness (Okabe and Ito 2008).
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B2A400")
 _STYLES = ("-", "--", "-.", ":")
 
 
 def curves(comparison: Comparison) -> Figure:
-    """Interquartile mean of the return over steps, with its interval."""
+    """The interquartile mean of the return over steps, with its interval."""
     figure, ax = _empty(7.5, 3.8)
     for index, outcome in enumerate(comparison.outcomes):
         _draw(ax, outcome.curve, outcome.name, index)
@@ -33,7 +33,7 @@ def curves(comparison: Comparison) -> Figure:
 
 
 def intervals(comparison: Comparison) -> Figure:
-    """Final returns: every run as a dot, the interquartile mean with its interval."""
+    """Final returns: a dot for each run, and the interquartile mean with its interval."""
     count = len(comparison.outcomes)
     figure, ax = _empty(7.5, 1.1 + 0.45 * count)
     for index, outcome in enumerate(comparison.outcomes):
@@ -61,8 +61,8 @@ def profiles(comparison: Comparison) -> Figure:
     return figure
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
-    """The picture as "svg" or "png", the same bytes for the same figure."""
+def render(figure: Figure, kind: str) -> bytes:
+    """The figure as "svg" or "png"; the same figure gives the same bytes."""
     import matplotlib
 
     stream = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A comparison as a report: one self-contained HTML page, Markdown with pictures beside it, PDF, JSON."""
+"""Reports of a comparison: a self-contained HTML page, Markdown with pictures beside it, PDF, JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLE = "Runs compared"
 _GREY, _ORANGE = (87, 96, 106), (200, 80, 0)
 _PAGE_WIDTH = 180  # mm of an A4 page without margins
 _PICTURE_WIDTH = 150
-_CHARACTER = 1.65  # mm that one takes in tables
+_CHARACTER = 1.65  # width in tables, in mm
 _MAX_COLUMN = 40
 
 
@@ -73,7 +73,7 @@ def _sections(comparison: Comparison) -> list[_Section]:
     returns, costs, *rest = tables.all_of(comparison)
 
     def picture(title: str, name: str, figure: Any) -> _Section:
-        svg, png = (figures.rendered(figure, kind) for kind in ("svg", "png"))
+        svg, png = (figures.render(figure, kind) for kind in ("svg", "png"))
         return _Section(title, None, name, svg, png)
 
     return [
@@ -124,7 +124,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _escape(line: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escapes what Markdown would interpret."""
     for character in "\\`*_|<>":
         line = line.replace(character, f"\\{character}")
     return " ".join(line.split())
@@ -196,7 +196,7 @@ def _sides(table: Table) -> tuple[str, ...]:
 
 
 def _widths(table: Table) -> tuple[int, ...]:
-    """Characters of each column: as many as its longest cell and its longest word of the heading need."""
+    """Characters of each column: enough for its longest cell and the longest word of its heading."""
     columns = zip(table.headings, *table.rows, strict=True)
     return tuple(
         min(3 + max(map(len, [*heading.split(), *cells])), _MAX_COLUMN) for heading, *cells in columns

@@ -1,4 +1,4 @@
-"""What a comparison finds: numbers only, ready for JSON and for the report."""
+"""The results of a comparison as plain numbers, for JSON and for the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Points = tuple[np.ndarray, np.ndarray]
 
 _MAX_CURVE_POINTS = 100
 _PROFILE_POINTS = 101
-# Of the way from the lowest return at the start to the highest final one.
+# Share of the way from the lowest return at the start to the highest final one.
 _DEFAULT_THRESHOLD = 0.9
 
 
@@ -29,11 +29,12 @@ class Options:
     """What to compare by.
 
     Attributes:
-      metric: key of metrics.jsonl whose curve is the return.
-      threshold: return whose first reaching measures sample efficiency; None takes nine tenths of the way.
-      baseline: name of the variant that others are measured against; None takes the first.
+      metric: key of metrics.jsonl that is taken as the return.
+      threshold: return that measures sample efficiency when first reached; None: nine tenths of the way
+        from the lowest return at the start to the highest final one.
+      baseline: name of the variant that others are measured against; None: the first.
       pool: average over environments, each scaled to [0, 1].
-      resamples: of the bootstrap.
+      resamples: how often the bootstrap draws.
     """
 
     metric: str = "eval/return"
@@ -45,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95% interval; without one where an environment has a single run."""
+    """A value with its 95% interval, which is missing where an environment has a single run."""
 
     value: float
     low: float | None = None
@@ -54,7 +55,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Curve:
-    """Values with intervals (empty without) at x: environment steps, or returns for a profile."""
+    """Values and their intervals (or empty lists) at x: environment steps, or returns for a profile."""
 
     x: list[float]
     value: list[float]
@@ -64,20 +65,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One variant.
+    """The results of one variant.
 
     Attributes:
       name, differs: see `Variant`.
       runs, seeds: paths, and their seeds.
-      final, best: interquartile means of the last and of the highest return of each run.
+      final, best: interquartile means over runs of the last and the highest return.
       finals: the last return of each run.
-      improvement: probability that a run beats one of the baseline; None for the baseline itself.
+      improvement: probability that a run beats a run of the baseline; None for the baseline itself.
       reached: how many runs reached the threshold.
-      steps_to_threshold, seconds_to_threshold: medians over runs, None where half of them never did.
-      steps_per_second, steps_per_second_range: median, and lowest and highest.
-      speedup: of the median over the baseline's.
-      peak_host_bytes, peak_device_bytes: the highest of any run, None where not recorded.
-      devices: what it ran on.
+      steps_to_threshold, seconds_to_threshold: medians over runs; None where half never reached it.
+      steps_per_second, steps_per_second_range: median over runs; lowest and highest.
+      speedup: the median pace relative to the baseline's.
+      peak_host_bytes, peak_device_bytes: the highest of any run; None where not recorded.
+      devices: what the runs ran on.
       curve: interquartile mean of the return over steps.
       profile: share of runs whose final return is above x.
     """
@@ -105,7 +106,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of them; `scales` are the returns that became 0 and 1 in each environment, empty unless pooled."""
+    """The results of all variants; `scales` maps environments to the returns scaled to 0 and 1, if pooled."""
 
     metric: str
     environments: list[str]
@@ -117,7 +118,7 @@ class Comparison:
 
 
 def compare(variants: Sequence[Variant], problems: Sequence[str], options: Options) -> Comparison:
-    """Computes everything.
+    """Computes all results.
 
     Raises:
       ConfigError: a run lacks the metric, or there is no such baseline.
@@ -147,7 +148,7 @@ def compare(variants: Sequence[Variant], problems: Sequence[str], options: Optio
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant with its curves by path, and the last and the highest returns by environment."""
+    """A variant with its curves by path, and its last and highest returns by environment."""
 
     variant: Variant
     curves: Mapping[str, Points]
@@ -181,7 +182,7 @@ def _outcome(
     reached = [_reaching(run, scored.curves[run.path], threshold) for run in variant.runs]
     paces, base = _paces(variant), _paces(reference.variant)
     itself = scored is reference
-    # A variant that is compared by force may lack environments of the baseline.
+    # With --force, a variant may lack environments of the baseline.
     matched = len(scored.last) == len(reference.last)
     beats = [*scored.last, *reference.last] if matched and not itself else None
     above = [stratum > grid[:, None] for stratum in scored.last]
@@ -227,7 +228,7 @@ def _scaled(curve: Points, scale: tuple[float, float]) -> Points:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest, apart even where all are the same."""
+    """The lowest and the highest value, widened where they are the same."""
     low, high = float(min(values)), float(max(values))
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
@@ -252,7 +253,7 @@ def _reaching(run: Run, curve: Points, threshold: float) -> tuple[float, float]:
 
 
 def _mean_curve(scored: _Scored, resamples: int) -> Curve:
-    """Over steps that all runs have come to; a run that ended early, as solved, keeps its last return."""
+    """The mean from the first step that all runs have; a run that ended early keeps its last return."""
     curves = scored.curves
     first = max(steps[0] for steps, _ in curves.values())
     x = np.unique(np.concatenate([steps for steps, _ in curves.values()]))
@@ -281,7 +282,7 @@ def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resam
 
 
 def _paces(variant: Variant) -> list[float]:
-    """Steps per second of each run: of its last process, or of its log intervals while it is not done."""
+    """Steps per second of each run: its last process's, or the median of its log intervals if unfinished."""
     found = []
     for run in variant.runs:
         rows = [x for row in run.rows if (x := row.get("time/steps_per_second"))]

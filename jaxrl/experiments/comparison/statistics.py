@@ -18,7 +18,7 @@ Strata = Sequence[np.ndarray]
 
 
 def iqm(*strata: np.ndarray, axis: int = -1) -> Any:
-    """Mean of the middle half of all scores together; of fewer than four scores the mean."""
+    """Mean of the middle half of all scores together; the plain mean of fewer than four scores."""
     from scipy import stats
 
     return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
@@ -29,7 +29,7 @@ def improvement(*strata: np.ndarray, axis: int = -1) -> Any:
 
     Args:
       *strata: X of each environment, then Y of each environment.
-      axis: that of the runs; the last one.
+      axis: the axis of the runs.
     """
     half = len(strata) // 2
     shares = [_beats(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)]
@@ -41,7 +41,7 @@ def above(*strata: np.ndarray, axis: int = -1) -> Any:
 
     Args:
       *strata: for each environment bool `[thresholds, runs]`, whether the run is above.
-      axis: that of the runs.
+      axis: the axis of the runs.
     """
     return np.mean([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
 
@@ -57,7 +57,7 @@ def interval(
       resamples: how often to draw.
 
     Returns:
-      (low, high), or None where a stratum has a single run: it says nothing of its spread.
+      (low, high), or None where a stratum has a single run, which says nothing about spread.
     """
     from scipy import stats
 

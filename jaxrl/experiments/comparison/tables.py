@@ -13,7 +13,7 @@ from jaxrl.metrics import text
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first `names` columns are words, the others numbers."""
+    """Cells as text; the first `names` columns hold words, the others numbers."""
 
     title: str
     headings: Sequence[str]
@@ -22,7 +22,7 @@ class Table:
 
 
 def returns(comparison: Comparison) -> Table:
-    """Final and best return, and how likely a run beats one of the baseline."""
+    """Final and best return, and the probability of beating the baseline."""
     headings = ("variant", "runs", "final return", "best return", "P(beats baseline)")
     rows = [
         (o.name, str(len(o.runs)), _estimate(o.final), _estimate(o.best), _improvement(o, comparison))
@@ -51,8 +51,8 @@ def costs(comparison: Comparison) -> Table:
             "-" if o.seconds_to_threshold is None else f"{o.seconds_to_threshold:.1f}",
             _pace(o),
             "-" if o.speedup is None else f"{o.speedup:.2f}x",
-            _bytes(o.peak_host_bytes),
-            _bytes(o.peak_device_bytes),
+            text.size(o.peak_host_bytes),
+            text.size(o.peak_device_bytes),
         )
         for o in comparison.outcomes
     ]
@@ -77,11 +77,13 @@ def runs(comparison: Comparison) -> Table:
 
 
 def all_of(comparison: Comparison) -> list[Table]:
+    """The tables in order, without those that have nothing to say."""
     tables = [returns(comparison), costs(comparison), differences(comparison), runs(comparison)]
     return [table for table in tables if len(table.headings) > 1]
 
 
 def introduction(comparison: Comparison) -> str:
+    """One sentence: how many runs, on what, by which metric."""
     count, variants = sum(len(o.runs) for o in comparison.outcomes), len(comparison.outcomes)
     where = ", ".join(comparison.environments)
     made = f"{count} run{_s(count)} of {variants} variant{_s(variants)}"
@@ -89,7 +91,7 @@ def introduction(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """How the figures came about."""
+    """How to read the numbers."""
     threshold = text.number(comparison.threshold)
     found = [
         "An interquartile mean is the mean of the middle half of all runs; of fewer than four runs "
@@ -133,10 +135,6 @@ def _pace(outcome: Outcome) -> str:
     low, high = outcome.steps_per_second_range
     spread = f" [{text.pace(low)}, {text.pace(high)}]" if len(outcome.runs) > 1 else ""
     return text.pace(outcome.steps_per_second) + spread
-
-
-def _bytes(x: float | None) -> str:
-    return "-" if x is None else f"{x / 1e6:,.0f} MB"
 
 
 def _value(x: Any) -> str:

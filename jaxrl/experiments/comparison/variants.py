@@ -1,4 +1,4 @@
-"""Which runs are seeds of one configuration, what sets configurations apart, and whether they compare."""
+"""Which runs are seeds of one configuration, how configurations differ, and whether they are comparable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jaxrl.config import default_config, flatten
-from jaxrl.runs.records import Run
+from jaxrl.runs.records import Run, step_budget
 
-# Fields that leave what is learnt as it is.
+# Fields that do not change what is learnt.
 _INCIDENTAL = ("seed", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
 # The task that a policy is measured by.
 _ENVIRONMENT = ("env.name", "env.wrappers")
@@ -22,12 +22,12 @@ _MAX_NAME = 48
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ in nothing but the seed and, with `pool`, the environment.
+    """Runs that differ only in the seed and, with `pool`, the environment.
 
     Attributes:
-      name: the fields that set it apart, or its folder.
+      name: the fields in which it differs from others, or its folder.
       runs: ordered by environment, then by path.
-      differs: the fields in which variants differ, with its values.
+      differs: this variant's values of the fields in which variants differ.
     """
 
     name: str
@@ -49,13 +49,13 @@ def variants_of(runs: Sequence[Run], pool: bool) -> list[Variant]:
 
     Args:
       runs: in the order in which variants are to appear.
-      pool: whether the environment is no part of the configuration.
+      pool: whether runs on different environments may belong together.
     """
     defaults = flatten(default_config().to_dict())
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     fields: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for run in runs:
-        # A field that an older run does not have yet had its default's effect.
+        # A run from before a field existed behaved as its default does.
         config = {name: _plain(x) for name, x in (defaults | dict(run.config)).items() if _counts(name, pool)}
         key = tuple(sorted((name, repr(x)) for name, x in config.items()))
         groups.setdefault(key, []).append(run)
@@ -70,7 +70,7 @@ def variants_of(runs: Sequence[Run], pool: bool) -> list[Variant]:
 
 
 def problems(variants: Sequence[Variant], pool: bool) -> list[str]:
-    """Why the runs do not compare, each reason a sentence; none where they do."""
+    """Reasons why the runs are not comparable, a clause each; empty where they are."""
     return list(_problems(variants, pool))
 
 
@@ -87,7 +87,7 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
             yield f"the budgets differ: {field} is {' and '.join(budgets)}"
     for run in runs:
         made = max(row["step"] for row in run.rows)
-        budget = _steps_of(run)
+        budget = step_budget(run.config)
         if run.summary is None:
             yield f"{run.path} is not finished: {made:,} of {budget:,} steps"
         elif made > budget:
@@ -97,13 +97,6 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
         for (environment, seed), count in seeds.items():
             if count > 1:
                 yield f"{variant.name} has {count} runs of seed {seed} on {environment}: one counts twice"
-
-
-def _steps_of(run: Run) -> int:
-    """The budget in whole iterations."""
-    config = run.config
-    steps = config.get("derived.num_iterations", 0) * config.get("derived.steps_per_iteration", 0)
-    return int(steps or config.get("stop.steps", 0))
 
 
 def _counts(name: str, pool: bool) -> bool:
@@ -119,7 +112,7 @@ def _text(value: Any) -> str:
 
 
 def _names(groups: Sequence[Sequence[Run]], differs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields in short, where they fit; else the folders that the runs share, else numbers."""
+    """The fields in short where they fit, else the folders that the runs share, else numbers."""
     short = [", ".join(f"{n.rpartition('.')[2]}={_text(x)}" for n, x in d.items()) for d in differs]
     folders = [_folder(group) for group in groups]
     for names in (short, folders):
@@ -129,7 +122,7 @@ def _names(groups: Sequence[Sequence[Run]], differs: Sequence[Mapping[str, Any]]
 
 
 def _folder(runs: Sequence[Run]) -> str:
-    """The innermost folder that holds all the runs, or is the only one."""
+    """The innermost folder that holds all the runs; a single run's own folder."""
     paths = [PurePosixPath(run.path).parts for run in runs]
     shared = list(itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False)))
     return shared[-1][0] if shared else ""

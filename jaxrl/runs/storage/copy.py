@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics.files import is_remote
+from jaxrl.metrics import text
+from jaxrl.metrics.files import is_remote, replacing
 from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_patience
 
 MANIFEST = "manifest.json"
@@ -86,13 +87,13 @@ class StoredFolder:
         except OSError as error:
             raise ConfigError(f"{self.url}/{MANIFEST} cannot be read: {reason(error)}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            text = f"{self.url}/{MANIFEST} is no manifest of this program: delete it to copy everything"
-            raise ConfigError(text) from error
+            problem = f"{self.url}/{MANIFEST} is no manifest of this program: delete it to copy everything"
+            raise ConfigError(problem) from error
 
     def write_manifest(self, source: str, files: Mapping[str, CopiedFile]) -> None:
         listed = {path: dataclasses.asdict(files[path]) for path in sorted(files)}
-        text = json.dumps({"source": source, "files": listed}, indent=1) + "\n"
-        self.write(MANIFEST, [text.encode()])
+        content = json.dumps({"source": source, "files": listed}, indent=1) + "\n"
+        self.write(MANIFEST, [content.encode()])
 
     def copy_to(self, path: str, other: StoredFolder) -> CopiedFile:
         """Copies a file, which appears in `other` once it is complete; returns its size and checksum.
@@ -117,11 +118,9 @@ class StoredFolder:
         target = f"{self.root}/{path}"
         if self.local:
             os.makedirs(os.path.dirname(target), exist_ok=True)
-        with self.client.open(f"{target}.tmp" if self.local else target, "wb") as stream:
+        with replacing(target) if self.local else self.client.open(target, "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
-        if self.local:
-            os.replace(f"{target}.tmp", target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +157,7 @@ def sync(
     unchanged = tuple(p for p in paths if p not in set(waiting))
     if dry_run:
         for path in waiting:
-            tell(f"would copy  {size_text(files[path].size):>9}  {path}")
+            tell(f"would copy  {text.size(files[path].size):>9}  {path}")
         return CopyReport(tuple(waiting), unchanged, (), sum(files[p].size for p in waiting))
     copied, vanished = [], []
     try:
@@ -172,7 +171,7 @@ def sync(
                 continue
             known[path] = dataclasses.replace(written, time=files[path].time)
             copied.append(path)
-            tell(f"copied  {size_text(written.size):>9}  {path}")
+            tell(f"copied  {text.size(written.size):>9}  {path}")
             if len(copied) % _SAVED_EVERY == 0:
                 ours.write_manifest(source, known)
         _mark_complete(ours, paths, vanished, there)
@@ -219,7 +218,3 @@ def _time(info: Mapping[str, Any]) -> str:
         found = datetime.fromisoformat(found)
     moment = found if isinstance(found, datetime) else datetime.fromtimestamp(float(found), UTC)
     return moment.isoformat()
-
-
-def size_text(count: int) -> str:
-    return f"{count / 1e6:.2f} MB" if count >= 10_000 else f"{count} B"

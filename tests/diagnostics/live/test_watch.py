@@ -58,7 +58,7 @@ def test_a_run_at_work(tmp_path: Path) -> None:
     assert "80.00  ▁▂▄█" in shown
     assert "40.00  ▁▂▄█" in shown  # of training: half of these
     assert "5.0k" in shown
-    assert "host 0.2 GB" in shown
+    assert "host 200 MB" in shown
     assert re.search(r"last row \d+\.?\d* s ago", shown)
     assert "cpu 50% of 2 cores   q quits" in shown
 
