@@ -271,6 +271,16 @@ def test_largest_device_count(
             resolve(config, more)
 
 
+def test_processes_share_the_environments_evenly() -> None:
+    config = changed(env__num_envs=24, ppo__num_minibatches=4)  # 6 groups of 4
+    assert largest_device_count(config, 4, processes=2) == 2
+    assert largest_device_count(config, 6, processes=2) == 6
+    with pytest.raises(ConfigError) as caught:
+        largest_device_count(config, 8, processes=4)
+    assert str(caught.value).startswith("`env.num_envs` (=24) cannot be shared by 4 processes")
+    assert str(caught.value).endswith("multiple of 4 (see `ppo`), so the number of processes must divide 6")
+
+
 def test_json_round_trip() -> None:
     config = changed(
         stop__seconds=60.0,

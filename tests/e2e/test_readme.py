@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -44,9 +45,12 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
         assert len(block.splitlines()) <= 32
         (tmp_path / f"{name}.py").write_text(block)
         (command,) = [line for line in README.splitlines() if f"{name}:" in line and "jaxrl train" in line]
-        options += [word for word in shlex.split(command) if word.startswith("--config.")]
+        options += [word for word in shlex.split(command) if word.startswith(("--config.", "--env="))]
     run(["-P", "-c", _JAXRL, "train", *options], tmp_path)
     assert (tmp_path / "run" / "summary.json").exists()
+    trained = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert trained["env"]["name"].startswith("my_env:")
+    assert trained["network"]["encoder"].startswith("my_network:")
 
 
 @pytest.mark.slow

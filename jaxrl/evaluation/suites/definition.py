@@ -39,7 +39,7 @@ _MODES = ("greedy", "sample")
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class Success:
     """When an episode counts as a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rule:
     bound: float
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Rule:
+    def parse(cls, text: str, where: str) -> Success:
         """Reads a rule.
 
         Raises:
@@ -90,7 +90,7 @@ class Level:
     env: str
     wrappers: tuple[str, ...] | None
     episodes: int
-    success: Rule | None
+    success: Success | None
     cost: str | None
     steps: float | None
 
@@ -155,7 +155,7 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
     if not isinstance(given, dict) or "env" not in given:
         raise ConfigError(f"`{where}` (={given!r}) must be the name of an environment, or fields with `env`")
     fields = {**defaults, **_checked(given, _LEVEL, f"{where}.")}
-    rule = Rule.parse(fields["success"], f"{where}.success") if fields.get("success") else None
+    rule = Success.parse(fields["success"], f"{where}.success") if fields.get("success") else None
     return Level(
         fields["env"],
         fields.get("wrappers"),

@@ -14,7 +14,7 @@ from PIL import Image
 from jaxrl.commands.evaluate import main
 from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.suites import definition
-from jaxrl.evaluation.suites.definition import Rule
+from jaxrl.evaluation.suites.definition import Success
 from tests.inference.runs import save_run
 
 ROOT = Path(__file__).parents[3]
@@ -167,12 +167,12 @@ def test_bad_files_and_flags_are_one_line(
 
 
 def test_rules() -> None:
-    rule = Rule.parse("info.some/score <= 2.5", "success")
+    rule = Success.parse("info.some/score <= 2.5", "success")
     assert (rule.subject, rule.is_info, rule.bound) == ("some/score", True, 2.5)
     assert [bool(x) for x in rule.compare(np.array([2.5, 3]), rule.bound)] == [True, False]
-    assert Rule.parse("info.done", "success").compare(1, 0)
+    assert Success.parse("info.done", "success").compare(1, 0)
     with pytest.raises(ConfigError, match="must be a comparison"):
-        Rule.parse("return", "success")
+        Success.parse("return", "success")
 
 
 def test_json_is_read_too_and_the_shipped_suite_is_valid(tmp_path: Path) -> None:
