@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import traceback
@@ -63,19 +62,15 @@ def _path_of(given: str) -> str:
         return str(SHIPPED / f"{given}.py")
     if os.path.isfile(given):
         return given
-    stem, ending = os.path.splitext(os.path.basename(given))
-    if os.path.dirname(given) or ending:
-        hint = _similar_file(given) or (f"; did you mean `{stem}`?" if stem in names else "")
-        raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
-    text = f"`--config` (={given!r}) is no file and no shipped config"
-    raise ConfigError(f"{text}{did_you_mean(given, names)}")
-
-
-def _similar_file(path: str) -> str:
-    folder = os.path.dirname(path) or "."
-    files = [f for f in os.listdir(folder) if f.endswith(".py")] if os.path.isdir(folder) else []
-    near = difflib.get_close_matches(os.path.basename(path), files, n=1)
-    return f"; did you mean `{os.path.join(folder, near[0])}`?" if near else ""
+    folder, file = os.path.split(given)
+    stem, ending = os.path.splitext(file)
+    if not folder and not ending:
+        text = f"`--config` (={given!r}) is no file and no shipped config"
+        raise ConfigError(f"{text}{did_you_mean(given, names)}")
+    hint = f"; did you mean `{stem}`?" if stem in names else ""
+    if not hint and (files := [path.name for path in Path(folder).glob("*.py")]):
+        hint = did_you_mean(file, files, prefix=os.path.join(folder, ""))
+    raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 
 
 def _line_of(error: Exception, path: str) -> str:

@@ -87,6 +87,6 @@ def _facts(field: Field) -> str:
     """`an integer; must be at least 1; default: 64`."""
     value = field.default
     default = str(value).lower() if value is None or isinstance(value, bool) else _literal(value)
-    return "; ".join(
-        [describe(field.kind), *(f"must {rule.text}" for rule in field.rules), f"default: {default}"]
-    )
+    rules = [f"must {rule.text}" for rule in field.rules]
+    kept = ["a resumed run keeps it"] if field.fixed else []
+    return "; ".join([describe(field.kind), *rules, f"default: {default}", *kept])
