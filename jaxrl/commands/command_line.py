@@ -171,7 +171,7 @@ def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
     """Returns the name of the config, the config, and why it was chosen where nobody named it."""
     if environment and not given:
         found = suitable_config(environment)
-        note = f"--env={environment}: {found.reason}; --config=NAME takes another"
+        note = f"--env={environment}: {found.reason}; choose another with --config=NAME"
         return found.name, found.config, note
     config = load_config(given)
     if environment:

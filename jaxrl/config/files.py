@@ -65,7 +65,7 @@ def _path_of(given: str) -> str:
     folder, file = os.path.split(given)
     stem, ending = os.path.splitext(file)
     if not folder and not ending:
-        text = f"`--config` (={given!r}) is no file and no shipped config"
+        text = f"`--config` (={given!r}) is neither a file nor a shipped config"
         raise ConfigError(f"{text}{did_you_mean(given, names)}")
     hint = f"; did you mean `{stem}`?" if stem in names else ""
     if not hint and (files := [path.name for path in Path(folder).glob("*.py")]):

@@ -13,8 +13,8 @@ class PPOConfig(AlgorithmConfig):
     """PPO (Schulman et al. 2017), on sequences where the network has memory."""
 
     rollout_length: int = field(128, at_least(1), help="time steps of one rollout", fixed=True)
-    num_epochs: int = field(4, at_least(1), help="times that each rollout is learnt from")
-    num_minibatches: int = field(4, at_least(1), help="updates of one epoch, each on its own environments")
+    num_epochs: int = field(4, at_least(1), help="passes over each rollout")
+    num_minibatches: int = field(4, at_least(1), help="updates per epoch, each on different environments")
     sequence_length: int = field(
         0, at_least(0), help="time steps through which gradients flow; 0: the whole rollout"
     )
@@ -24,18 +24,24 @@ class PPOConfig(AlgorithmConfig):
         help="parts of a minibatch whose gradients are summed one after the other; 0: as many as are "
         "fastest here",
     )
-    learning_rate: float = field(2.5e-4, at_least(0), help="step size of Adam, at its highest")
+    learning_rate: float = field(2.5e-4, at_least(0), help="peak learning rate of Adam")
     schedule: str = field(
         "linear",
         one_of("constant", "linear", "cosine"),
-        help="how the learning rate changes up to the last update: not at all, or down to 0",
+        help="the learning rate over the run: constant, or falling to 0",
     )
-    warmup_updates: int = field(0, at_least(0), help="updates in which the learning rate rises from 0")
+    warmup_updates: int = field(
+        0, at_least(0), help="first updates, over which the learning rate rises from 0"
+    )
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     gae_lambda: float = field(0.95, between(0, 1), help="lambda of generalised advantage estimation")
-    clip_range: float = field(0.2, above(0), help="epsilon: how far from 1 the probability ratio counts")
-    clip_value: bool = field(False, help="also clip the change of the value, by clip_range")
-    normalize_advantages: bool = field(True, help="advantages of each minibatch with mean 0 and deviation 1")
+    clip_range: float = field(
+        0.2, above(0), help="epsilon: the probability ratio is clipped to [1 - epsilon, 1 + epsilon]"
+    )
+    clip_value: bool = field(False, help="also clip how far a value moves, by clip_range")
+    normalize_advantages: bool = field(
+        True, help="scale the advantages of each minibatch to mean 0 and standard deviation 1"
+    )
     entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
     value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
     max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")

@@ -15,7 +15,7 @@ from jaxrl.config.ppo import PPOConfig
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig:
-    """What is trained on."""
+    """The environment."""
 
     name: str = field("gymnax:CartPole-v1", help="suite:Name or suite:Name(argument=value)", fixed=True)
     num_envs: int = field(64, at_least(1), help="environments over all devices", fixed=True)
@@ -54,7 +54,7 @@ class HostConfig:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """The policy.
+    """The policy's network.
 
     Names of its parts are checked where they are registered, in `jaxrl.networks`.
     """
@@ -75,7 +75,7 @@ class NetworkConfig:
         one_of("scan", "pallas"),
         help="how an lstm runs over time: scan, or pallas, a kernel for TPUs (docs/performance.md)",
     )
-    activation: str = field("tanh", help="between dense layers", fixed=True)
+    activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
     head: str = field(
         "auto",
@@ -86,7 +86,7 @@ class NetworkConfig:
     compute_dtype: str = field(
         "float32",
         one_of("float32", "bfloat16"),
-        help="of products of matrices; parameters stay float32",
+        help="type in which the network computes; parameters stay float32",
         fixed=True,
     )
 
@@ -95,10 +95,16 @@ class NetworkConfig:
 class NormalizeConfig:
     """Scaling by running statistics."""
 
-    observations: bool = field(False, help="to mean 0 and deviation 1", fixed=True)
-    rewards: bool = field(False, help="by the deviation of the discounted return", fixed=True)
-    clip_observations: float = field(10.0, above(0), help="bound of a normalised observation")
-    clip_rewards: float = field(0.0, at_least(0), help="bound of a normalised reward; 0: none")
+    observations: bool = field(
+        False, help="scale observations to mean 0 and standard deviation 1", fixed=True
+    )
+    rewards: bool = field(
+        False, help="divide rewards by the standard deviation of the discounted return", fixed=True
+    )
+    clip_observations: float = field(10.0, above(0), help="largest magnitude of a normalised observation")
+    clip_rewards: float = field(
+        0.0, at_least(0), help="largest magnitude of a normalised reward; 0: no limit"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +112,7 @@ class StopConfig:
     """Training ends at the first of these."""
 
     steps: int = field(1_000_000, at_least(1), help="environment steps, rounded up to whole iterations")
-    seconds: float | None = field(None, above(0), help="time since the start; none: no limit")
+    seconds: float | None = field(None, above(0), help="seconds since the start; none: no limit")
     target_return: float | None = field(
         None, help="mean return of a greedy evaluation; none: no limit", key="return"
     )
@@ -114,9 +120,9 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """Metrics."""
+    """Where metrics go, and how often."""
 
-    every_steps: int = field(50_000, at_least(1), help="steps from one entry to the next")
+    every_steps: int = field(50_000, at_least(1), help="environment steps between entries")
     writers: tuple[str, ...] = field(
         ("tensorboard", "jsonl"),
         each(one_of("tensorboard", "jsonl", "csv", "wandb", "mlflow", "neptune")),
@@ -125,16 +131,18 @@ class LogConfig:
         "(trackers; each needs its extra); () is none",
     )
     layers: bool = field(True, help="also the gradient's norm by layer")
-    project: str = field("jaxrl", help="of a tracker: the project or experiment")
-    name: str = field("", help="of a tracker: the run's name; empty: the end of the folder's path")
+    project: str = field("jaxrl", help="project or experiment in a tracker")
+    name: str = field("", help="the run's name in a tracker; empty: the end of the folder's path")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
     """Greedy evaluation during training."""
 
-    every_steps: int = field(250_000, at_least(0), help="steps from one to the next; 0: only at the end")
-    episodes: int = field(64, at_least(1), help="whole episodes of each evaluation")
+    every_steps: int = field(
+        250_000, at_least(0), help="environment steps between evaluations; 0: only at the end"
+    )
+    episodes: int = field(64, at_least(1), help="episodes per evaluation")
     unseen: str = field(
         "",
         help="another environment with the same spaces, such as levels that training never shows; evaluated "
@@ -146,13 +154,15 @@ class EvaluateConfig:
 class CheckpointConfig:
     """What a run is resumed from."""
 
-    every_steps: int = field(250_000, at_least(0), help="steps from one to the next; 0: only at the end")
-    keep: int = field(3, at_least(1), help="recent checkpoints to keep besides the best")
+    every_steps: int = field(
+        250_000, at_least(0), help="environment steps between checkpoints; 0: only at the end"
+    )
+    keep: int = field(3, at_least(1), help="recent checkpoints to keep, besides the best")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProfileConfig:
-    """Measuring where the time goes."""
+    """Traces and profiles of where the time goes."""
 
     start: int = field(0, at_least(0), help="the step with which a device trace begins")
     steps: int = field(
@@ -170,8 +180,10 @@ class Config:
     An iteration is one rollout of all environments and the updates on it; an update is one optimiser step.
     """
 
-    algorithm: str = field("ppo", one_of("ppo"), help="ppo; its section has the same name", fixed=True)
-    seed: int = field(0, between(0, 2**32 - 1), help="all random numbers follow from it", fixed=True)
+    algorithm: str = field(
+        "ppo", one_of("ppo"), help="what learns; its fields are in the section of that name", fixed=True
+    )
+    seed: int = field(0, between(0, 2**32 - 1), help="decides all random numbers", fixed=True)
     num_devices: int = field(
         0,
         at_least(0),

@@ -81,4 +81,4 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
         return "ppo_coinrun", "observations are single images"
     if isinstance(spec.action_space, Box):
         return "ppo_mujoco" if on_host else "ppo_continuous", "actions are continuous"
-    return "ppo", "actions are discrete and observations are no images"
+    return "ppo", "actions are discrete, observations are not images"

@@ -85,7 +85,7 @@ def test_command_line_is_read_without_jax() -> None:
         (["--config=README"], "`--config` (='README') is no file"),
         (
             ["ppo_minatr"],
-            "`--config` (='ppo_minatr') is no file and no shipped config; did you mean `ppo_minatar`?",
+            "`--config` (='ppo_minatr') is no file and nor a shipped config; did you mean `ppo_minatar`?",
         ),
         (["nowhere/ppo_mlp.py"], "`--config` (='nowhere/ppo_mlp.py') is no file; did you mean `ppo_mlp`?"),
         (["ppo", "ppo_mlp"], "`ppo_mlp` is no flag"),

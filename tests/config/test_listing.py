@@ -43,5 +43,5 @@ def test_list_of_fields_says_type_rule_default_and_meaning() -> None:
         assert f"{name} {field.help} (" in words
     assert "ppo.gamma discount factor (a finite number; must lie between 0 and 1; default: 0.99)" in words
     assert "must lie between 0 and 4294967295; default: 0; a resumed run keeps it)" in words  # the seed
-    assert "env: What is trained on. env.name" in words
-    assert "stop.seconds time since the start; none: no limit (a finite number or none" in words
+    assert "env: The environment. env.name" in words
+    assert "stop.seconds seconds since the start; none: no limit (a finite number or none" in words
