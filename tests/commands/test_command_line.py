@@ -82,10 +82,10 @@ def test_command_line_is_read_without_jax() -> None:
         ([], "`--config` is missing"),
         (["--config="], "`--config` is missing"),
         ([f"--config={ROOT}/configs/ppo_mpl.py"], "configs/ppo_mlp.py`?"),
-        (["--config=README"], "`--config` (='README') is no file"),
+        (["--config=README"], "`--config` (='README') is neither a file nor"),
         (
             ["ppo_minatr"],
-            "`--config` (='ppo_minatr') is no file and nor a shipped config; did you mean `ppo_minatar`?",
+            "`--config` (='ppo_minatr') is neither a file nor a shipped config; did you mean `ppo_minatar`?",
         ),
         (["nowhere/ppo_mlp.py"], "`--config` (='nowhere/ppo_mlp.py') is no file; did you mean `ppo_mlp`?"),
         (["ppo", "ppo_mlp"], "`ppo_mlp` is no flag"),
