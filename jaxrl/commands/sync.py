@@ -6,7 +6,7 @@
 
 Files whose size and time are those of the last copy are left out. What was copied is listed in
 DESTINATION/manifest.json: path, size, SHA-256 and time of each file. Nothing is deleted. A run may be
-training in SOURCE. Exit code 1: something could not be copied, the same command goes on; 2: bad input.
+training in SOURCE. Exit code 1: something could not be copied (the same command continues); 2: bad input.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _job(argv: Sequence[str]) -> int:
         print(json.dumps({"ok": ok, "entries": [dataclasses.asdict(e) for e in entries]}, indent=2))
     else:
         _show(workdir, entries)
-        print(f"{intact} intact, {bad} damaged" + ("" if intact or bad else ": none is left to go on from"))
+        print(f"{intact} intact, {bad} damaged" + ("" if intact or bad else ": none is left to resume from"))
     return 0 if ok else 1
 
 

@@ -1,4 +1,4 @@
-"""The folder of one run: what is written where."""
+"""The folder of a run: its files, its lock and its logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 
-# Until a file that one process wrote must be seen by all.
+# Time for a file that one process wrote to be seen by all.
 _SEEN_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str, keep: int = 1):
-        """`keep`: how many recent checkpoints to keep besides the best."""
+        """`keep` is how many recent checkpoints to keep besides the best."""
         storage.prepare(path)
         self.path = epath.Path(path)
         self._keep = keep
@@ -48,7 +48,7 @@ class RunFolder:
         """Makes the folder, which all processes of a run share.
 
         Raises:
-          ConfigError: it cannot be made or written to, or a process does not see it.
+          ConfigError: it cannot be made or written, or a process does not see it.
         """
         probe = self.path / ".writable"
         content = process_group.by_first(lambda: self._write_probe(probe))
@@ -77,8 +77,8 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Keeps every other trainer out of the folder, which must exist; readers need no lock.
 
-        The kernel lifts the lock when the process ends, however it ends; on gs:// it runs out. There is none
-        on a file system without locks. Of several processes of one run the first holds it.
+        The kernel releases the lock when the process ends, however it ends; on gs:// it expires. A file
+        system without locks has none. Of several processes of one run the first holds it.
 
         Raises:
           ConfigError: another trainer has the folder.
@@ -88,7 +88,7 @@ class RunFolder:
             yield
 
     def _take_lock(self, held: contextlib.ExitStack) -> None:
-        """`held` keeps it."""
+        """Takes the lock, to be released with `held`."""
         if is_remote(self.path):
             held.enter_context(self._lease())
             return
@@ -104,20 +104,20 @@ class RunFolder:
             holder = stream.read() or "another process"
             raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
         except OSError as error:
-            log.warning("%s cannot be locked, see that nothing else trains there: %s", self.path, error)
+            log.warning("%s cannot be locked, make sure that nothing else trains there: %s", self.path, error)
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}")
         stream.flush()
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:
-        """The local folder in which what is appended to is written, inside the block.
+        """The local folder, during the block, for files that are appended to.
 
-        That of a run on gs:// stands for the bucket, which gets its files at checkpoints, now and then, and
-        at the end.
+        For a run on gs:// it is a temporary one, whose files are sent to the bucket at checkpoints, from time
+        to time, and at the end.
 
         Raises:
-          ConfigError: what is to be gone on with cannot be read.
+          ConfigError: files to be continued cannot be read.
         """
         if not is_remote(self.path):
             yield str(self.path)
@@ -129,16 +129,16 @@ class RunFolder:
 
     @property
     def log_folder(self) -> str:
-        """That of `logs`, where it is open."""
+        """The folder of `logs` while it is open."""
         return str(self.path if self._staged is None else self._staged.path)
 
     @property
     def trace_folder(self) -> str:
-        """Where device traces go, a local folder."""
+        """The local folder for device traces."""
         return os.path.join(self.log_folder, "tensorboard")
 
     def send_logs(self) -> None:
-        """Lets the bucket have soon what `logs` holds."""
+        """Sends the files of `logs` to the bucket soon."""
         if self._staged is not None:
             self._staged.send_soon()
 
@@ -150,7 +150,7 @@ class RunFolder:
         self._write("config.json", to_json(config))
 
     def read_config(self) -> Config:
-        """The configuration that the run was trained with; from a checkpoint where config.json is damaged.
+        """The run's configuration; from a checkpoint where config.json is missing or damaged.
 
         Raises:
           ConfigError: there is none, or it cannot be read.
@@ -172,10 +172,10 @@ class RunFolder:
             raise ConfigError(f"{file} cannot be read: {error}") from error
 
     def require_same(self, config: Config) -> None:
-        """Refuses to go on with another task or network than that of the checkpoints here, if any.
+        """Refuses to resume from the checkpoints here, if any, with another task or network.
 
         Raises:
-          ConfigError: with every such field and both values.
+          ConfigError: it names each field that differs, with both values.
         """
         process_group.by_first(lambda: self._require_same(config))
 
@@ -208,7 +208,7 @@ class RunFolder:
     def _lease(self) -> Iterator[None]:
         def lost(holder: str) -> None:
             print(f"error: `--workdir` (={self.path}) was taken over by {holder}", file=sys.stderr)
-            leave(1)  # At once: each file that this process still writes could be one of theirs.
+            leave(1)  # At once: any file that this process still writes could be theirs.
 
         lease = storage.Lease(f"{self.path}/.lock", lost)
         try:
@@ -227,7 +227,7 @@ class RunFolder:
             lease.release()
 
     def _config_of_a_checkpoint(self) -> Config | None:
-        """The one stored with the latest checkpoint whose record is intact."""
+        """The configuration in the latest checkpoint whose record is intact."""
         with contextlib.suppress(OSError):
             for path in reversed(tuple(checkpoint_folder.find(self.path / "checkpoints").steps.values())):
                 with contextlib.suppress(CheckpointError):
@@ -236,7 +236,7 @@ class RunFolder:
         return None
 
     def _write(self, name: str, content: Mapping[str, Any]) -> epath.Path:
-        """Writes the file whole or not at all, whenever the process ends; the first of several does.
+        """Writes a file whole or not at all; of several processes the first writes it.
 
         Raises:
           ConfigError: it cannot be written.
@@ -258,7 +258,7 @@ class RunFolder:
 
 
 def _shows(probe: epath.Path, content: str) -> bool:
-    """Whether the file is seen here; network file systems may show it a little later."""
+    """Whether this process sees the file; network file systems may show it with a delay."""
     deadline = time.monotonic() + (0 if process_group.is_first() else _SEEN_SECONDS)
     while True:
         with contextlib.suppress(OSError), storage.as_os_errors():

@@ -1,4 +1,4 @@
-"""What runs have written into their folders, local or gs://; also of runs that are at work."""
+"""Readers of what runs write into their folders, local or gs://, also while they train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxrl.runs import storage
 
 Row = dict[str, Any]
 
-# Folders below the one that is named in which runs are looked for.
+# How many levels below a named folder to look for runs.
 _DEPTH = 4
 _WILDCARDS = "*?["
 
@@ -28,8 +28,8 @@ class Run:
     Attributes:
       path: where.
       config: config.json, fields by dotted name.
-      rows: metrics.jsonl.
-      summary: summary.json; None while the run is not done.
+      rows: of metrics.jsonl.
+      summary: summary.json; None until the run is done.
     """
 
     path: str
@@ -44,17 +44,17 @@ class Run:
         return steps, values
 
     def seconds_at(self, step: float) -> float | None:
-        """Seconds since the start of the run at its first row from `step` on, as far as rows tell."""
+        """Seconds of training at the first row from `step` on; None where no row tells."""
         found = (r["time/seconds"] for r in self.rows if r["step"] >= step and r.get("time/seconds"))
         return next(found, None)
 
 
 def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
-    """Run folders: those named, those inside folders that are named, and those that a pattern matches.
+    """Run folders: those named, those inside named folders, and those that match a pattern.
 
     Args:
       names: folders, or patterns with `*`, `?` and `[...]`; local or gs://.
-      flag: what the user gave them as, for the error.
+      flag: the argument's name, for the error.
 
     Raises:
       ConfigError: a name leads to no run.
@@ -88,7 +88,7 @@ def require_place(name: str, flag: str = "DIR") -> None:
 
 
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
-    """The folder itself where it is a run's, else the runs in it, by name."""
+    """The folder itself if it is a run's, else the runs in it, by name."""
     if (folder / "config.json").exists():
         yield folder
     elif depth and folder.is_dir():
@@ -140,13 +140,13 @@ class MetricsTail:
     def __init__(self, folder: epath.Path) -> None:
         self._file = folder / "metrics.jsonl"
         self._offset = 0
-        self._last = b""  # the line that ends at the offset: is it still there?
+        self._last = b""  # the line before the offset; if it changes, the file was replaced
 
     def poll(self) -> tuple[bool, list[Row]]:
-        """New rows, and whether they replace all that came before; a torn or damaged line is left out.
+        """(whether the rows replace all earlier ones, new rows); torn and damaged lines are left out.
 
         Raises:
-          OSError: the file is there and cannot be read.
+          OSError: the file exists and cannot be read.
         """
         replaced = False
         data = self._read(self._offset - len(self._last))

@@ -81,7 +81,7 @@ class Keeper:
         try:
             self._save(state, progress)
         except SaveError as error:
-            log.warning("step %d: no checkpoint, training goes on: %s", progress.steps, error)
+            log.warning("step %d: no checkpoint, training continues: %s", progress.steps, error)
             return False
         return True
 

@@ -129,7 +129,9 @@ def test_a_spoilt_manifest_is_told(run: Path, tmp_path: Path) -> None:
 
 def test_a_copy_that_was_cut_off_goes_on(run: Path, gcs: GcsServer) -> None:
     gcs.rule = lambda request: 403 if request.writes and "events" in request.name else None
-    with pytest.raises(RunError, match=r"Forbidden: .*; 2 of 3 files copied, the same command goes on$"):
+    with pytest.raises(
+        RunError, match=r"Forbidden: .*; 2 of 3 files copied; run the same command to continue$"
+    ):
         sync(str(run), "gs://runs/copy", tell=quiet)
     gcs.rule = lambda request: None
     assert sync(str(run), "gs://runs/copy", tell=quiet).copied == ("tensorboard/events",)

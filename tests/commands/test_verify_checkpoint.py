@@ -133,7 +133,7 @@ def test_none_left_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) ->
     for step in ("5", "10"):
         shutil.move(run / "checkpoints" / step, run / "corrupt" / step)
     assert verify(run) == 1
-    assert "0 intact, 0 damaged: none is left to go on from" in capsys.readouterr().out
+    assert "0 intact, 0 damaged: none is left to resume from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What goes wrong with files: damage, a full disk, a lost folder; training goes on or says why it cannot."""
+"""Failures of files: damage, a full disk, a lost folder; training continues or says why it cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_used(straight: R
     said = " ".join((outcome.stdout + outcome.stderr).split())
     assert f"the checkpoint {run.folder}/checkpoints/{newest} is damaged: the array " in said
     assert f"it is now {run.folder}/corrupt/{newest}" in said
-    assert f"going on from step {before}, the latest intact checkpoint" in said
+    assert f"continuing from step {before}, the latest intact checkpoint" in said
     assert "Traceback" not in said
     assert differences(run, straight) == []
 
@@ -111,7 +111,7 @@ def test_a_folder_that_vanishes_is_told_and_made_anew(straight: Run, run: Run) -
     outcome = training.ended()
     assert (outcome.code, outcome.stderr) == (0, "")
     (warning,) = [line for line in outcome.stdout.splitlines() if line.startswith("warning: JsonlWriter")]
-    assert f"lost metrics, training goes on: [Errno 2] No such file or directory: '{run.folder}" in warning
+    assert f"lost metrics, training continues: [Errno 2] No such file or directory: '{run.folder}" in warning
     assert different_states(run, straight) == []
     assert run.damages() == []
     moved = Run(run.folder.with_name("moved"))

@@ -86,4 +86,4 @@ class MultiWriter(Writer):
         except OSError as error:
             if id(writer) not in self._warned:
                 self._warned.add(id(writer))
-                _log.warning("%s lost metrics, training goes on: %s", type(writer).__name__, error)
+                _log.warning("%s lost metrics, training continues: %s", type(writer).__name__, error)

@@ -189,7 +189,7 @@ class Background(Writer):
             if not self._warned:
                 self._warned = True
                 text = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR]
-                _log.warning("%s fails, training goes on: %s", self._tracker.name, text)
+                _log.warning("%s fails, training continues: %s", self._tracker.name, text)
             return False
         return True
 

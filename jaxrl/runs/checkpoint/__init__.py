@@ -1,4 +1,4 @@
-"""Checkpoints of the whole training state: written by Orbax, proved by digests of our own; local or gs://."""
+"""Checkpoints of the whole training state: written by Orbax, verified by digests; local or gs://."""
 
 from jaxrl.runs.checkpoint.background_save import SaveError
 from jaxrl.runs.checkpoint.checkpointer import Checkpointer

@@ -1,4 +1,4 @@
-"""Writes checkpoints in the background through Orbax, one at a time, and keeps what went wrong."""
+"""Checkpoints written in the background through Orbax, one at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SaveError(RunError):
-    """A checkpoint could not be written; one line. Older ones are untouched, and a later save may succeed."""
+    """A checkpoint could not be written. Older ones are untouched, and a later save may succeed."""
 
     def __init__(self, path: epath.Path, reason: str) -> None:
         super().__init__(f"the checkpoint {path} could not be written: {reason}")
@@ -28,7 +28,7 @@ class SaveError(RunError):
 
 
 class BackgroundSave:
-    """At most one save at a time.
+    """Runs at most one save at a time.
 
     Attributes:
       last_saved: the latest step that is complete; None before the first.
@@ -48,22 +48,22 @@ class BackgroundSave:
         saved: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
-        """Returns once the arrays may be changed. Needs `settle` after an earlier save.
+        """Starts a save; returns once the arrays may be changed. After an earlier save, call `settle` first.
 
         Args:
           path: the folder to become the checkpoint, `.../STEP`.
           arrays: by field and path.
           record: JSON.
-          saved, failed: called in the background when the checkpoint is complete, or cannot be.
+          saved, failed: called in the background when the checkpoint is complete, or has failed.
 
         Raises:
-          SaveError: it cannot even begin.
+          SaveError: it cannot start.
         """
         try:
             ocp = _import_orbax()
             if self._orbax is None:
                 handlers = {STATE: ocp.PyTreeCheckpointHandler(), META: ocp.JsonCheckpointHandler()}
-                # Where the folder cannot be made, threads that wait for it would be left behind for minutes.
+                # Otherwise, where the folder cannot be made, threads would wait for it for minutes.
                 options = ocp.options.AsyncOptions(create_directories_asynchronously=False)
                 handler = ocp.CompositeCheckpointHandler(**handlers)
                 self._orbax = ocp.AsyncCheckpointer(handler, async_options=options)
@@ -79,12 +79,12 @@ class BackgroundSave:
         self._pending = path, self._thread.submit(self._finish, int(path.name), saved, failed)
 
     def join(self) -> None:
-        """Waits; a failure is left for `settle` to tell."""
+        """Waits for the save; `settle` reports a failure."""
         if self._pending is not None:
             wait([self._pending[1]])
 
     def settle(self) -> SaveError | None:
-        """Waits; returns how the last save failed, once, and makes the next one independent of that."""
+        """Waits; returns the failure of the last save, once, and readies Orbax for the next."""
         if self._pending is None:
             return None
         (path, future), self._pending = self._pending, None
@@ -111,18 +111,18 @@ class BackgroundSave:
         saved()
 
     def _drop_orbax(self) -> None:
-        """Orbax's object would raise the error of a failed save once more at the next one."""
+        """Drops the Orbax object, which would raise the error of a failed save again at the next one."""
         orbax, self._orbax = self._orbax, None
         if orbax is not None:
-            # The first call may end with the very error that is dropped, before it ends the threads.
+            # The first call may raise the error to be dropped before it ends the threads.
             for _ in range(2):
                 with contextlib.suppress(Exception):
                     orbax.close()
 
 
 def _import_orbax() -> Any:
-    """The module `orbax.checkpoint`, silenced: what goes wrong comes as an exception, told once."""
-    # Imported when needed: it takes as long as jax itself, and `--help` should not wait for it.
+    """The module `orbax.checkpoint`, silenced: its failures are raised, and reported once."""
+    # Imported when needed: it takes as long as jax itself, and `--help` must not wait for it.
     import orbax.checkpoint
 
     logger = logging.getLogger("absl")
@@ -139,7 +139,7 @@ class _NoOrbax(logging.Filter):
 
 
 class _NoLateFailures(logging.Filter):
-    """At the first write that fails Orbax stops looking; asyncio reports each that fails later."""
+    """Hides later failures: Orbax stops at the first failed write, and asyncio reports the others."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "never retrieved" not in str(record.msg):
@@ -149,6 +149,6 @@ class _NoLateFailures(logging.Filter):
 
 
 def _without_late_failures(report: Callable[[Any], None], unraisable: Any) -> None:
-    """At the first write that fails Orbax closes its event loop; each that fails later prints a traceback."""
+    """Hides later failures: Orbax closes its event loop at the first, and each other prints a traceback."""
     if unraisable.object is not None or str(unraisable.exc_value) != "Event loop is closed":
         report(unraisable)

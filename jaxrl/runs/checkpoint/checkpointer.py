@@ -1,8 +1,8 @@
 """Checkpoints of the whole training state, through Orbax; local folders and gs://.
 
-Arrays are stored under their paths, not as the Python objects that held them, so that a checkpoint does not
-depend on the classes of an environment or of the optimiser. What a checkpoint consists of and how it is
-read is in `folder.py`: nothing is restored that is not, bit for bit, what was saved.
+Arrays are stored under their paths, not as Python objects, so that a checkpoint does not depend on the
+classes of an environment or of the optimiser. `folder.py` reads and verifies checkpoints: nothing is
+restored that is not, bit for bit, what was saved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
 log = logging.getLogger(__name__)
 
-# Lies in the folder once a checkpoint was complete there: "none left" is then an error, not a fresh run.
+# In the folder once a checkpoint was complete there; "none left" is then an error, not a fresh run.
 _STARTED = ".started"
 
 
@@ -36,7 +36,7 @@ class Checkpointer:
     """Saves and restores checkpoints of one run; keeps the last few and the one with the best score."""
 
     def __init__(self, folder: str, keep: int = 1, create: bool = True) -> None:
-        """Opens `folder`, whatever lies in it.
+        """Opens `folder`, whatever it holds.
 
         Args:
           folder: a local path, absolute or relative to the working folder, or gs://bucket/path.
@@ -44,7 +44,7 @@ class Checkpointer:
           create: whether to make a missing folder.
 
         Raises:
-          CheckpointError: the folder is missing and may not be made, or cannot be.
+          CheckpointError: the folder is missing and may not or cannot be made.
         """
         self._folder = checkpoint_folder.open_folder(folder)
         self._keep = keep
@@ -67,19 +67,19 @@ class Checkpointer:
     def save(self, step: int, state: PyTree, meta: Mapping[str, Any], score: float | None = None) -> bool:
         """Starts saving and returns once the arrays may be changed, so `state` may be donated at once.
 
-        Where an earlier save has failed in the background, that is logged as a warning and this one is made.
+        A failure of an earlier save is logged as a warning.
 
         Args:
           step: environment steps made.
           state: a dataclass or mapping of trees of arrays, such as `TrainState`.
-          meta: JSON-compatible values to be restored with it.
-          score: what "best" means: the greedy evaluation return; None where it was not evaluated.
+          meta: JSON-compatible values to restore with it.
+          score: the greedy evaluation return, which decides what is best; None where not evaluated.
 
         Returns:
-          Whether anything was saved: False where this very step already is.
+          Whether anything was saved: False if this step already is.
 
         Raises:
-          SaveError: it cannot be written. The next save tries anew.
+          SaveError: it cannot be written; a later save may succeed.
           CheckpointError: the folder holds a later step, so this one would never be found.
         """
         if error := self._background.settle():
@@ -120,11 +120,11 @@ class Checkpointer:
         return max(self.all_steps(), default=None)
 
     def intact_steps(self) -> tuple[int, ...]:
-        """Those of `all_steps()` that can be restored; reads them all."""
+        """The steps of intact checkpoints; reads all of them."""
         return tuple(s for s in self.all_steps() if checkpoint_folder.damage(self._folder / str(s)) is None)
 
     def best_step(self) -> int | None:
-        """The step with the highest score (the latest of equals), None where none has a score."""
+        """The step with the highest score, of equals the latest; None where none has a score."""
         return _best(self._known_scores(self.all_steps()))
 
     def meta(self, step: int) -> dict[str, Any]:
@@ -136,12 +136,12 @@ class Checkpointer:
         return dict(self._record(step).meta)
 
     def restore(self, step: int, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
-        """Restores everything, onto whatever devices `abstract_state` asks for.
+        """Restores everything onto the devices of `abstract_state`.
 
         Args:
           step: one of `all_steps()`.
-          abstract_state: a tree like the saved state of `jax.ShapeDtypeStruct`, typed keys included, with
-            shardings; without one an array goes to the default device.
+          abstract_state: the state with `jax.ShapeDtypeStruct` for arrays, typed keys included; without a
+            sharding, an array goes to the default device.
 
         Returns:
           (state, meta).
@@ -158,12 +158,12 @@ class Checkpointer:
         return restored, dict(record.meta)
 
     def restore_partial(self, step: int, names: Sequence[str], abstract: PyTree) -> dict[str, PyTree]:
-        """Restores only the fields `names`, for example ("params", "obs_stats"); the rest is not read.
+        """Restores only the fields `names`, for example ("params",); the rest is not read.
 
         Args:
           step: one of `all_steps()`.
           names: fields of the saved state.
-          abstract: as for `restore`; fields that are not named may be missing.
+          abstract: as for `restore`; other fields may be missing.
 
         Raises:
           CheckpointError: as for `restore`.
@@ -172,7 +172,7 @@ class Checkpointer:
         return self._restore(self._record(step), {name: available[name] for name in names}, names)
 
     def restore_latest(self, abstract_state: PyTree) -> tuple[int, PyTree, dict[str, Any]] | None:
-        """Restores the latest intact checkpoint; moves those after it, all corrupt, to `corrupt/` next door.
+        """Restores the latest intact checkpoint and moves the corrupt ones after it to `corrupt/`.
 
         Args:
           abstract_state: as for `restore`.
@@ -183,7 +183,7 @@ class Checkpointer:
         Raises:
           CheckpointError: there were checkpoints but none is intact, or the latest intact one does not fit.
         """
-        # What the first process sees holds for all; `everywhere` also makes them wait for each other.
+        # All use what the first process sees; `everywhere` also makes them wait for each other.
         steps = process_group.everywhere(self.all_steps())[0]
         for step in reversed(steps):
             restored, problem = None, None
@@ -194,13 +194,13 @@ class Checkpointer:
             problem = next((p for p in process_group.everywhere(problem) if p), None)
             if problem is None and restored is not None:
                 if step != steps[-1]:
-                    log.warning("going on from step %d, the latest intact checkpoint", step)
+                    log.warning("continuing from step %d, the latest intact checkpoint", step)
                 return step, *restored
             self._set_aside(step, str(problem))
         if process_group.everywhere(bool(steps) or self._has_started())[0]:
             raise CheckpointError(
                 f"{self._folder} has held checkpoints, but none that is intact is left (damaged ones are in "
-                f"{self._corrupt}): delete {self._folder.parent} to start anew, or choose another --workdir, "
+                f"{self._corrupt}): delete {self._folder.parent} to start over, or choose another --workdir, "
                 "there with --config.init_from to begin from another run"
             )
         return None
@@ -209,7 +209,7 @@ class Checkpointer:
         """Blocks until everything is written.
 
         Raises:
-          SaveError: the last save failed, in any process; said once.
+          SaveError: the last save failed, in any process; raised once.
         """
         self._raise_everywhere(self._folder, self._background.settle())
 
@@ -223,7 +223,7 @@ class Checkpointer:
         self.wait()
 
     def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
-        """What one process could not write, none has written: all go on alike."""
+        """Raises in every process what failed in any, so that all continue alike."""
         problems = [p for p in process_group.everywhere(error and error.reason) if p]
         if problems:
             raise error or SaveError(path, problems[0])
@@ -242,7 +242,7 @@ class Checkpointer:
             for field, tree in fields.items()
             for name, array in state_arrays.asked(tree).items()
         }
-        # Orbax would cast in silence, or fail with pages of trees.
+        # Orbax would cast silently, or fail with pages of trees.
         held = {k: v for k, v in record.arrays.items() if k.partition("/")[0] in compare}
         for name in sorted(held.keys() | asked.keys()):
             there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
@@ -287,7 +287,7 @@ class Checkpointer:
     def _make_way(self, path: epath.Path) -> tuple[int | None, str | None]:
         """Frees space and name for a new checkpoint; returns the latest step and what prevents a save.
 
-        Only the first process looks, for all.
+        Only the first process looks.
         """
         if not process_group.is_first():
             return None, None
@@ -302,16 +302,16 @@ class Checkpointer:
                         path,
                         checkpoint_files.set_aside(path, self._corrupt),
                     )
-        except Exception as error:  # gs:// has errors of its own
+        except Exception as error:  # gs:// raises errors of its client
             return None, checkpoint_folder.one_line(error)
         return latest, None
 
     def _clear(self) -> None:
-        """Deletes what cut-off saves have left, so that a full disk gets its space back for the next try."""
+        """Deletes remains of interrupted saves, so that a full disk has space for the next one."""
 
         def remove() -> None:
             for path in self._find().unfinished:
-                # The other writers of a save that has failed may still be at it: the next save clears again.
+                # Other processes may still be writing theirs: the next save clears again.
                 with contextlib.suppress(OSError):
                     checkpoint_files.remove(path)
 
@@ -323,7 +323,7 @@ class Checkpointer:
         def prune() -> None:
             (self._folder / _STARTED).touch()
             found = self._find().steps
-            scores = self._known_scores(found)  # those with a damaged record do not count, and stay
+            scores = self._known_scores(found)  # those with a damaged record stay
             for step in scores.keys() - {*sorted(scores)[-self._keep :], _best(scores)}:
                 checkpoint_files.remove(found[step])
                 self._scores.pop(step, None)
@@ -331,15 +331,15 @@ class Checkpointer:
         self._tidy(prune)
 
     def _tidy(self, work: Callable[[], None]) -> None:
-        """For what no checkpoint depends on: its failure is a warning."""
+        """Does work that no checkpoint depends on; a failure is only a warning."""
         if process_group.is_first():
             try:
                 work()
-            except Exception as error:  # gs:// has errors of its own
+            except Exception as error:  # gs:// raises errors of its client
                 log.warning("%s could not be tidied up: %s", self._folder, checkpoint_folder.one_line(error))
 
     def _known_scores(self, steps: Iterable[int]) -> dict[int, float | None]:
-        """Scores of those steps whose record is intact."""
+        """Scores of the steps whose record is intact."""
         for step in steps:
             if step not in self._scores:
                 with contextlib.suppress(CorruptCheckpoint):

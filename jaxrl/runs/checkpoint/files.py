@@ -1,6 +1,6 @@
-"""The files of checkpoints, whatever they hold: how they are named, counted, moved and deleted.
+"""The files of checkpoints, whatever they hold: names, sizes, moving and deleting.
 
-A symbolic link is never followed.
+Symbolic links are never followed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from etils import epath
 
 from jaxrl.runs import storage
 
-COMMITTED = "commit_success.txt"  # on gs:// the last file of a checkpoint, and of an item, to be written
+COMMITTED = "commit_success.txt"  # on gs:// the last file to be written of a checkpoint and of an item
 DELETED = ".deleted"  # ends the name of a folder that is being deleted
 
 
 def is_step(name: str) -> bool:
-    """Whether `name` is that of a checkpoint's folder."""
+    """Whether `name` is a name for a checkpoint's folder."""
     return name.isascii() and name.isdigit() and str(int(name)) == name
 
 
@@ -30,7 +30,7 @@ def size(path: epath.Path) -> int:
 
 
 def set_aside(path: epath.Path, folder: epath.Path) -> epath.Path:
-    """Moves `path`, whatever it is, into `folder`, under a name of its own; returns where it is now.
+    """Moves `path`, whatever it is, into `folder` under an unused name; returns its new path.
 
     Raises:
       OSError: it cannot be moved.
@@ -47,7 +47,7 @@ def set_aside(path: epath.Path, folder: epath.Path) -> epath.Path:
 
 
 def copy_files(source: epath.Path, target: epath.Path) -> None:
-    """Copies the files below `source`, the one that makes a checkpoint complete last."""
+    """Copies the files below `source`; the one that marks a checkpoint as complete comes last."""
     files = sorted(plain_files(source), key=lambda file: (file.name == COMMITTED, file))
     for file in files:
         copy = target / os.path.relpath(file, source)
@@ -56,7 +56,7 @@ def copy_files(source: epath.Path, target: epath.Path) -> None:
 
 
 def remove(path: epath.Path) -> None:
-    """Deletes a folder so that what a kill leaves of it is never taken for a checkpoint.
+    """Deletes a folder so that, if interrupted, what is left is never taken for a checkpoint.
 
     Raises:
       OSError: it cannot be deleted.
@@ -75,7 +75,7 @@ def remove(path: epath.Path) -> None:
 
 
 def plain_files(path: epath.Path) -> Iterator[epath.Path]:
-    """The plain files below `path`; folders that cannot be listed raise."""
+    """The plain files below `path`; raises for folders that cannot be listed."""
 
     def fail(error: OSError) -> None:
         raise error

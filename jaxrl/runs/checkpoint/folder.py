@@ -1,8 +1,8 @@
-"""What a folder of checkpoints holds, read without trust: what comes out is, bit for bit, what was saved.
+"""Reads folders of checkpoints without trust: what is returned is, bit for bit, what was saved.
 
 The checkpoint of step S is the folder `S` with two items: `state`, arrays by field and path, and `meta`, a
-sealed JSON record with the digest of every array. Beside it may lie what a kill left of a save, and things
-that are no checkpoints at all. Nothing here changes a file.
+sealed JSON record with the digest of every array. Remains of interrupted saves, and other things, may lie
+beside it. Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
 
 STATE, META = "state", "meta"  # items of a checkpoint
 _META_FILE = f"{META}/metadata"  # what Orbax calls the file of a JSON item
-# Folders that Orbax has not finished, or that were not deleted to the end: STEP, this, and anything.
+# Folders that Orbax has not finished, or that are only partly deleted, are named STEP, this, and anything.
 _UNFINISHED = (".orbax-checkpoint-tmp", DELETED)
 _LONGEST_REASON = 300  # characters
-# tensorstore ends each message with pages of its own settings.
+# tensorstore ends each message with pages of settings.
 _DETAILS = re.compile(r" \[(tensorstore_spec|source locations|os_error_code)=.*", re.DOTALL)
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint is missing, does not fit or cannot be reached; one line for the user."""
+    """A checkpoint is missing, does not fit or cannot be reached."""
 
 
 class CorruptCheckpoint(CheckpointError):
@@ -43,12 +43,12 @@ class CorruptCheckpoint(CheckpointError):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a folder of checkpoints holds.
+    """The content of a folder of checkpoints.
 
     Attributes:
-      steps: folders of complete checkpoints, ascending; whether they are intact is not known yet.
-      unfinished: folders of saves, or of deletions, that were cut off.
-      ignored: other things where a checkpoint could be, and what they are.
+      steps: folders of complete checkpoints, ascending; not verified yet.
+      unfinished: folders of interrupted saves or deletions.
+      ignored: other things with a checkpoint's name, and what they are.
     """
 
     steps: Mapping[int, epath.Path]
@@ -79,14 +79,14 @@ class Record:
 
 
 def open_folder(path: str | os.PathLike[str]) -> epath.Path:
-    """The path as Orbax wants it: absolute where it is local."""
+    """The path as Orbax needs it: absolute if local."""
     storage.prepare(path)
     folder = epath.Path(path)
     return folder if storage.is_remote(folder) else folder.absolute()
 
 
 def find(folder: epath.Path) -> Contents:
-    """Looks at the names in `folder`, which may be missing.
+    """Lists `folder`, which may be missing.
 
     Raises:
       OSError: the folder cannot be listed.
@@ -116,7 +116,7 @@ def read_record(path: epath.Path) -> Record:
     """The record of the checkpoint `path`.
 
     Raises:
-      CorruptCheckpoint: it is missing or not what was saved.
+      CorruptCheckpoint: it is missing or is not what was saved.
       CheckpointError: it cannot be reached.
     """
     with _judging(path):
@@ -126,25 +126,25 @@ def read_record(path: epath.Path) -> Record:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{_META_FILE}: {error}") from error
         if is_step(path.name) and record.step != int(path.name):
-            raise ValueError(f"it was saved as that of step {record.step}")
+            raise ValueError(f"it was saved as the record of step {record.step}")
         return record
 
 
 def read_arrays(
     path: epath.Path, record: Record, fields: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint, whole and in host memory, each compared with its digest.
+    """The arrays of a checkpoint, whole and in host memory, each checked against its digest.
 
     Args:
       path: its folder.
-      record: of `read_record(path)`.
+      record: from `read_record(path)`.
       fields: which fields of the state to read; None reads all.
 
     Returns:
       Arrays by `field/path`.
 
     Raises:
-      CorruptCheckpoint: an array is missing or not what was saved; the first one is named.
+      CorruptCheckpoint: an array is missing or is not what was saved; the first one is named.
       CheckpointError: the files cannot be reached.
     """
     wanted = {
@@ -162,7 +162,7 @@ def read_arrays(
 
 
 def damage(path: epath.Path) -> str | None:
-    """What is wrong with the checkpoint `path`, all of which is read; None for an intact one.
+    """Reads all of the checkpoint `path`; returns what is wrong with it, None for an intact one.
 
     Raises:
       CheckpointError: it cannot be reached.
@@ -175,21 +175,21 @@ def damage(path: epath.Path) -> str | None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, short enough for a line."""
+    """The message of an error, shortened to one line."""
     text = " ".join(_DETAILS.sub("", str(error)).split())
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if len(text) > _LONGEST_REASON:
-        text = f"{text[:60]} ... {text[60 - _LONGEST_REASON :]}"  # What it was about, and the cause.
+        text = f"{text[:60]} ... {text[60 - _LONGEST_REASON :]}"  # the subject and the cause
     return text or type(error).__name__
 
 
 def _read_state(path: epath.Path, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Whole arrays in host memory, whatever devices they are for: every process checks all of them."""
-    # Not through Orbax: when one of its reads fails, the others print tracebacks from threads of their own.
+    """Whole arrays in host memory, whatever devices they are for: every process checks all."""
+    # Not through Orbax: when one of its reads fails, the others print tracebacks from their threads.
     import tensorstore as ts
 
-    context = ts.Context()  # with caches of its own: nothing that was read before
+    context = ts.Context()  # a new cache: nothing that was read before
 
     def open_array(name: str) -> Any:
         base = f"{path}/" if storage.is_remote(path) else {"driver": "file", "path": f"{path}/"}
@@ -218,7 +218,7 @@ def _naming(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _judging(path: epath.Path) -> Iterator[None]:
-    """What goes wrong inside is damage of the checkpoint `path`, unless its files cannot be read at all."""
+    """Raises errors of the block as damage of the checkpoint `path`, unless its files cannot be read."""
     try:
         _refuse_links(path)
         yield
@@ -241,13 +241,13 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def _refuse_links(path: epath.Path) -> None:
-    """Orbax writes plain files and folders only: a link could lead anywhere, a pipe would block for ever."""
+    """Orbax writes only plain files and folders; a link could lead anywhere, a pipe would block forever."""
     if storage.is_remote(path):
         return
     entries = (os.path.join(at, name) for at, *names in os.walk(path) for name in itertools.chain(*names))
     for entry in itertools.chain([os.fspath(path)], entries):
         if not os.path.lexists(entry):
-            continue  # What is missing is told later.
+            continue  # what is missing is reported later
         mode = os.lstat(entry).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
@@ -269,8 +269,8 @@ def _why_unreadable(path: epath.Path) -> str | None:
 
 
 def _step_entries(folder: epath.Path) -> Iterator[tuple[epath.Path, str]]:
-    """What in `folder` has a step's name, or that of an unfinished one, and what kind of thing it is."""
-    # In a bucket a folder that is asked for and cannot be reached just now would pass for none.
+    """(entry, kind) of everything in `folder` that is named like a step or an unfinished one."""
+    # In a bucket, a folder that cannot be reached at the moment would look like a missing one.
     listed = storage.entries(folder) if storage.is_remote(folder) else None
     names = listed if listed is not None else [e.name for e in folder.iterdir()] if folder.exists() else []
     for name in sorted(names):
@@ -281,7 +281,7 @@ def _step_entries(folder: epath.Path) -> Iterator[tuple[epath.Path, str]]:
 
 
 def _kind(entry: epath.Path) -> str:
-    """What `entry` is: "folder", unless it has nothing in it."""
+    """What `entry` is; "folder" only if it holds files or cannot be listed."""
     if os.path.islink(entry):
         return "a symbolic link"
     if not entry.is_dir():
@@ -292,7 +292,7 @@ def _kind(entry: epath.Path) -> str:
 
 
 def _is_complete(path: epath.Path) -> bool:
-    # A local folder gets its name once all is written; on gs:// a file says so.
+    # A local folder gets its name once all is written; on gs:// a file marks it.
     if not storage.is_remote(path):
         return True
     with storage.as_os_errors():

@@ -1,7 +1,7 @@
-"""Digests that prove a checkpoint holds what was saved: one per array, and one over the record of them all.
+"""Digests that prove a checkpoint holds what was saved: one per array, and one over the record of all.
 
-A digest is taken over the contents of a whole array, whatever devices held its parts, and over its name,
-dtype and shape, so that two arrays cannot change places unnoticed.
+A digest covers the contents of a whole array, whatever devices held its parts, and its name, dtype and
+shape, so that two arrays cannot be swapped unnoticed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 _DIGEST = "digest"
-_BYTES = 16  # 128 bits: no two of any number of checkpoints will ever collide by accident
+_BYTES = 16  # 128 bits: no collisions by accident
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
@@ -25,16 +25,16 @@ def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     Args:
       arrays: whole arrays in host memory, of any dtype and layout; contents count in C order.
     """
-    # hashlib releases the GIL: large arrays are hashed side by side.
+    # hashlib releases the GIL: large arrays are hashed in parallel.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return dict(zip(arrays, pool.map(_description, arrays, arrays.values()), strict=True))
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON-compatible `content`, as reading it back would give it, with a digest of its own.
+    """JSON-compatible `content` as it reads back, with its digest added.
 
     Raises:
-      TypeError, ValueError: the content is no JSON.
+      TypeError, ValueError: the content is not JSON-compatible.
     """
     plain = json.loads(json.dumps(dict(content)))
     return plain | {_DIGEST: _content_digest(plain)}
@@ -44,14 +44,14 @@ def unseal(text: str) -> dict[str, Any]:
     """The content that was sealed.
 
     Raises:
-      ValueError: the text is no JSON object, has no digest, or not the one of its content.
+      ValueError: the text is not a JSON object, or its digest is missing or wrong.
     """
     sealed = json.loads(text)
     if not isinstance(sealed, dict) or _DIGEST not in sealed:
         raise ValueError("it holds no digest")
     content = {name: value for name, value in sealed.items() if name != _DIGEST}
     if sealed[_DIGEST] != _content_digest(content):
-        raise ValueError("its digest is not that of its content")
+        raise ValueError("its digest does not match its content")
     return content
 
 

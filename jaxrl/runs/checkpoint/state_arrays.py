@@ -1,4 +1,4 @@
-"""The training state as named arrays and back: what a checkpoint stores of it, whatever classes held it."""
+"""The training state as named arrays and back, independent of the classes that hold it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fields(state: PyTree) -> dict[str, PyTree]:
 
 
 def stored(state: PyTree) -> dict[str, dict[str, Any]]:
-    """Arrays by field and path; random keys as their uint32 data, without empty arrays, which Orbax refuses.
+    """Arrays by field and path; random keys as uint32 data; without empty arrays, which Orbax refuses.
 
     Raises:
       ValueError: two arrays have the same path.
@@ -49,11 +49,11 @@ def asked(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def rebuilt(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
-    """The tree `abstract` of one field on its devices.
+    """Rebuilds the tree of one field on its devices.
 
     Args:
       field: its name.
-      abstract: `jax.ShapeDtypeStruct`s; without a sharding an array goes to the default device.
+      abstract: a tree of `jax.ShapeDtypeStruct`; without a sharding, an array goes to the default device.
       arrays: whole arrays by `field/path`, as `flat(stored(state))` names them.
     """
 
@@ -62,7 +62,7 @@ def rebuilt(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> P
         if not x.size:
             return jnp.zeros(x.shape, x.dtype, device=sharding)
         host = arrays[f"{field}/{name}"]
-        # Each process puts its own part on its own devices.
+        # Each process puts its part on its own devices.
         array = jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
         return jax.random.wrap_key_data(array, impl=_key_impl(x)) if _is_key(x) else array
 

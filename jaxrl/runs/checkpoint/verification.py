@@ -1,4 +1,4 @@
-"""Every array of a run's checkpoints against its digest, and what else lies beside them."""
+"""Verification of a run's checkpoints: every array against its digest, and what lies beside them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ CHECKPOINT, SET_ASIDE, UNFINISHED, IGNORED = "checkpoint", "set aside", "unfinis
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointEntry:
-    """One checkpoint, or what lies in the place of one.
+    """A checkpoint, or something in the place of one.
 
     Attributes:
-      kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": what a kill left of a save or
-        of a deletion; "ignored": no checkpoint at all.
+      kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": remains of an interrupted
+        save or deletion; "ignored": no checkpoint.
       path: where.
       problem: why it cannot be used, None if it can.
       size: bytes of its files.
-      step, iteration, score, evaluation: as they were when it was saved; None where they are not known.
+      step, iteration, score, evaluation: as saved; None where they are not known.
       arrays: number of arrays by field of the training state.
-      bad: whether it is, or passes for, a checkpoint that the run could go on from, and is not intact.
+      bad: whether a run would try to resume from it although it is not intact.
     """
 
     kind: str
@@ -47,14 +47,14 @@ class CheckpointEntry:
 
 
 def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
-    """Reads the checkpoints of a run, or only that of `step`, and compares them with their digests.
+    """Reads the checkpoints of a run, or only one, and compares them with their digests.
 
     Args:
       workdir: folder of the run, local or gs://.
-      step: which one; None for all, and everything beside them.
+      step: which one; None for all of them and everything beside them.
 
     Raises:
-      ConfigError: there is no such folder, no checkpoint in it, or not that of `step`.
+      ConfigError: there is no such folder, or no such checkpoint in it.
     """
     run = checkpoint_folder.open_folder(workdir)
     if not run.is_dir():
@@ -68,7 +68,7 @@ def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
         known = ", ".join(str(s) for s in contents.steps) or "none"
         raise ConfigError(f"`--step` (={step}): no such checkpoint in {run}; available steps: {known}")
     chosen = contents.steps.items() if step is None else [(step, contents.steps[step])]
-    # A trainer that is at work may have deleted one meanwhile.
+    # A trainer may have deleted one meanwhile.
     entries = [entry for s, path in chosen if (entry := _verified(CHECKPOINT, path, s)) and path.exists()]
     if step is None:
         entries += [_verified(SET_ASIDE, path, None) for path in aside]
@@ -100,7 +100,7 @@ def _verified(kind: str, path: epath.Path, step: int | None) -> CheckpointEntry:
 
 
 def _stray(path: epath.Path, kind: str, run: epath.Path) -> CheckpointEntry:
-    """Something that is no checkpoint; a link that leads out of the run is bad."""
+    """An entry that is not a checkpoint; a link that leads out of the run is bad."""
     entry = CheckpointEntry(IGNORED, str(path), f"{path} is {kind}, no checkpoint", 0)
     target = os.path.realpath(path)
     if kind == "a symbolic link" and not Path(target).is_relative_to(os.path.realpath(run)):

@@ -1,4 +1,4 @@
-"""Run folders in a bucket: what must hold before a run starts, its lock, and files that are appended to."""
+"""Run folders in buckets: checks before a run starts, its lock, files that are appended to, and copies."""
 
 from jaxrl.metrics.files import is_remote
 from jaxrl.runs.storage.bucket import (

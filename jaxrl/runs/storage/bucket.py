@@ -1,4 +1,4 @@
-"""Buckets of Google Cloud Storage: opened with the client of etils, looked at before a run starts."""
+"""Buckets of Google Cloud Storage: their client, and checks before a run starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.files import is_remote
 
-# Of looking at a bucket before a run starts. The client itself would go on trying for half a minute.
+# Seconds to look at a bucket before a run starts; the client alone would try for half a minute.
 PATIENCE = 10.0
 T = TypeVar("T")
 _LONGEST_REASON = 300  # characters
@@ -28,28 +28,28 @@ _CLIENTS = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "
 
 
 def prepare(path: str | os.PathLike[str]) -> None:
-    """Sets up the client of `gs://`; before the first use of such a path, and for local paths nothing.
+    """Sets up the client of `gs://` before the first use of such a path; does nothing for local paths.
 
     Raises:
       ConfigError: the package it needs is not installed.
     """
     if not os.fspath(path).startswith("gs://"):
         return
-    # With it the client asks another service what kind of bucket it is, through gRPC.
+    # If true, the client asks another service through gRPC what kind of bucket it is.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         import fsspec
         import gcsfs  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"{path} needs the extra `gcs`: pip install 'jaxrl[gcs]' ({error})") from error
-    # A listing would be kept for ever, and checkpoints are not written through this client.
+    # A cached listing would never expire, and checkpoints are not written through this client.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
-    # It logs tracebacks of what it raises too.
+    # It logs tracebacks of what it also raises.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
 def filesystem() -> Any:
-    """The client of `gs://` that etils uses too; `prepare` comes first."""
+    """The client of `gs://`, shared with etils; call `prepare` first."""
     import fsspec
 
     return fsspec.filesystem("gcs", finalize_on_close=True)
@@ -65,12 +65,12 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
     """(fsspec client, path as it knows it) of a folder: local, gs://bucket/folder or s3://bucket/folder.
 
     Args:
-      flag: what the user gave it with.
+      flag: the argument that named it.
       url: the address.
-      writable: whether objects must be made there.
+      writable: whether objects will be made there.
 
     Raises:
-      ConfigError: it is another kind of address, its client is not installed, or the bucket cannot be used.
+      ConfigError: the address is of another kind, its client is not installed, or the bucket is unusable.
     """
     import fsspec
 
@@ -92,15 +92,15 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
 
 
 def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
-    """Checks that a run can live in `path`, in seconds; local folders are left to others.
+    """Checks within seconds that a run can live in `path`; local folders are not checked.
 
     Args:
-      flag: what the user gave it with.
+      flag: the argument that named it.
       path: a local folder or gs://bucket/folder.
-      writable: whether objects must be made and deleted there.
+      writable: whether objects will be made and deleted there.
 
     Raises:
-      ConfigError: it is another kind of address, or the bucket is missing, forbidden or out of reach.
+      ConfigError: the address is of another kind, or the bucket is missing, forbidden or out of reach.
     """
     if not is_remote(path):
         return
@@ -122,10 +122,10 @@ def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
 
 
 def require_folder(flag: str, path: str) -> None:
-    """As `require_run_folder`, for a folder that is only read and must be there.
+    """As `require_run_folder`, for a folder that is only read and must exist.
 
     Raises:
-      ConfigError: as there, or nothing lies in it.
+      ConfigError: as there, or the folder is empty.
     """
     require_run_folder(flag, path)
     if is_remote(path):
@@ -137,7 +137,7 @@ def require_folder(flag: str, path: str) -> None:
 
 
 def entries(folder: str | os.PathLike[str]) -> dict[str, bool]:
-    """Names directly in a folder of a bucket, and whether each is a folder itself; none where it is missing.
+    """Names directly in a folder of a bucket, and whether each is a folder; none if it is missing.
 
     Raises:
       OSError: it cannot be listed.
@@ -163,10 +163,10 @@ def files_below(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def reason(error: BaseException) -> str:
-    """What an exception of a storage client says, on one line."""
+    """The message of a storage client's exception, on one line."""
     message = getattr(error, "message", "") or str(error)
     text = " ".join((message.decode() if isinstance(message, bytes) else str(message)).split())
-    # Addresses of requests say nothing to a person.
+    # Addresses of requests mean nothing to a person.
     text = re.sub(r"Forbidden: \S+ ", "Forbidden: ", text)
     advice = _ADVICE.get(_status(error), "")
     text = text[:_LONGEST_REASON] or type(error).__name__
@@ -175,7 +175,7 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def as_os_errors() -> Iterator[None]:
-    """Exceptions of storage clients inside the block come out as `OSError`, with one line."""
+    """Turns exceptions of storage clients inside the block into `OSError` with one line."""
     try:
         yield
     except OSError:
@@ -192,7 +192,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int:
-    """The HTTP status, 0 where it is not known."""
+    """The HTTP status, or 0."""
     if str(error).startswith("Forbidden"):
         return 403
     code = str(getattr(error, "code", None) or "")
@@ -200,7 +200,7 @@ def _status(error: BaseException) -> int:
 
 
 def _try(path: str, writable: bool) -> None:
-    """Lists, and with `writable` writes and deletes, as a run will."""
+    """Lists, and with `writable` writes and deletes, as a run would."""
     client = filesystem()
     bucket, name = split(path)
     doing = "read"
@@ -221,10 +221,10 @@ def _try(path: str, writable: bool) -> None:
 
 
 def within_patience(prefix: str, work: Callable[[], T]) -> T:
-    """Runs `work` in a thread that is left behind where it takes longer than `PATIENCE`.
+    """Runs `work` in a thread, which is abandoned after `PATIENCE` seconds.
 
     Raises:
-      ConfigError: it raised, or took too long; it begins with `prefix`.
+      ConfigError: `work` raised or took too long; the message begins with `prefix`.
     """
     done: list[T] = []
     failed: list[BaseException] = []

@@ -22,13 +22,13 @@ MANIFEST = "manifest.json"
 # The last file that makes a checkpoint complete in a bucket; a local folder is complete once it has its name.
 _COMMITTED = "commit_success.txt"
 _STEP = re.compile(r"(?:.*/)?checkpoints/[0-9]+(?=/)")
-# Locks, and what is about to get another name or to be deleted.
+# Locks, and files about to be renamed or deleted.
 _PASSING = re.compile(
     r"(^|/)(\.lock|\.writable|\.[^/]+\.part|[^/]*\.tmp|\d+\.(orbax-checkpoint-tmp|deleted)[^/]*/.*)$"
 )
 _CHUNK = 1 << 22
-_IN_MEMORY = 1 << 26  # bytes of a file on its way; more goes through a temporary file
-_SAVED_EVERY = 50  # files copied, so that a copy that was cut off goes on
+_IN_MEMORY = 1 << 26  # bytes; larger files go through a temporary file
+_SAVED_EVERY = 50  # files between writes of the manifest, from which an interrupted copy continues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,25 +41,25 @@ class CopiedFile:
 
 
 class StoredFolder:
-    """A folder, wherever it is."""
+    """A folder on a disk or in a bucket."""
 
     def __init__(self, name: str, url: str, writable: bool = False) -> None:
-        """Opens it.
+        """Opens the folder.
 
         Args:
-          name: of the argument that gave it.
+          name: the argument that named it.
           url: its address.
           writable: whether files will be written.
 
         Raises:
-          ConfigError: there is no such kind of address, its client is not installed, or it cannot be used.
+          ConfigError: the address is of another kind, its client is not installed, or it is unusable.
         """
         self.name, self.url = name, url.rstrip("/") or url
         self.local = not is_remote(url)
         self.client, self.root = open_url(name, self.url, writable)
 
     def files(self) -> dict[str, CopiedFile]:
-        """What lies below it, without checksums; nothing where it is missing.
+        """All files below it, without checksums; none if it is missing.
 
         Raises:
           ConfigError: it cannot be read.
@@ -73,10 +73,10 @@ class StoredFolder:
         }
 
     def manifest(self) -> dict[str, CopiedFile]:
-        """Files by path as the last copy to here left them.
+        """Files by path, as listed by the last copy to this folder.
 
         Raises:
-          ConfigError: it is spoilt.
+          ConfigError: the manifest is damaged.
         """
         try:
             with as_os_errors():
@@ -96,13 +96,13 @@ class StoredFolder:
         self.write(MANIFEST, [content.encode()])
 
     def copy_to(self, path: str, other: StoredFolder) -> CopiedFile:
-        """Copies a file, which appears in `other` once it is complete; returns its size and checksum.
+        """Copies a file, which appears in `other` only when complete; returns its size and checksum.
 
         Raises:
-          FileNotFoundError: it is not here.
+          FileNotFoundError: there is no such file.
         """
         digest, size = hashlib.sha256(), 0
-        # Read whole before anything is written: a client that is left in mid-file makes half a file of it.
+        # Read whole before anything is written: a client interrupted in mid-file would store half of it.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
             with self.client.open(f"{self.root}/{path}", "rb") as stream:
                 while chunk := stream.read(_CHUNK):
@@ -114,7 +114,7 @@ class StoredFolder:
         return CopiedFile(size, digest.hexdigest(), "")
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Writes a file from chunks that are at hand."""
+        """Writes a file."""
         target = f"{self.root}/{path}"
         if self.local:
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -125,7 +125,7 @@ class StoredFolder:
 
 @dataclasses.dataclass(frozen=True)
 class CopyReport:
-    """Paths copied, there already, and vanished meanwhile; bytes copied."""
+    """Paths copied, unchanged, and vanished meanwhile; bytes copied."""
 
     copied: tuple[str, ...]
     unchanged: tuple[str, ...]
@@ -145,7 +145,7 @@ def sync(
 
     Raises:
       ConfigError: one of them cannot be used.
-      RunError: something could not be copied; what was is in the manifest.
+      RunError: something could not be copied; the manifest lists what was.
     """
     theirs, ours = StoredFolder("SOURCE", source), StoredFolder("DESTINATION", destination, not dry_run)
     files = theirs.files()
@@ -179,7 +179,7 @@ def sync(
         with contextlib.suppress(Exception):
             ours.write_manifest(source, known)
         if isinstance(error, OSError) or is_failure(error):
-            done = f"{len(copied)} of {len(waiting)} files copied, the same command goes on"
+            done = f"{len(copied)} of {len(waiting)} files copied; run the same command to continue"
             raise RunError(f"{source} to {destination}: {reason(error)}; {done}") from error
         raise
     if copied:
@@ -196,7 +196,7 @@ def _is_there(file: CopiedFile, copied: CopiedFile | None, there: CopiedFile | N
 def _mark_complete(
     folder: StoredFolder, paths: Sequence[str], vanished: Sequence[str], there: Mapping[str, CopiedFile]
 ) -> None:
-    """Makes checkpoints that were copied from a disk complete ones in a bucket."""
+    """Marks checkpoints that were copied from a disk as complete in a bucket."""
     if not folder.url.startswith("gs://"):
         return
     steps = {match[0] for path in paths if (match := _STEP.match(path))}
@@ -207,7 +207,7 @@ def _mark_complete(
 
 
 def _marks_last(path: str) -> tuple[str, bool, str]:
-    """Sorts checkpoint by checkpoint, the file that makes one complete after its others."""
+    """Sort key: checkpoint by checkpoint, the file that marks one as complete last."""
     match = _STEP.match(path)
     return match[0] if match else path, path.endswith(_COMMITTED), path
 

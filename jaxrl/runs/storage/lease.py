@@ -1,8 +1,8 @@
-"""A lock on a folder of a bucket: an object that its holder renews, and that only one process can replace.
+"""A lock on a folder of a bucket: an object that its holder renews and only one process can replace.
 
-A bucket has no locks that end with their process, but it refuses to replace an object that is not the one
-the writer knows (its generation). So a holder writes an object and renews it; who finds one that is not
-renewed for long takes it over.
+A bucket has no locks that end with their process, but it can refuse to replace an object unless the writer
+names its current version (generation). So the holder writes an object and renews it; a process that finds
+one not renewed for long takes it over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.runs.storage import bucket
 
 RENEWED_EVERY = 15.0  # seconds
-# Without renewal, until another may take over: longer than the client tries again on its own.
+# Seconds without renewal until another may take over: longer than the client's own retries.
 LASTS = 60.0
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Found:
-    """The lease that lies there: its object's generation, seconds since it was renewed, and its content."""
+    """A lease in the bucket: its generation, seconds since it was renewed, and its content."""
 
     generation: int
     age: float
@@ -54,7 +54,7 @@ class Lease:
         every: float = RENEWED_EVERY,
         lasts: float = LASTS,
     ) -> None:
-        """Names it.
+        """Prepares a lease without taking it.
 
         Args:
           path: of the object, gs://bucket/name.
@@ -71,18 +71,18 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def acquire(self) -> None:
-        """Takes it; waits for one whose holder may be dead to run out.
+        """Takes the lease; waits for the lease of a holder that may be dead to expire.
 
         Raises:
           ConfigError: its holder is alive.
-          Exception: of the client.
+          Exception: whatever the client raises.
         """
         seen: _Found | None = None
         while not self._take(0):
             found = self._look()
             if found is None:
                 continue
-            if found.content.get("id") == self._id:  # A request that the client sent twice.
+            if found.content.get("id") == self._id:  # the client sent the request twice
                 self._generation = found.generation
                 break
             state = _state(found.content)
@@ -101,7 +101,7 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """Gives it back; a bucket that is out of reach is left to find out by itself."""
+        """Gives the lease back; if the bucket is out of reach, it expires."""
         self._released.set()
         self._thread.join(1.0)
         with contextlib.suppress(Exception):
@@ -117,7 +117,7 @@ class Lease:
                 if time.monotonic() - renewed > self._lasts and not warned:
                     warned = True
                     why = bucket.reason(error)
-                    log.warning("%s cannot be renewed, training goes on: %s", self._path, why)
+                    log.warning("%s cannot be renewed, training continues: %s", self._path, why)
                 continue
             renewed, warned = time.monotonic(), False
             if holder is not None:
@@ -125,7 +125,7 @@ class Lease:
                 return
 
     def _renew(self) -> str | None:
-        """Returns who has taken it over, None where nobody has."""
+        """Renews the lease; returns who has taken it over, or None."""
         if self._take(self._generation):
             return None
         found = self._look()
@@ -137,7 +137,7 @@ class Lease:
         return None
 
     def _take(self, generation: int) -> bool:
-        """Writes the object if its generation is this one (0: if there is none); returns whether it was."""
+        """Writes the object if its generation is this one (0: if none exists); returns whether it did."""
         content = {"holder": _name(), "id": self._id, "machine": _machine(), "process": os.getpid()}
         try:
             written = self._client.call(
@@ -151,7 +151,7 @@ class Lease:
                 data=json.dumps(content).encode(),
                 json_out=True,
             )
-        except FileExistsError:  # What the client makes of a precondition that does not hold.
+        except FileExistsError:  # what the client raises when a precondition fails
             return False
         self._generation = int(written["generation"])
         return True
@@ -176,7 +176,7 @@ def _name() -> str:
 
 
 def _machine() -> str:
-    """What tells machines, and containers on them, apart; empty where that is not known."""
+    """Identifies the machine, or the container on it; empty where unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as stream:
             return f"{stream.read().strip()} {os.stat('/proc/self/ns/pid').st_ino}"
@@ -185,7 +185,7 @@ def _machine() -> str:
 
 
 def _state(content: dict[str, Any]) -> str:
-    """ "alive", "dead" or "unknown": only processes of this machine can be looked at."""
+    """ "alive", "dead" or "unknown": only processes of this machine can be checked."""
     process = content.get("process")
     if not _machine() or content.get("machine") != _machine() or not isinstance(process, int):
         return "unknown"

@@ -1,4 +1,4 @@
-"""Files that a run appends to, kept in a bucket: written here, and sent there whole from time to time."""
+"""Files that a run appends to, for a bucket: written locally and sent whole from time to time."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.files import PARTIAL
 from jaxrl.runs.storage import bucket
 
-SENT_EVERY = 30.0  # seconds, where anything has changed
-# Google Cloud Storage takes one write a second of the same object.
+SENT_EVERY = 30.0  # seconds, if anything has changed
+# Google Cloud Storage accepts one write per second of the same object.
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
-LAST_TRY = 20.0  # seconds that the end of a run waits for what is left
+LAST_TRY = 20.0  # seconds that the end of a run waits for the last files
 
 log = logging.getLogger(__name__)
 
 
 class StagedFolder:
-    """A local folder that stands for one in a bucket, while a `with` block lasts.
+    """A local folder that stands for one in a bucket during a `with` block.
 
-    A thread sends files that have changed, each as a whole object; what fails is tried again, with growing
-    pauses, and never stops the caller.
+    A thread sends files that have changed, each as a whole object; failures are retried with growing pauses
+    and never stop the caller.
 
     Attributes:
       path: the local folder.
     """
 
     def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SENT_EVERY) -> None:
-        """Names it.
+        """Prepares the folder without making it.
 
         Args:
           target: gs://bucket/folder.
-          resumed: names of files there that are to be gone on with.
-          every: seconds between looks at what has changed.
+          resumed: names of files there to continue.
+          every: seconds between checks for changes.
         """
         self._target, self._resumed, self._every = target, resumed, every
         self._client = bucket.filesystem()
@@ -50,10 +50,10 @@ class StagedFolder:
         self.path = Path()
 
     def __enter__(self) -> StagedFolder:
-        """Makes the folder and brings what is gone on with.
+        """Makes the folder and fetches the files to continue.
 
         Raises:
-          ConfigError: that cannot be read.
+          ConfigError: one of them cannot be read.
         """
         self.path = Path(tempfile.mkdtemp(prefix="jaxrl-"))
         for name in self._resumed:
@@ -74,7 +74,7 @@ class StagedFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sends what is left, for `LAST_TRY` seconds at most; what cannot be sent stays in `path`."""
+        """Sends what is left within `LAST_TRY` seconds; what cannot be sent stays in `path`."""
         self._closing.set()
         self._wake.set()
         self._thread.join(LAST_TRY)
@@ -94,10 +94,10 @@ class StagedFolder:
             try:
                 for file in self._changed():
                     self._send(file)
-            except Exception as error:  # clients raise whatever they like
+            except Exception as error:  # clients raise all kinds
                 if self._error is None:
                     log.warning(
-                        "logs do not reach %s, training goes on: %s", self._target, bucket.reason(error)
+                        "logs do not reach %s, training continues: %s", self._target, bucket.reason(error)
                     )
                 self._error, pause = error, min(2 * pause, LONGEST_PAUSE)
                 self._wake.set()
@@ -116,7 +116,7 @@ class StagedFolder:
                 yield file
 
     def _send(self, file: Path) -> None:
-        version = _version(file)  # It may grow while it is read: then it is sent again.
+        version = _version(file)  # if it grows while it is read, it is sent again
         self._client.pipe_file(self._address(file), file.read_bytes())
         self._sent[file] = version
 

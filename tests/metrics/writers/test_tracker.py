@@ -116,7 +116,7 @@ def test_a_tracker_out_of_reach_warns_once_and_gets_all_rows_later(caplog: pytes
     writer.write(3, {})
     writer.close()
     assert [record.getMessage() for record in caplog.records] == [
-        "service fails, training goes on: ConnectionError: no route to host"
+        "service fails, training continues: ConnectionError: no route to host"
     ]
     assert service.steps == [1, 2]
 

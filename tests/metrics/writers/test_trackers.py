@@ -90,7 +90,7 @@ class TestMlflow:
         ]
         (message,) = ours
         assert message.startswith(
-            "mlflow fails, training goes on: MlflowException: API request to http://127"
+            "mlflow fails, training continues: MlflowException: API request to http://127"
         )
 
 
@@ -134,7 +134,7 @@ class TestWandb:
         train(WandbTracker(str(tmp_path), "project", "", CONFIG), None, (5,))
         (message,) = [record.getMessage() for record in caplog.records if record.name.startswith("jaxrl")]
         assert message.startswith(
-            "wandb fails, training goes on: RuntimeError: no API key: run `wandb login`"
+            "wandb fails, training continues: RuntimeError: no API key: run `wandb login`"
         )
 
 

@@ -67,7 +67,7 @@ class TestMultiWriter:
         assert before.closed
         assert after.closed
         assert [record.getMessage() for record in caplog.records] == [
-            "FullDisk lost metrics, training goes on: [Errno 28] No space left on device"
+            "FullDisk lost metrics, training continues: [Errno 28] No space left on device"
         ]
 
     def test_a_bug_in_a_writer_is_not_hidden(self) -> None:
@@ -138,7 +138,7 @@ class TestJsonl:
         writer.write(40, {})
         writer.close()
         (message,) = [record.getMessage() for record in caplog.records]
-        assert message.startswith("JsonlWriter lost metrics, training goes on: [Errno 2]")
+        assert message.startswith("JsonlWriter lost metrics, training continues: [Errno 2]")
         assert [row["step"] for row in rows_of(tmp_path / "moved" / "metrics.jsonl")] == [10]
         assert [row["step"] for row in rows_of(folder / "metrics.jsonl")] == [40]
 

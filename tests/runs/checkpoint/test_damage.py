@@ -128,7 +128,7 @@ def test_the_one_before_is_used_and_training_goes_on_from_there(
     assert len(messages) == 2
     assert "params/head is not what was saved" in messages[0]
     assert str(run / "corrupt" / "10") in messages[0]
-    assert messages[1] == "going on from step 5, the latest intact checkpoint"
+    assert messages[1] == "continuing from step 5, the latest intact checkpoint"
     assert files_of(run / "corrupt" / "10") == damaged
     # The steps up to the bad one are made, and saved, once more.
     assert checkpointer.save(10, state_at(10), {})
@@ -182,7 +182,7 @@ def test_a_run_that_was_killed_in_its_first_save_is_fresh(tmp_path: Path) -> Non
 def test_contents_of_another_checkpoint_are_refused(run: Path, checkpointer: Checkpointer) -> None:
     folder = run / "checkpoints"
     shutil.copytree(folder / "5", folder / "7")
-    with pytest.raises(CorruptCheckpoint, match="saved as that of step 5"):
+    with pytest.raises(CorruptCheckpoint, match="saved as the record of step 5"):
         checkpointer.meta(7)
     shutil.rmtree(folder / "10" / "state")
     shutil.copytree(folder / "5" / "state", folder / "10" / "state")  # same names, shapes and dtypes

@@ -120,7 +120,7 @@ def test_a_bucket_out_of_reach_loses_nothing(gcs: GcsServer, caplog: pytest.LogC
         return 403 if request.writes else None
 
     gcs.rule = forbid
-    wait_until(lambda: "cannot be renewed, training goes on: Forbidden" in caplog.text)
+    wait_until(lambda: "cannot be renewed, training continues: Forbidden" in caplog.text)
     gcs.rule = lambda request: None
     before = gcs.buckets["runs"]["mine/.lock"].generation
     wait_until(lambda: gcs.buckets["runs"]["mine/.lock"].generation > before)

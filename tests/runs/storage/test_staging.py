@@ -83,7 +83,7 @@ def test_a_failure_is_told_once_and_tried_again(
         gcs.rule = lambda request: None
         wait_until(lambda: gcs.files("runs") == {"mine/rows": b"1"})
         wait_until(lambda: f"logs reach {TARGET} again" in caplog.text)
-    assert caplog.text.count(f"logs do not reach {TARGET}, training goes on: Forbidden: ") == 1
+    assert caplog.text.count(f"logs do not reach {TARGET}, training continues: Forbidden: ") == 1
 
 
 def test_what_cannot_be_sent_in_the_end_is_kept_here(
