@@ -35,6 +35,7 @@ def train(config: Any, writers: tuple[str, ...] | None) -> float:
     from jaxrl.config import resolve
     from jaxrl.metrics.writers import MultiWriter, open_writers
     from jaxrl.runs.folder import RunFolder
+    from jaxrl.training.assembly import Assembly
     from jaxrl.training.run import choose_devices
     from jaxrl.training.trainer import Trainer
 
@@ -43,21 +44,20 @@ def train(config: Any, writers: tuple[str, ...] | None) -> float:
     resolved = resolve(config, choose_devices(config))
     with tempfile.TemporaryDirectory() as path, open(os.devnull, "w") as nowhere:
         folder = RunFolder(path)
-        trainer = Trainer(resolved, folder)
+        assembly = Assembly.build(resolved)
         with contextlib.redirect_stdout(nowhere), contextlib.ExitStack() as stack:
-            trainer.writer = (
-                MultiWriter(()) if writers is None else stack.enter_context(open_writers(path, resolved))
-            )
+            writer = MultiWriter(()) if writers is None else stack.enter_context(open_writers(path, resolved))
+            trainer = Trainer(resolved, folder, writer, assembly)
             trainer.start()
             if {"wandb", "mlflow", "neptune"} & set(writers or ()):
-                trainer.writer.status("starting")
+                writer.status("starting")
                 time.sleep(_OPENING_SECONDS)
             started = time.perf_counter()
             trainer.fit()
             seconds = time.perf_counter() - started
-            seconds -= sum(trainer.clock.seconds(phase) for phase in ("compile", "evaluate", "save"))
+            seconds -= sum(assembly.clock.seconds(phase) for phase in ("compile", "evaluate", "save"))
             rate = trainer.steps / seconds
-        trainer.folder.checkpoints.close() if trainer.folder else None
+        folder.checkpoints.close()
     return rate
 
 

@@ -6,18 +6,44 @@ Dimension key, used as suffixes of array names (`obs_TBO`, `value_TB`):
   O  the observation's own dimensions      A  action components or categories
   F  features                              H  units of the recurrent core
   K  iterations in one dispatch            M  minibatches of one epoch
+  C  chunks of one rollout, `T / L`        G  groups of M environments, `B / M`
+  E  environments of an evaluation         Q  episodes of one environment
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import flax.struct
 import jax
 
 Array = jax.Array
 PyTree = Any
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """Marks a field whose dimension `axis` runs over environments, which devices share out.
+
+    Fields without this mark are replicated. `jaxrl.parallel.sharding.specs` reads it.
+    """
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Transferable:
+    """Marks a field that a warm start (`init_from`) may take from another run."""
+
+
+def marks(cls: type[Any], kind: type[_T]) -> dict[str, _T]:
+    """The marks of one kind on the fields of a dataclass, by field."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = {name: [m for m in get_args(hint)[1:] if isinstance(m, kind)] for name, hint in hints.items()}
+    return {name: first for name, (first, *_) in ((n, m) for n, m in found.items() if m)}
 
 
 @dataclass(frozen=True)
@@ -42,7 +68,7 @@ class Axis:
 
 @flax.struct.dataclass
 class Trajectory:
-    """One rollout, time-major. Device and host runtimes both produce exactly this.
+    """One rollout, time-major. Device and host collectors both produce exactly this.
 
     Attributes:
       obs: [T, B, *O], a tree, in the observation's own dtype.
@@ -61,36 +87,19 @@ class Trajectory:
         NEXT_STEP autoreset) and carry no loss.
     """
 
-    obs: PyTree
-    reset: Array
-    action: Array
-    action_mask: Array | None
-    log_prob: Array
-    value: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    bootstrap_value: Array
-    carry: PyTree
-    last_value: Array
-    valid: Array | None = None
-
-
-@flax.struct.dataclass
-class Hyperparams:
-    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them.
-
-    `target_kl` is read only where the configuration sets `ppo.target_kl`: otherwise no stop is compiled in.
-    """
-
-    learning_rate: Array
-    gamma: Array
-    gae_lambda: Array
-    clip_range: Array
-    entropy_coef: Array
-    value_coef: Array
-    max_grad_norm: Array
-    target_kl: Array
+    obs: Annotated[PyTree, Sharded(1)]
+    reset: Annotated[Array, Sharded(1)]
+    action: Annotated[Array, Sharded(1)]
+    action_mask: Annotated[Array | None, Sharded(1)]
+    log_prob: Annotated[Array, Sharded(1)]
+    value: Annotated[Array, Sharded(1)]
+    reward: Annotated[Array, Sharded(1)]
+    terminated: Annotated[Array, Sharded(1)]
+    truncated: Annotated[Array, Sharded(1)]
+    bootstrap_value: Annotated[Array, Sharded(1)]
+    carry: Annotated[PyTree, Sharded(1)]
+    last_value: Annotated[Array, Sharded(0)]
+    valid: Annotated[Array | None, Sharded(1)] = None
 
 
 @flax.struct.dataclass
@@ -106,37 +115,78 @@ class EpisodeStats:
 
 
 @flax.struct.dataclass
-class TrainState:
-    """Everything that must survive a resume. Leaves with a leading `B` are sharded over `data`.
+class EpisodeTotals:
+    """Sums over the episodes that ended in a rollout; float32 scalars.
+
+    [B] inside a rollout; [devices] where a host collector hands them over.
+    """
+
+    count: Array
+    episode_return: Array
+    length: Array
+
+
+@flax.struct.dataclass
+class PolicyState:
+    """What a policy needs to act; see `jaxrl.networks.Policy.act`.
 
     Attributes:
-      params: network parameters, float32, replicated.
-      opt_state: optax state over the flattened parameter vector, replicated.
-      env_state: state of the B environments.
+      params: network parameters, float32.
+      obs_stats: running moments of the observations, or None without normalisation.
+    """
+
+    params: PyTree
+    obs_stats: PyTree
+
+
+@flax.struct.dataclass
+class LearnerState:
+    """What every algorithm keeps from one update to the next; each adds fields of its own. Replicated.
+
+    Attributes:
+      policy: what acts.
+      hyperparams: the algorithm's numeric hyperparameters, float32 scalars. They are part of the state so
+        that each member of a population keeps its own, also when it is resumed.
+      updates: int32[], gradient steps made.
+    """
+
+    policy: Annotated[PolicyState, Transferable()]
+    hyperparams: PyTree
+    updates: Array
+
+
+@flax.struct.dataclass
+class CollectorState:
+    """Where the environments of a device collector are; leaves [B, ...].
+
+    Attributes:
+      env_state: state of the environments.
       obs: [B, *O], the observation to act on next.
       reset: bool[B]; True where `obs` is the first of its episode.
       carry: tree of [B, ...], the policy's recurrent carry before `obs`.
       episode: statistics of the episodes in progress.
-      obs_stats: running moments of the observations, or None; replicated.
-      reward_stats: running moments of the discounted return, or None; replicated.
-      discounted_return: float32[B], accumulator for reward scaling.
-      hyperparams: numeric hyperparameters, replicated.
-      key: the typed base key; every other key is derived from it and the counters.
-      iteration: int32[], rollouts finished.
-      updates: int32[], gradient steps made (fewer than planned where a KL stop cut epochs short).
     """
 
-    params: PyTree
-    opt_state: PyTree
     env_state: PyTree
     obs: PyTree
     reset: Array
     carry: PyTree
     episode: EpisodeStats
-    obs_stats: PyTree
-    reward_stats: PyTree
-    discounted_return: Array
-    hyperparams: Hyperparams
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything that must survive a resume.
+
+    Attributes:
+      learner: the algorithm's state.
+      collector: where the environments are; None with environments on the host, whose episodes end with
+        the process.
+      key: the typed base key; every other key is derived from it and the counters.
+      iteration: int32[], rollouts finished.
+    """
+
+    learner: LearnerState
+    collector: Annotated[CollectorState | None, Sharded(0)]
     key: Array
     iteration: Array
-    updates: Array

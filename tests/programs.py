@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import flax.struct
@@ -10,11 +12,14 @@ import jax.numpy as jnp
 import scipy.stats
 
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from envs.vector import VectorEnv
 from jaxrl import networks
 from jaxrl.config import Config, default_config, resolve
+from jaxrl.metrics.reduction import Metrics
 from jaxrl.networks import Policy
-from jaxrl.training.iteration import Program, hyperparams_of
-from jaxrl.types import Axis, PyTree, TrainState
+from jaxrl.training.iteration import Iteration
+from jaxrl.training.learning import environment_keys, iteration_keys
+from jaxrl.types import Axis, EpisodeTotals, PyTree, TrainState, Trajectory
 
 SMALL: dict[str, Any] = {
     "env.name": "jaxrl:ProbeValue",  # checked by `resolve`; the program is given its environment
@@ -99,10 +104,71 @@ def tiny_config(device_count: int = 1, **fields: Any) -> Config:
     return resolve(config, device_count)
 
 
+@dataclass(frozen=True)
+class Program:
+    """`Iteration` on one device, with metrics as the numbers that they report."""
+
+    iteration: Iteration
+
+    @property
+    def config(self) -> Config:
+        return self.iteration.learning.config
+
+    @property
+    def policy(self) -> Policy:
+        return self.iteration.collector.policy
+
+    @property
+    def axis(self) -> Axis:
+        return self.iteration.learning.axis
+
+    @property
+    def env(self) -> VectorEnv:
+        return self.iteration.collector.env
+
+    @property
+    def hyperparams(self) -> PyTree:
+        return self.iteration.learning.algorithm.hyperparameters(self.config)
+
+    def init(self, key: jax.Array, hyperparams: PyTree = None) -> TrainState:
+        return self.iteration.init(key, self.hyperparams if hyperparams is None else hyperparams)
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        return self.iteration.rollout(state)
+
+    def update(self, state: TrainState, trajectory: Trajectory, totals: EpisodeTotals) -> Any:
+        state, metrics = self.iteration.learning.update(state, trajectory, totals)
+        return state, values(metrics)
+
+    def iterate(self, state: TrainState) -> Any:
+        return self.update(*self.rollout(state))
+
+
+def rollout_keys(program: Program, state: TrainState) -> jax.Array:
+    """The keys of the environments of the state's rollout, one each; on one device."""
+    key, _ = iteration_keys(state.key, state.iteration)
+    return environment_keys(key, jnp.arange(program.config.env.num_envs))
+
+
+def values(metrics: Metrics) -> dict[str, jax.Array]:
+    return {name: metric.value() for name, metric in metrics.items()}
+
+
+def with_learner(state: TrainState, **fields: Any) -> TrainState:
+    """With other fields of the learner's state."""
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, **fields))
+
+
+def with_policy(state: TrainState, **fields: Any) -> TrainState:
+    """With other parameters, or other statistics of the observations."""
+    return with_learner(state, policy=dataclasses.replace(state.learner.policy, **fields))
+
+
 def tiny_program(env: JaxEnv | None = None, axis: Axis = Axis(), **fields: Any) -> Program:  # noqa: B008
     env = env or Noise()
     config = tiny_config(device_count=axis.size, **fields)
-    return Program.build(config, env, networks.build(config.network, env.spec), axis)
+    policy = networks.build(config.network, env.spec, config.normalize)
+    return Program(Iteration.build(config, env, policy, axis))
 
 
 def loud(params: PyTree, factor: float = 100.0) -> PyTree:
@@ -120,8 +186,8 @@ def loud(params: PyTree, factor: float = 100.0) -> PyTree:
 
 def start(program: Program, seed: int = 0) -> TrainState:
     """The initial state with a policy that reacts to its memory."""
-    state = jax.jit(program.init)(jax.random.key(seed), hyperparams_of(program.config))
-    return state.replace(params=loud(state.params))
+    state = jax.jit(program.init)(jax.random.key(seed))
+    return with_policy(state, params=loud(state.learner.policy.params))
 
 
 def over_time(policy: Policy, params: PyTree, obs: PyTree, carry: PyTree, reset: jax.Array) -> PyTree:

@@ -122,6 +122,26 @@ def test_file_fits_in_one_sitting(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MAX_LINES
 
 
+def test_class_names_are_unique() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(relative(path))
+    assert not {name: found for name, found in homes.items() if len(found) > 1}
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in JAXRL_FILES if "jaxrl/algorithms/ppo/" not in relative(p)], ids=relative
+)
+def test_only_the_algorithm_knows_its_fields_and_metrics(path: Path) -> None:
+    """Nothing else reads `config.ppo` or writes a metric named `ppo/...`."""
+    for node in ast.walk(tree_of(path)):
+        assert not (isinstance(node, ast.Attribute) and node.attr == "ppo" and room_of(path) != "config")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not node.value.startswith("ppo/")
+
+
 def test_rules_catch_what_they_forbid() -> None:
     """The parsers above see each form of import; without this a typing mistake would pass everything."""
     tree = ast.parse(

@@ -17,8 +17,8 @@ from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.coordination import Agreement
 from jaxrl.parallel.sharding import Topology
+from jaxrl.training.assembly import build_runtime
 from jaxrl.training.run import choose_devices
-from jaxrl.training.runtimes import build
 
 IMPORTED = outcome.since_start()
 
@@ -43,18 +43,17 @@ def main(task: dict[str, Any]) -> None:
     c.seed = task["seed"]
     config = resolve(c, choose_devices(c))
     clock = Clock()
-    runtime = build(config, Topology.of(config.device_count), clock, Agreement(clock))
+    runtime = build_runtime(config, Topology.of(config.device_count), clock, Agreement(clock))
     start = time.perf_counter()
     runtime.compile()
-    state = runtime.prepare(runtime.program.initial_state())
+    state = runtime.prepare(runtime.learning.initial_state())
     compiled = time.perf_counter() - start
 
     def iterate(state: Any, count: int) -> Any:
         for _ in range(count):
-            at = int(state.iteration)
-            state, _ = runtime.dispatch(state, at, at + 1, closes_row=False)
-            list(runtime.finished(0))
-        return jax.block_until_ready(state)
+            state, *_ = runtime.advance(state, runtime.learning.empty_interval(), 1)
+            jax.block_until_ready(state)
+        return state
 
     state = iterate(state, 1)
     runtime.shares()
@@ -69,7 +68,7 @@ def main(task: dict[str, Any]) -> None:
         steps=work["iterations"] * config.steps_per_iteration,
         seconds=seconds,
         shares=shares,
-        parameters=sum(x.size for x in jax.tree.leaves(state.params)),
+        parameters=sum(x.size for x in jax.tree.leaves(state.learner.policy.params)),
         versions=versions(),
     )
 

@@ -16,6 +16,7 @@ import jax
 
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.writers import Writer
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.run import choose_devices
 from jaxrl.training.trainer import Trainer
 
@@ -59,8 +60,10 @@ def main(task: dict[str, Any]) -> None:
     c.evaluate.episodes = 8
 
     rows = _Rows()
-    trainer = Trainer(resolve(c, choose_devices(c)), writer=rows)
-    parameters = sum(x.size for x in jax.tree.leaves(trainer.state.params))
+    config = resolve(c, choose_devices(c))
+    assembly = Assembly.build(config)
+    trainer = Trainer(config, writer=rows, assembly=assembly)
+    parameters = sum(x.size for x in jax.tree.leaves(trainer.state.learner.policy.params))
     trainer.fit()
     (warm, start), (last, end) = rows.seen[0], rows.seen[-1]
     outcome.report(
@@ -69,7 +72,7 @@ def main(task: dict[str, Any]) -> None:
         steps=last - warm,
         seconds=end - start,
         parameters=parameters,
-        devices=trainer.topology.description,
+        devices=assembly.topology.description,
         versions=versions(),
     )
 

@@ -1,1 +1,6 @@
-"""Learning from trajectories: what the algorithms share, and a package for each."""
+"""Learning from trajectories: what algorithms share, and a package for each."""
+
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.registry import build
+
+__all__ = ["Algorithm", "build"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import optax
 
-from jaxrl.types import Array, Hyperparams
+from jaxrl.types import Array
 
 # Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
 ADAM_EPSILON = 1e-5
@@ -33,10 +33,10 @@ def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup
     return base * factor
 
 
-def optimizer(hyperparams: Hyperparams, rate: Array | float) -> optax.GradientTransformation:
+def optimizer(max_grad_norm: Array | float, rate: Array | float) -> optax.GradientTransformation:
     """Clips by the global norm (never elementwise), then Adam. Its arguments may be traced."""
     return optax.chain(
-        optax.clip_by_global_norm(hyperparams.max_grad_norm),
+        optax.clip_by_global_norm(max_grad_norm),
         optax.scale_by_adam(eps=ADAM_EPSILON),
         optax.scale_by_learning_rate(rate),
     )

@@ -31,7 +31,7 @@ from jaxrl.config.files import suite_file
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
-    from jaxrl.evaluation.evaluator import Result
+    from jaxrl.evaluation.result import Result
 
 
 def evaluate(
@@ -63,16 +63,16 @@ def evaluate(
     import jax
 
     from envs.base import HostEnvError
-    from jaxrl.evaluation import trained_policy
-    from jaxrl.training import runtimes
+    from jaxrl.evaluation import evaluators, trained_policy
+    from jaxrl.evaluation.result import Result
 
     found = trained_policy.load(workdir, checkpoint)
     config = found.config
     if environment:
         check_same_spaces("--environment", environment, config.env)
-    play = runtimes.evaluator(config, environment or config.env.name, found.policy, found.topology)
+    player = evaluators.build(config, environment or config.env.name, found.policy, found.topology)
     try:
-        return found.step, play(found.params, found.obs_stats, jax.random.key(seed), episodes, sample)
+        return found.step, Result.of(player.play(found.state, jax.random.key(seed), episodes, sample))
     except HostEnvError as error:
         raise RunError(str(error)) from error
 

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
+from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl import networks
 from jaxrl.config import Config, NetworkConfig, NormalizeConfig, versions
 from jaxrl.evaluation.policy_function import PolicyFunction
-from jaxrl.networks import normalizer
 from jaxrl.parallel import cpu_devices
 
 CORES = ("lstm", "gru", "mingru", "lru", "none")
@@ -55,10 +54,9 @@ def fresh(network: NetworkConfig, normalize: NormalizeConfig, spec: EnvSpec) -> 
     Raises:
       ConfigError: the network does not suit the environment.
     """
-    policy = networks.build(network, spec)
-    params = jax.jit(policy.init)(jax.random.key(0))
-    stats = normalizer.init(zeros(spec.observation_space)) if normalize.observations else None
-    return PolicyFunction(policy, spec, params, stats, normalize.clip_observations)
+    policy = networks.build(network, spec, normalize)
+    state = jax.jit(policy.initial_state)(jax.random.key(0))
+    return PolicyFunction(policy, spec, state)
 
 
 def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
@@ -109,7 +107,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
     return Latency(
         encoder=network.encoder,
         core=network.core,
-        parameters=sum(x.size for x in jax.tree.leaves(function.params)),
+        parameters=sum(x.size for x in jax.tree.leaves(function.state.params)),
         batch=batch,
         calls=len(calls),
         p50_ms=p50,

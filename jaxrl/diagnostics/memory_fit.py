@@ -16,17 +16,14 @@ import psutil
 from ml_collections import ConfigDict
 
 from envs import registry
-from envs.vector import VectorEnv
-from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.diagnostics.compiled_programs.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
-from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation import evaluators
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.tpu_slices import Slice
-from jaxrl.training.iteration import Program
+from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.run import choose_devices
-from jaxrl.training.sharded_program import ShardedProgram
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.
 RESOLUTION = 1 / 16
@@ -108,20 +105,16 @@ def examine(
       enforced: whether the compiler refuses programs that need more.
       evaluation: whether evaluation is compiled too.
     """
-    env = registry.make(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, env.spec)
-    program = ShardedProgram(Program.build(config, env, policy, topology.axis), topology)
-    traced, platform = program.trace_repeat(), topology.axis.platform
+    runtime = DeviceRuntime(config, topology)
+    traced, platform = runtime.trace(), topology.axis.platform
     started = time.perf_counter()
     compiled, complaint = _compile(traced.lower().compile)
     trained = time.perf_counter() - started
     evaluated = None
     if evaluation and not complaint:
-        evaluator = Evaluator(policy, VectorEnv(env), topology, config)
-        state = program.abstract_state()
-        _, complaint = _compile(
-            lambda: evaluator.compile(state.params, state.obs_stats, config.evaluate.episodes)
-        )
+        evaluator = evaluators.build(config, config.env.name, runtime.policy, topology)
+        policy = runtime.learning.abstract_state().learner.policy
+        _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
     memory = Memory.of(compiled, enforced) if compiled is not None else None
     return MemoryReport(

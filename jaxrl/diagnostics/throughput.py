@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import statistics
 import tempfile
 import time
@@ -12,25 +13,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import EnvSpec, zeros
 from jaxrl.config import Config, resolve, to_json, versions
-from jaxrl.metrics import resources, rows
+from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.networks import Policy
 from jaxrl.parallel.coordination import Agreement
 from jaxrl.parallel.cpu_devices import available_cores
-from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, Topology
+from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.runs.checkpoint import Checkpointer
-from jaxrl.training import runtimes
-from jaxrl.training.host_runtime import HostRuntime
-from jaxrl.training.pipeline import MAX_IN_FLIGHT
-from jaxrl.training.runtimes import Runtime
-from jaxrl.training.sharded_program import ShardedProgram
+from jaxrl.training.assembly import build_runtime
+from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
+from jaxrl.training.runtime import Runtime
 from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
@@ -65,24 +63,27 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         config = resolve(config, device_count)
     topology = Topology.of(config.device_count)
     clock = Clock()
-    runtime = runtimes.build(config, topology, clock, Agreement(clock))
+    agreement = Agreement(clock)
+    runtime = build_runtime(config, topology, clock, agreement)
     started = time.perf_counter()
     runtime.compile()
     compile_seconds = time.perf_counter() - started
-    state = runtime.prepare(runtime.program.initial_state())
-    state, windows = _windows(_trains(runtime), state, seconds, config.steps_per_iteration)
+    state = runtime.prepare(runtime.learning.initial_state())
+    train = functools.partial(_train, runtime)
+    state, windows = _windows(train, state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
-    state, added = _loop_shares(runtime, state, config, clock, max(0.2, seconds / WINDOWS) / per_iteration)
+    count = max(1, round(max(0.2, seconds / WINDOWS) / per_iteration))
+    pipeline = Pipeline(runtime, clock, agreement)
+    loop = functools.partial(_run_loop, pipeline, config, clock, resources.Meter(available_cores()))
+    state, added = _loop_shares(train, loop, state, count)
     shares = runtime.shares()
     runtime.close()
     stall = _save_seconds(state)
-    if isinstance(runtime, HostRuntime):
-        state, update = _update_seconds(runtime, state)
-        rollout = max(0.0, per_iteration - update)
-    else:
-        rollout = _rollout_seconds(runtime.program, state, max(1, round(0.5 / per_iteration)))
-    matmul_rate, flops = matmul_flops_per_second(), flops_per_step(runtime.policy, runtime.env.spec, config)
+    rollout = _rollout_seconds(runtime, state, per_iteration)
+    matmul_rate = matmul_flops_per_second()
+    passes = 1 + 3 * runtime.learning.learning.algorithm.passes_per_step
+    flops = forward_flops(runtime.policy, runtime.spec, config) * passes
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -114,11 +115,11 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     }
 
 
-def flops_per_step(policy: Policy, spec: EnvSpec, config: Config) -> float:
-    """Floating-point operations per environment step: a forward pass, and per epoch three of them.
+def forward_flops(policy: Policy, spec: EnvSpec, config: Config) -> float:
+    """Floating-point operations of the policy at one environment step, as XLA counts them.
 
-    A backward pass costs twice a forward pass: gradients with respect to inputs and to weights. The forward
-    pass is counted by XLA.
+    Learning from a step costs three times as much: a forward pass, and gradients with respect to inputs and
+    to weights.
     """
     params = jax.eval_shape(policy.init, jax.random.key(0))
     rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
@@ -148,19 +149,13 @@ def matmul_flops_per_second() -> float:
     return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
 
 
-def _trains(runtime: Runtime) -> Callable[[TrainState, int], TrainState]:
-    """A function that trains so many iterations."""
-    if not isinstance(runtime, HostRuntime):
-        return lambda state, n: runtime.train(state, runtime.program.no_metrics(), np.int32(n))[0]
-
-    def train(state: TrainState, iterations: int) -> TrainState:
-        for _ in range(iterations):
-            at = int(state.iteration)
-            state, _ = runtime.dispatch(state, at, at + 1, closes_row=False)
-            list(runtime.finished(0))
-        return state
-
-    return train
+def _train(runtime: Runtime, state: TrainState, iterations: int) -> TrainState:
+    """Trains so many iterations, as many at once as the runtime can."""
+    at_once = iterations if runtime.one_program else 1
+    for _ in range(iterations // at_once):
+        state, *_ = runtime.advance(state, runtime.learning.empty_interval(), at_once)
+        jax.block_until_ready(state)
+    return state
 
 
 def _windows(
@@ -183,19 +178,21 @@ def _windows(
 
 
 def _loop_shares(
-    runtime: Runtime, state: TrainState, config: Config, clock: Clock, iterations: float
+    train: Callable[[TrainState, int], TrainState],
+    loop: Callable[[Writer, TrainState, int], TrainState],
+    state: TrainState,
+    count: int,
 ) -> tuple[TrainState, list[float]]:
-    """What a run's loop adds to the time of the same iterations without it, in shares; for several pairs."""
-    count, train = max(1, round(iterations)), _trains(runtime)
+    """What a run's loop adds to the time of `count` iterations without it, in shares; for several pairs."""
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         writers = JsonlWriter(f"{folder}/metrics.jsonl"), TensorBoardWriter(f"{folder}/tensorboard")
         with contextlib.closing(MultiWriter(writers)) as writer:
-            loop = _RunLoop(runtime, config, clock, writer)
-            state = loop(state, count)  # opens the files
+            looped = functools.partial(loop, writer)
+            state = looped(state, count)  # opens the files
             for _ in range(_PAIRS):
                 seconds = []
-                for job in (train, loop):
+                for job in (train, looped):
                     started = time.perf_counter()
                     state = jax.block_until_ready(job(state, count))
                     seconds.append(time.perf_counter() - started)
@@ -203,62 +200,68 @@ def _loop_shares(
     return state, [ratio - 1 for ratio in ratios]
 
 
-class _RunLoop:
+def _run_loop(
+    pipeline: Pipeline,
+    config: Config,
+    clock: Clock,
+    meter: resources.Meter,
+    writer: Writer,
+    state: TrainState,
+    count: int,
+) -> TrainState:
     """Trains so many iterations as a run does: a few dispatches in flight, their metrics read and written."""
+    every = config.log_iterations
 
-    def __init__(self, runtime: Runtime, config: Config, clock: Clock, writer: Writer) -> None:
-        self._runtime, self._config, self._clock, self._writer = runtime, config, clock, writer
-        self._meter = resources.Meter(available_cores())
-
-    def __call__(self, state: TrainState, count: int) -> TrainState:
-        every = self._config.log_iterations
-        at = int(state.iteration)
-        end = at + count
-        while at < end:
-            target = self._runtime.fits(at, min(end, (at // every + 1) * every))
-            state, at = self._runtime.dispatch(state, at, target, closes_row=target % every == 0)
-            self._write(MAX_IN_FLIGHT - 1)
-        self._write(0)
-        return state
-
-    def _write(self, in_flight: int) -> None:
-        for dispatch in self._runtime.finished(in_flight):
+    def write(in_flight: int) -> None:
+        for dispatch in pipeline.finished(in_flight):
             if dispatch.closes_row:
-                row = rows.averages(jax.device_get(dispatch.sums), skips=False)
-                step = dispatch.iteration * self._config.steps_per_iteration
-                self._writer.write(step, row | self._clock.row() | self._meter.read())
+                row = reduction.row(dispatch.interval.metrics)
+                writer.write(
+                    dispatch.iteration * config.steps_per_iteration, row | clock.row() | meter.read()
+                )
+
+    at = int(state.iteration)
+    end = at + count
+    while at < end:
+        target = pipeline.fits(at, min(end, (at // every + 1) * every))
+        state, at = pipeline.dispatch(state, at, target, closes_row=target % every == 0)
+        write(MAX_IN_FLIGHT - 1)
+    write(0)
+    return state
 
 
-def _rollout_seconds(program: ShardedProgram, state: TrainState, iterations: int) -> float:
-    """Seconds of one rollout, from a program that makes nothing but rollouts."""
+def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) -> float:
+    """Seconds of one rollout.
 
-    def rollouts(state: TrainState) -> tuple[TrainState, Array]:
-        def one(index: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
-            del index
-            before, total = loop
-            state, trajectory, _ = program.program.rollout(before)
-            # Whatever a trajectory holds must be computed, or XLA drops what nobody reads.
-            used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
-            return dataclasses.replace(state, iteration=state.iteration + 1), total + used
+    In a program of whole iterations, those of a program that makes nothing but rollouts. With the host in
+    between, what an iteration of `per_iteration` seconds takes longer than the updates alone.
+    """
+    if not runtime.one_program:
+        return max(0.0, per_iteration - _update_seconds(runtime, state))
+    iterations = max(1, round(0.5 / per_iteration))
 
-        after, total = jax.lax.fori_loop(0, iterations, one, (state, jnp.zeros(())))
-        return after, program.topology.axis.psum(total)
+    def rollouts(_: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+        before, total = loop
+        state, trajectory, _totals = runtime.rollout(before)
+        # Whatever a trajectory holds must be computed, or XLA drops what nobody reads.
+        used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
+        return dataclasses.replace(state, iteration=before.iteration + 1), total + used
 
-    run = program.topology.shard(rollouts, (STATE_SPECS,), (STATE_SPECS, REPLICATED))
+    run = jax.jit(lambda state: jax.lax.fori_loop(0, iterations, rollouts, (state, jnp.zeros(()))))
     jax.block_until_ready(run(state))
     return min(_timed(lambda: run(state)) for _ in range(3)) / iterations
 
 
-def _update_seconds(runtime: HostRuntime, state: TrainState) -> tuple[TrainState, float]:
+def _update_seconds(runtime: Runtime, state: TrainState) -> float:
     """Seconds of the updates of one iteration, nothing else going on; the state is donated."""
     state, trajectory, totals = runtime.rollout(state)
     runtime.close()
     took = []
-    for _ in range(3):
+    for _ in range(4):
         started = time.perf_counter()
-        state, *_ = jax.block_until_ready(runtime.learn(state, runtime.sums, trajectory, totals))
+        state, _ = jax.block_until_ready(runtime.learning.update(state, trajectory, totals))
         took.append(time.perf_counter() - started)
-    return state, min(took)
+    return min(took[1:])  # the first one compiles
 
 
 def _save_seconds(state: TrainState) -> float:

@@ -11,17 +11,17 @@ import numpy as np
 
 from envs.base import HostFactory, HostOptions
 from jaxrl.config import Config
-from jaxrl.evaluation.evaluator import STREAM, Result
+from jaxrl.evaluation.evaluator import STREAM, Evaluator
 from jaxrl.networks import Policy
 from jaxrl.parallel import process_group
 from jaxrl.parallel.sharding import one_copy
 from jaxrl.rollout.episodes import Episodes
 from jaxrl.rollout.host.episodes import HostPlayer, quotas
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState
 
 
-class HostEvaluator:
-    """`Evaluator` for host environments, which every process plays its share of.
+class HostEvaluator(Evaluator):
+    """Plays host environments, every process its share.
 
     Args:
       policy: the policy.
@@ -39,35 +39,25 @@ class HostEvaluator:
     ) -> None:
         self._policy, self._factory, self._config, self._given_up = policy, factory, config, given_up
         self._players: dict[bool, HostPlayer] = {}
-        self.compiled = ()  # ahead of time
 
-    def __call__(
-        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
-    ) -> Result:
-        """Summarises `play` with the same arguments."""
-        return Result.of(self.play(params, obs_stats, key, episodes, sample))
+    @property
+    def compiled(self) -> tuple[()]:
+        return ()
 
-    def play(
-        self, params: PyTree, obs_stats: PyTree, key: Array, episodes: int, sample: bool = False
-    ) -> Episodes:
-        """See `Evaluator`.
+    def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
+        """Nothing: what playing takes is compiled with the first episode."""
 
-        Raises:
-          HostEnvError: an environment failed or hung.
-          Cancelled: it was given up.
-        """
+    def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
         if sample not in self._players:
-            clip = self._config.normalize.clip_observations
-            self._players[sample] = HostPlayer(self._policy, self._factory, clip, sample)
+            self._players[sample] = HostPlayer(self._policy, self._factory, sample)
         num_envs = min(episodes, self._config.env.num_envs)
         mine = process_group.share(num_envs)
         key = jax.random.fold_in(key, STREAM)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_envs)[mine])
         played: list[list[float]] = []
         if len(keys):
-            params, obs_stats = one_copy((params, obs_stats))
             episodes_E = self._players[sample].play(
-                self._options(keys), params, obs_stats, keys, quotas(num_envs, episodes)[mine], self._given_up
+                self._options(keys), one_copy(state), keys, quotas(num_envs, episodes)[mine], self._given_up
             )
             rows = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
             played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
@@ -75,9 +65,6 @@ class HostEvaluator:
         score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
         found: tuple[Any, ...] = (score, length.astype(int), np.ones(len(score), bool), finished.astype(bool))
         return Episodes(*found)
-
-    def compile(self, params: PyTree, obs_stats: PyTree, episodes: int, sample: bool = False) -> None:
-        """Nothing: what it takes is compiled with the first episode."""
 
     def _options(self, keys: Array) -> HostOptions:
         host, n = self._config.host, len(keys)

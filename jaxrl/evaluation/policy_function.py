@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import EnvSpec, zeros
-from jaxrl.evaluation.trained_policy import Trained
-from jaxrl.networks import Policy, normalizer
+from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState, PyTree
 
 
 class NotPolymorphic(Exception):
@@ -44,23 +44,18 @@ class PolicyFunction:
 
     policy: Policy
     spec: EnvSpec
-    params: PyTree
-    obs_stats: PyTree
-    clip_obs: float
+    state: PolicyState
     sample: bool = False
 
     @classmethod
-    def of(cls, trained: Trained, sample: bool = False) -> PolicyFunction:
+    def of(cls, trained: TrainedPolicy, sample: bool = False) -> PolicyFunction:
         """On the default device alone."""
-        arrays = jax.device_get((trained.params, trained.obs_stats))
-        params, obs_stats = jax.tree.map(jnp.asarray, arrays)
-        clip = trained.config.normalize.clip_observations
-        return cls(trained.policy, trained.spec, params, obs_stats, clip, sample)
+        state = jax.tree.map(jnp.asarray, jax.device_get(trained.state))
+        return cls(trained.policy, trained.spec, state, sample)
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         mask = rest[0] if self.spec.has_action_mask else None
-        seen = normalizer.normalize(self.obs_stats, obs, self.clip_obs)
-        out = self.policy.step(self.params, seen, carry, reset, mask)
+        out = self.policy.act(self.state, obs, carry, reset, mask)
         head = self.policy.head
         if self.sample:
             key = jax.random.wrap_key_data(rest[-1], impl="threefry2x32")

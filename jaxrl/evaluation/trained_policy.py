@@ -7,26 +7,28 @@ import dataclasses
 import jax
 
 from envs import registry
-from envs.base import EnvSpec, zeros
+from envs.base import EnvSpec
 from jaxrl import networks
 from jaxrl.config import Config, ConfigError
-from jaxrl.networks import Policy, normalizer
+from jaxrl.networks import Policy
 from jaxrl.parallel import sharding, tpu_slices
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
-from jaxrl.types import PyTree
+from jaxrl.types import PolicyState
+
+# Where a checkpoint holds a `PolicyState`, as a path of fields of `TrainState`.
+_STORED = "learner/policy"
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
+class TrainedPolicy:
     """What a checkpoint holds of a policy, and what it was built from.
 
     Attributes:
       config: the configuration of the run.
       spec: of the environment it was trained on.
       policy: the network.
-      params: its parameters, replicated over `topology`.
-      obs_stats: frozen running moments of the observations, or None.
+      state: its parameters and frozen statistics, replicated over `topology`.
       step: that of the checkpoint.
       topology: the devices that hold the arrays.
     """
@@ -34,13 +36,12 @@ class Trained:
     config: Config
     spec: EnvSpec
     policy: Policy
-    params: PyTree
-    obs_stats: PyTree
+    state: PolicyState
     step: int
     topology: sharding.Topology
 
 
-def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -> Trained:
+def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -> TrainedPolicy:
     """Reads a policy.
 
     Args:
@@ -55,27 +56,21 @@ def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -
     tpu_slices.hush_libtpu()
     config = RunFolder(workdir).read_config()
     spec = registry.spec_of(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, spec)
+    policy = networks.build(config.network, spec, config.normalize)
     topology = sharding.Topology.of(devices or jax.device_count())
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
     step = step_of(checkpoints, checkpoint)
-    normalized = config.normalize.observations
-    wanted = {
-        "params": jax.eval_shape(policy.init, jax.random.key(0)),
-        "obs_stats": jax.eval_shape(lambda: normalizer.init(zeros(spec.observation_space)))
-        if normalized
-        else None,
-    }
-    abstract = topology.abstract(wanted, dict.fromkeys(wanted, sharding.REPLICATED))
+    wanted = {_STORED: jax.eval_shape(policy.initial_state, jax.random.key(0))}
+    abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
-        found = checkpoints.restore_partial(step, ("params", "obs_stats"), abstract)
+        found = checkpoints.restore_partial(step, (_STORED,), abstract)
     except CorruptCheckpoint as error:
         # Only a trainer may set it aside and go on from another; here the user chooses.
         intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:
         checkpoints.close()
-    return Trained(config, spec, policy, found["params"], found["obs_stats"], step, topology)
+    return TrainedPolicy(config, spec, policy, found[_STORED], step, topology)
 
 
 def step_of(checkpoints: Checkpointer, wanted: str) -> int:

@@ -16,14 +16,14 @@ from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.inference import numpy_policy
 from jaxrl.inference.equivalence import Runner
 from jaxrl.networks import normalizer
-from jaxrl.types import PyTree
+from jaxrl.types import PolicyState, PyTree
 
 
 def named(function: PolicyFunction) -> dict[str, np.ndarray]:
     """Parameters as `params.*`; mean and standard deviation of each float part of the observation."""
-    arrays = dict(flat(jax.device_get(function.params), "params"))
-    if function.obs_stats is not None:
-        moments = zip(function.obs_stats.mean, normalizer.std(function.obs_stats), strict=True)
+    arrays = dict(flat(jax.device_get(function.state.params), "params"))
+    if function.state.obs_stats is not None:
+        moments = zip(function.state.obs_stats.mean, normalizer.std(function.state.obs_stats), strict=True)
         for name, (mean, std) in zip(_normalized(function), jax.device_get(list(moments)), strict=True):
             arrays |= {f"normalizer.{name}.mean": mean, f"normalizer.{name}.std": std}
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
@@ -82,9 +82,9 @@ def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
                 node = node.setdefault(key, {})
             node[leaf] = jnp.asarray(x)
     stats: PyTree = None
-    if function.obs_stats is not None:
+    if function.state.obs_stats is not None:
         names = _normalized(function)
         mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
         std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
         stats = normalizer.frozen(mean, tuple(std))
-    return dataclasses.replace(function, params=params, obs_stats=stats)
+    return dataclasses.replace(function, state=PolicyState(params, stats))

@@ -16,7 +16,7 @@ from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
-from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import architecture, arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 from jaxrl.metrics.files import replacing
@@ -89,7 +89,7 @@ def export(
 
 
 def write(
-    policy: Trained, function: PolicyFunction, folder: Path, kind: str, batch: int | None = None
+    policy: TrainedPolicy, function: PolicyFunction, folder: Path, kind: str, batch: int | None = None
 ) -> dict[str, Any]:
     """Writes an export without checking it; returns the content of policy.json.
 
@@ -130,11 +130,11 @@ def _write(
         return stablehlo.write(function, folder, 1), f"1 only: {error}"
 
 
-def _description(policy: Trained, function: PolicyFunction, kind: str) -> dict[str, Any]:
+def _description(policy: TrainedPolicy, function: PolicyFunction, kind: str) -> dict[str, Any]:
     arguments = function.example(1)
     outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
     config = policy.config
-    normalizer = None if function.obs_stats is None else {"clip": function.clip_obs}
+    normalizer = None if function.state.obs_stats is None else {"clip": function.policy.clip_observations}
     return {
         "format": kind,
         "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},

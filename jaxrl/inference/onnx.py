@@ -52,7 +52,7 @@ def write(
         )
     example = function.example(1)
     inputs = function.inputs(example)
-    graph = Graph(arrays.named(function), function.clip_obs)
+    graph = Graph(arrays.named(function), function.policy.clip_observations)
     graph.policy(network, masked="action_mask" in inputs)
     size = batch or "batch"
     model = onnx.helper.make_model(

@@ -11,14 +11,15 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec, zeros
-from jaxrl.config import NetworkConfig
+from envs.base import EnvSpec, Space, zeros
+from jaxrl.config import NetworkConfig, NormalizeConfig
+from jaxrl.networks import normalizer
 from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.heads import Head, build_head
 from jaxrl.networks.layers import DTYPES, activation, dense
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState, PyTree
 
 
 @flax.struct.dataclass
@@ -41,7 +42,9 @@ class Policy:
         -> PolicyOutput; log-probabilities and values are float32.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       head: what the rollout must know about actions.
-      waits_for_the_carry: that of its core.
+      waits_for_the_carry: whether the core's matrix products take one time step after the other.
+      normalized_space: the observation space, where observations are normalised, else None.
+      clip_observations: bound of normalised observations, in standard deviations; 0 does not clip.
     """
 
     init: Callable[[Array], PyTree]
@@ -50,6 +53,32 @@ class Policy:
     layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
     head: Head
     waits_for_the_carry: bool
+    normalized_space: Space | None = None
+    clip_observations: float = 0.0
+
+    def initial_state(self, key: Array) -> PolicyState:
+        """Fresh parameters and, where observations are normalised, statistics of nothing."""
+        space = self.normalized_space
+        stats = None if space is None else normalizer.init(zeros(space))
+        return PolicyState(self.init(key), stats)
+
+    def normalize(self, state: PolicyState, obs: PyTree) -> PyTree:
+        """Observations as the network sees them."""
+        return normalizer.normalize(state.obs_stats, obs, self.clip_observations)
+
+    def act(
+        self, state: PolicyState, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+    ) -> PolicyOutput:
+        """Normalises one time step of raw observations and runs the network on it.
+
+        Args:
+          state: parameters and frozen statistics.
+          obs: [B, *O], raw.
+          carry: tree of [B, ...], the one before `obs`.
+          reset: bool[B], True where `obs` is the first of its episode.
+          action_mask: bool[B, A] or None.
+        """
+        return self.step(state.params, self.normalize(state, obs), carry, reset, action_mask)
 
     def step(
         self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
@@ -61,8 +90,13 @@ class Policy:
         return PolicyOutput(drop(out.distribution), out.value[0], out.carry)
 
 
-def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
+def build(network: NetworkConfig, spec: EnvSpec, normalize: NormalizeConfig | None = None) -> Policy:
     """Builds the policy for an environment.
+
+    Args:
+      network: what to build.
+      spec: spaces of the environment.
+      normalize: how observations are normalised; None takes them as they are.
 
     Raises:
       ConfigError: an unknown name, or a space that no encoder or head serves.
@@ -97,7 +131,17 @@ def build(network: NetworkConfig, spec: EnvSpec) -> Policy:
         )
         return list(_outputs(seen["intermediates"], ()))
 
-    return Policy(init, initial_carry, apply, layers, head, core.waits_for_the_carry)
+    normalizes = normalize is not None and normalize.observations
+    return Policy(
+        init=init,
+        initial_carry=initial_carry,
+        apply=apply,
+        layers=layers,
+        head=head,
+        waits_for_the_carry=core.waits_for_the_carry,
+        normalized_space=spec.observation_space if normalizes else None,
+        clip_observations=normalize.clip_observations if normalize else 0.0,
+    )
 
 
 class ActorCritic(nn.Module):

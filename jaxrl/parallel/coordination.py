@@ -25,9 +25,20 @@ class Agreement:
       interruption: the signals that this process received.
     """
 
-    def __init__(self, clock: Clock, gather: Callable[[Sequence[float]], Array] | None = None) -> None:
-        """`gather` sends numbers to all processes (`Topology.gatherer`); None if there is only one."""
-        self.interruption = Interruption()
+    def __init__(
+        self,
+        clock: Clock,
+        gather: Callable[[Sequence[float]], Array] | None = None,
+        interruption: Interruption | None = None,
+    ) -> None:
+        """Agrees on nothing yet.
+
+        Args:
+          clock: of this process.
+          gather: sends numbers to all processes (`Topology.gatherer`); None if there is only one.
+          interruption: the signals that this process receives; None for a process that catches none.
+        """
+        self.interruption = interruption or Interruption()
         self._clock = clock
         self._gather = gather
         self._pace = Pace(DISPATCH_SECONDS)

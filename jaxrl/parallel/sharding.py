@@ -6,9 +6,10 @@ sums that cross devices. Parameters and statistics are replicated, environments 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,11 @@ from jax.sharding import PartitionSpec as P
 
 from jaxrl.config import ConfigError
 from jaxrl.parallel import compilation
-from jaxrl.types import Array, Axis, EpisodeStats, PyTree, TrainState, Trajectory
+from jaxrl.types import Array, Axis, PyTree, Sharded, marks
 
 _AXIS = "data"
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -196,25 +199,15 @@ def to_host(tree: PyTree) -> PyTree:
 # Each spec is a prefix: it holds for the whole tree of its field.
 REPLICATED: Any = P()
 SHARDED: Any = P(_AXIS)
-_TIME_MAJOR: Any = P(None, _AXIS)
 
-STATE_SPECS = TrainState(
-    params=REPLICATED,
-    opt_state=REPLICATED,
-    env_state=SHARDED,
-    obs=SHARDED,
-    reset=SHARDED,
-    carry=SHARDED,
-    episode=EpisodeStats(SHARDED, SHARDED, SHARDED),
-    obs_stats=REPLICATED,
-    reward_stats=REPLICATED,
-    discounted_return=SHARDED,
-    hyperparams=REPLICATED,
-    key=REPLICATED,
-    iteration=REPLICATED,
-    updates=REPLICATED,
-)
 
-TRAJECTORY_SPECS = Trajectory(
-    **dict.fromkeys(Trajectory.__dataclass_fields__, _TIME_MAJOR) | {"last_value": SHARDED}
-)
+def specs(cls: type[_T], **fields: Any) -> _T:
+    """How the fields of a state or a trajectory lie on devices, as a prefix of its tree.
+
+    Args:
+      cls: a dataclass; fields marked `jaxrl.types.Sharded` are shared out, the others replicated.
+      fields: specs of fields that are such dataclasses themselves.
+    """
+    sharded = {name: P(*[None] * mark.axis, _AXIS) for name, mark in marks(cls, Sharded).items()}
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    return cls(**dict.fromkeys(names, REPLICATED) | sharded | fields)

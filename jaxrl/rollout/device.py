@@ -1,9 +1,8 @@
-"""The device runtime: JAX environments inside the compiled program (Anakin in Hessel et al. 2021)."""
+"""Collecting on the device: JAX environments inside the compiled program (Anakin in Hessel et al. 2021)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import flax.struct
 import jax
@@ -11,51 +10,84 @@ import jax.numpy as jnp
 
 from envs.base import TimeStep
 from envs.vector import VectorEnv
-from jaxrl.networks import Policy, normalizer
+from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
-from jaxrl.types import Array, EpisodeStats, PyTree, TrainState, Trajectory
+from jaxrl.rollout.base import Collector
+from jaxrl.types import (
+    Array,
+    CollectorState,
+    EpisodeStats,
+    EpisodeTotals,
+    PolicyState,
+    PyTree,
+    Trajectory,
+)
 
 
-@flax.struct.dataclass
-class EpisodeTotals:
-    """Sums over the episodes that ended in a rollout; float32 scalars ([B] inside the loop)."""
+@dataclass(frozen=True)
+class DeviceCollector(Collector):
+    """Collects inside a compiled program; pure functions over this device's environments.
 
-    count: Array
-    episode_return: Array
-    length: Array
-
-
-def rollout(
-    policy: Policy, env: VectorEnv, state: TrainState, keys_B: Array, length: int, chunk: int, clip_obs: float
-) -> tuple[TrainState, Trajectory, EpisodeTotals]:
-    """Steps this device's environments `length` times with the policy of `state`.
-
-    Args:
-      policy: the policy; its parameters and normaliser are read from `state` and do not change.
-      env: this device's environments.
-      state: read: params, obs_stats; advanced: env_state, obs, reset, carry, episode.
-      keys_B: one key per environment for this rollout; nothing else is random.
+    Attributes:
+      policy: acts; its parameters and statistics come with each call.
+      env: the environments.
       length: T.
       chunk: L; the carry before every L-th step is kept.
-      clip_obs: bound of normalised observations.
-
-    Returns:
-      (state, trajectory, episode totals of this device).
     """
-    randomness = _randomness(policy, keys_B, length)
 
-    def see(obs: PyTree) -> PyTree:
-        return normalizer.normalize(state.obs_stats, obs, clip_obs)
+    policy: Policy
+    env: VectorEnv
+    length: int
+    chunk: int
 
-    def step(loop: _Loop, xs: tuple[Array, Array]) -> tuple[_Loop, dict[str, PyTree]]:
-        keys, noise_B = xs
-        mask = env.action_mask(loop.env_state)
-        out = policy.step(state.params, see(loop.obs), loop.carry, loop.reset, mask)
+    def init(self, keys_B: Array) -> CollectorState:
+        """Environments in their first episode, one key each."""
+        (n,) = keys_B.shape
+        env_state, obs = self.env.reset(keys_B)
+        zeros = jnp.zeros(n, jnp.float32)
+        return CollectorState(
+            env_state=env_state,
+            obs=obs,
+            reset=jnp.ones(n, bool),
+            carry=self.policy.initial_carry(n),
+            episode=EpisodeStats(zeros, zeros.astype(jnp.int32), jnp.full(n, self.env.staggered)),
+        )
+
+    def collect(
+        self, state: CollectorState | None, policy: PolicyState, keys_B: Array
+    ) -> tuple[CollectorState, Trajectory, EpisodeTotals]:
+        assert state is not None
+        randomness = _randomness(self.policy, keys_B, self.length)
+        zeros = jnp.zeros(state.reset.shape, jnp.float32)
+        loop = _Loop(state, EpisodeTotals(zeros, zeros, zeros))
+
+        def step(loop: _Loop, xs: tuple[Array, Array]) -> tuple[_Loop, dict[str, PyTree]]:
+            return self._step(policy, loop, *xs)
+
+        def chunk_of_steps(loop: _Loop, xs: PyTree) -> tuple[_Loop, PyTree]:
+            after, records = jax.lax.scan(step, loop, xs)
+            return after, (records, loop.at.carry)
+
+        split = lambda x: x.reshape(self.length // self.chunk, self.chunk, *x.shape[1:])  # noqa: E731
+        loop, (records, carry) = jax.lax.scan(chunk_of_steps, loop, jax.tree.map(split, randomness))
+        records = jax.tree.map(lambda x: x.reshape(self.length, *x.shape[2:]), records)
+        at = loop.at
+        mask = self.env.action_mask(at.env_state)
+        last_value = self.policy.act(policy, at.obs, at.carry, at.reset, mask).value
+        trajectory = Trajectory(**records, carry=carry, last_value=last_value)
+        return at, trajectory, jax.tree.map(jnp.sum, loop.totals)
+
+    def _step(
+        self, policy: PolicyState, loop: _Loop, keys_B: Array, noise_B: Array
+    ) -> tuple[_Loop, dict[str, PyTree]]:
+        at = loop.at
+        mask = self.env.action_mask(at.env_state)
+        out = self.policy.act(policy, at.obs, at.carry, at.reset, mask)
         action = out.distribution.sample(noise_B)
-        env_state, timestep = env.step(keys, loop.env_state, policy.head.to_env(action))
+        env_state, timestep = self.env.step(keys_B, at.env_state, self.policy.head.to_env(action))
         record = {
-            "obs": loop.obs,
-            "reset": loop.reset,
+            "obs": at.obs,
+            "reset": at.reset,
             "action": action,
             "action_mask": mask,
             "log_prob": out.distribution.log_prob(action),
@@ -63,45 +95,32 @@ def rollout(
             "reward": timestep.reward,
             "terminated": timestep.terminated,
             "truncated": timestep.truncated,
-            "bootstrap_value": _final_value(policy, state.params, see, timestep, out.carry, mask),
+            "bootstrap_value": self._final_value(policy, timestep, out.carry, mask),
         }
-        episode, totals = _count_episodes(loop.episode, loop.totals, timestep)
-        return _Loop(env_state, timestep.obs, timestep.done, out.carry, episode, totals), record
+        episode, totals = _count_episodes(at.episode, loop.totals, timestep)
+        at = CollectorState(env_state, timestep.obs, timestep.done, out.carry, episode)
+        return _Loop(at, totals), record
 
-    def chunk_of_steps(loop: _Loop, xs: PyTree) -> tuple[_Loop, PyTree]:
-        after, records = jax.lax.scan(step, loop, xs)
-        return after, (records, loop.carry)
+    def _final_value(
+        self, policy: PolicyState, timestep: TimeStep, carry: PyTree, mask: Array | None
+    ) -> Array:
+        """V(final observation, carry after the last step) where an episode was truncated, else 0; float32[B].
 
-    zeros = jnp.zeros(state.reset.shape, jnp.float32)
-    totals = EpisodeTotals(zeros, zeros, zeros)
-    loop = _Loop(state.env_state, state.obs, state.reset, state.carry, state.episode, totals)
-    split = lambda x: x.reshape(length // chunk, chunk, *x.shape[1:])  # noqa: E731
-    loop, (records, carry) = jax.lax.scan(chunk_of_steps, loop, jax.tree.map(split, randomness))
-    records = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), records)
-    mask = env.action_mask(loop.env_state)
-    last_value = policy.step(state.params, see(loop.obs), loop.carry, loop.reset, mask).value
-    state = dataclasses.replace(
-        state,
-        env_state=loop.env_state,
-        obs=loop.obs,
-        reset=loop.reset,
-        carry=loop.carry,
-        episode=loop.episode,
-    )
-    return (
-        state,
-        Trajectory(**records, carry=carry, last_value=last_value),
-        jax.tree.map(jnp.sum, loop.totals),
-    )
+        Not V(s_t), and not the value of the next episode's first observation (Pardo et al. 2018). Computed
+        only at steps at which some environment was truncated: a branch, not a second forward pass every step.
+        """
+        cut = timestep.truncated & ~timestep.terminated
+
+        def value() -> Array:
+            out = self.policy.act(policy, timestep.final_obs, carry, jnp.zeros_like(cut), mask)
+            return jnp.where(cut, out.value, 0.0)
+
+        return jax.lax.cond(jnp.any(cut), value, lambda: jnp.zeros(cut.shape, jnp.float32))
 
 
 @flax.struct.dataclass
 class _Loop:
-    env_state: PyTree
-    obs: PyTree
-    reset: Array
-    carry: PyTree
-    episode: EpisodeStats
+    at: CollectorState
     totals: EpisodeTotals
 
 
@@ -115,28 +134,6 @@ def _randomness(policy: Policy, keys_B: Array, length: int) -> tuple[Array, Arra
         return draw_noise(policy.head.noise_kind, key, (length, *policy.head.noise_shape))
 
     return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B)
-
-
-def _final_value(
-    policy: Policy,
-    params: PyTree,
-    see: Callable[[PyTree], PyTree],
-    timestep: TimeStep,
-    carry: PyTree,
-    mask: Array | None,
-) -> Array:
-    """V(final observation, carry after the last step) where an episode was truncated, else 0; float32[B].
-
-    Not V(s_t), and not the value of the next episode's first observation (Pardo et al. 2018). Computed only
-    at steps at which some environment was truncated: a branch, not a second forward pass every step.
-    """
-    cut = timestep.truncated & ~timestep.terminated
-
-    def value() -> Array:
-        out = policy.step(params, see(timestep.final_obs), carry, jnp.zeros_like(cut), mask)
-        return jnp.where(cut, out.value, 0.0)
-
-    return jax.lax.cond(jnp.any(cut), value, lambda: jnp.zeros(cut.shape, jnp.float32))
 
 
 def _count_episodes(

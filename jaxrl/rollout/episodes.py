@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import flax.struct
 import jax
@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
-from jaxrl.networks import Policy, normalizer
+from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState, PyTree
 
 # Where an environment states no time limit, an evaluation episode is cut off here.
 DEFAULT_MAX_EPISODE_STEPS = 10_000
@@ -42,12 +42,10 @@ class Episodes:
 def play(
     policy: Policy,
     env: VectorEnv,
-    params: PyTree,
-    obs_stats: PyTree,
+    state: PolicyState,
     keys_E: Array,
     quota_E: Array,
     max_quota: int,
-    clip_obs: float,
     sample: bool,
     info_keys: tuple[str, ...] = (),
 ) -> Episodes:
@@ -56,14 +54,12 @@ def play(
     A fixed number per environment, not the first N to finish: that would favour short episodes.
 
     Args:
-      policy: the policy, run with `params` and the frozen normaliser `obs_stats`.
+      policy: the policy.
       env: environments, not staggered.
-      params: network parameters.
-      obs_stats: running moments of the observations, or None.
+      state: parameters and frozen statistics of the policy.
       keys_E: one key per environment.
       quota_E: int32[E], episodes to play; at most `max_quota`.
       max_quota: Q.
-      clip_obs: bound of normalised observations.
       sample: sample actions instead of taking the distribution's mode.
       info_keys: what of the environment's info to record; `TimeStep.info` must have them at each step.
     """
@@ -77,29 +73,33 @@ def play(
     empty = jnp.zeros((num_envs, max_quota))
     asked = jnp.arange(max_quota) < quota_E[:, None]
     sums, largest = dict.fromkeys(info_keys, empty), dict.fromkeys(info_keys, empty - jnp.inf)
-    episodes = Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), sums, largest)
-    first = jnp.ones(num_envs, bool)
-    carry = policy.initial_carry(num_envs)
-    start = (jnp.zeros((), jnp.int32), env_state, obs, first, carry, episodes, empty.astype(bool))
+    start = _Loop(
+        t=jnp.zeros((), jnp.int32),
+        env_state=env_state,
+        obs=obs,
+        reset=jnp.ones(num_envs, bool),
+        carry=policy.initial_carry(num_envs),
+        episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), sums, largest),
+        ended=empty.astype(bool),
+    )
 
-    def unfinished(loop: tuple[Any, ...]) -> Array:
-        t, *_, episodes, ended = loop
-        return jnp.any(episodes.played & ~ended) & (t < limit * max_quota)
+    def unfinished(loop: _Loop) -> Array:
+        return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < limit * max_quota)
 
-    def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        t, env_state, obs, reset, carry, episodes, ended = loop
-        seen = normalizer.normalize(obs_stats, obs, clip_obs)
-        out = policy.step(params, seen, carry, reset, env.action_mask(env_state))
-        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, t)
+    def step(loop: _Loop) -> _Loop:
+        out = policy.act(state, loop.obs, loop.carry, loop.reset, env.action_mask(loop.env_state))
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
         action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()
-        env_state, timestep = env.step(keys, env_state, policy.head.to_env(action))
+        env_state, timestep = env.step(keys, loop.env_state, policy.head.to_env(action))
         # The slot of the episode in progress; none once the quota is played.
+        episodes, ended = loop.episodes, loop.ended
         current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
         length = episodes.length + current
         ends = current & timestep.done[:, None]
         info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in info_keys}
         cut_off = endless & (length >= limit) & ~timestep.terminated[:, None]
-        episodes = episodes.replace(
+        episodes = dataclasses.replace(
+            episodes,
             episode_return=episodes.episode_return + current * timestep.reward[:, None],
             length=length,
             finished=episodes.finished | (ends & ~cut_off),
@@ -108,9 +108,31 @@ def play(
                 key: jnp.where(current, jnp.maximum(x, info[key]), x) for key, x in episodes.info_max.items()
             },
         )
-        return t + 1, env_state, timestep.obs, timestep.done, out.carry, episodes, ended | ends
+        return _Loop(
+            t=loop.t + 1,
+            env_state=env_state,
+            obs=timestep.obs,
+            reset=timestep.done,
+            carry=out.carry,
+            episodes=episodes,
+            ended=ended | ends,
+        )
 
-    return jax.lax.while_loop(unfinished, step, start)[-2]
+    last: _Loop = jax.lax.while_loop(unfinished, step, start)
+    return last.episodes
+
+
+@flax.struct.dataclass
+class _Loop:
+    """Before step `t`; `ended`: bool[E, Q], the episodes that are over."""
+
+    t: Array
+    env_state: PyTree
+    obs: PyTree
+    reset: Array
+    carry: PyTree
+    episodes: Episodes
+    ended: Array
 
 
 def _sampled(policy: Policy, keys_E: Array, distribution: PyTree) -> Array:

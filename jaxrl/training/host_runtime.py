@@ -4,61 +4,89 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from envs import registry
-from envs.base import HostFactory, HostOptions, has_large_images
-from jaxrl import networks
+from envs.base import HostEnv, HostFactory, HostOptions, has_large_images
+from jaxrl import algorithms, networks
 from jaxrl.config import Config, ConfigError
 from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.reduction import Interval
 from jaxrl.metrics.tracing import host_phase
-from jaxrl.parallel.coordination import Agreement
-from jaxrl.parallel.sharding import SHARDED, TRAJECTORY_SPECS, Topology, one_copy
-from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.parallel.sharding import Topology, one_copy
 from jaxrl.rollout.host.actor import Actor
-from jaxrl.rollout.host.collector import HostRollout
-from jaxrl.rollout.host.fused_collector import FusedRollout
+from jaxrl.rollout.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.rollout.host.fused_collector import FusedCollector
+from jaxrl.rollout.host.stepped_collector import SteppedCollector
 from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.training.host_program import HostProgram
-from jaxrl.training.pipeline import Dispatch, Pipeline
-from jaxrl.training.sharded_program import ShardedHostProgram
-from jaxrl.types import TrainState, Trajectory
+from jaxrl.training import host_start
+from jaxrl.training.learning import Learning
+from jaxrl.training.runtime import Runtime
+from jaxrl.training.sharded_learning import ROLLOUT_SPECS, ShardedLearning
+from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
 
 
-class HostRuntime(Pipeline):
-    """See `Runtime` in `jaxrl.training.runtimes`.
+class HostRuntime(Runtime):
+    """See `Runtime`.
 
     Environments are started with the first rollout, and again with the first one after `close`: at the
-    beginning of an episode, with seeds that follow from the state's key and iteration.
+    beginning of an episode, with seeds that follow from the state's key and iteration. `TrainState` holds
+    nothing of them: their episodes cannot be continued by another process.
     """
 
-    def __init__(self, config: Config, topology: Topology, clock: Clock, agreement: Agreement) -> None:
-        self.env: HostFactory = registry.make_host(config.env.name, config.env.wrappers)
-        self.policy = networks.build(config.network, self.env.spec)
-        program = HostProgram(config, self.policy, topology.axis, self.env.spec)
-        self.program = ShardedHostProgram(program, topology)
-        super().__init__(self.program.no_metrics(), clock, agreement)
-        self._config, self._topology = config, topology
+    one_program = False
+
+    def __init__(
+        self, config: Config, topology: Topology, clock: Clock, given_up: Callable[[], bool]
+    ) -> None:
+        """Builds and checks everything.
+
+        Args:
+          config: the resolved configuration.
+          topology: all devices.
+          clock: of the run.
+          given_up: whether a signal asks not to wait for environments any more.
+
+        Raises:
+          ConfigError: the environments of a process cannot be divided into groups.
+        """
+        factory: HostFactory = registry.make_host(config.env.name, config.env.wrappers)
+        self._factory, self.spec = factory, factory.spec
+        self.policy = networks.build(config.network, factory.spec, config.normalize)
+        algorithm = algorithms.build(config, self.policy, topology.axis)
+        learning = Learning(config, algorithm, topology.axis)
+        self.learning = ShardedLearning(learning, self._init, topology)
+        self._restart = topology.shard(
+            algorithm.restart_episodes,
+            (self.learning.state_specs.learner,),
+            self.learning.state_specs.learner,
+        )
+        self._config, self._topology, self._clock, self._given_up = config, topology, clock, given_up
         self._index = topology.local_rows(config.envs_per_device)
         if len(self._index) % config.host.num_groups:
             raise ConfigError(
                 f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._index)} "
                 f"environments of a process, of `env.num_envs` (={config.env.num_envs})"
             )
-        self._decode = jax.jit(self.env.decode)
-        self._action_keys = jax.jit(program.action_keys)
+        self._decode = jax.jit(factory.decode)
+        self._action_keys = jax.jit(host_start.action_keys)
+        self._start_numbers = jax.jit(
+            lambda key, iteration, index: host_start.start_numbers(factory.spec, key, iteration, index)
+        )
         self._actor: Actor | None = None
-        self._collector: HostRollout | None = None
+        self._collector: HostCollector | None = None
         self._latest: Trajectory | None = None
-        self._waited, self._measured_at = 0.0, self._clock.total()
+        self._waited, self._measured_at = 0.0, clock.total()
         self._measured: dict[str, float] = {}
 
     def compile(self) -> None:
-        self.learn = self.compiled = self.program.lower_learn().compile()
+        example = jax.eval_shape(lambda: host_start.example_rollout(self._config, self.policy, self.spec))
+        rollout = self._topology.abstract(example, ROLLOUT_SPECS)
+        self.compiled = self.learning.trace(self._learn, ROLLOUT_SPECS, *rollout).lower().compile()
 
     def prepare(self, state: TrainState) -> TrainState:
         """Starts the environments, unless they run; what `state` holds of earlier episodes ends.
@@ -67,61 +95,26 @@ class HostRuntime(Pipeline):
         """
         if self._actor is not None:
             return state
-        program, config = self.program.program, self._config
         key = jax.random.wrap_key_data(jnp.array(jax.random.key_data(one_copy(state.key))))
-        seeds, cuts = jax.jit(program.start_numbers)(key, int(state.iteration), self._index)
-        options = HostOptions(
-            seeds=tuple(map(int, seeds)),
-            num_groups=config.host.num_groups,
-            num_workers=config.host.num_workers,
-            timeout=config.host.timeout,
-            first_episode_steps=tuple(map(int, cuts)) if program.staggered else None,
-        )
-        device = self._topology.local_devices[0]
-        self._collector = (FusedRollout if self._fuses(device) else HostRollout)(
-            self.policy,
-            self.env.start(options),
-            config.ppo.rollout_length,
-            config.sequence_length,
-            config.normalize.clip_observations,
-            program.staggered,
-            device,
-            self._place,
-        )
+        collector = self._collector = self._start(key, int(state.iteration))
         self._waited, self._measured, self._measured_at = 0.0, {}, self._clock.total()
         keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
-        self._actor = Actor(self._collector, keys_of, config.host.overlap, self._agreement.gives_up)
+        self._actor = Actor(collector, keys_of, self._config.host.overlap, self._given_up)
         try:
-            self._actor.prepare(*one_copy((state.params, state.obs_stats)))
+            self._actor.prepare(one_copy(state.learner.policy))
         except Cancelled:
             self.close()
             return state
-        zeros = np.zeros(len(self._index), np.float32)
-        return dataclasses.replace(state, discounted_return=self._topology.distribute(zeros, SHARDED))
+        return dataclasses.replace(state, learner=self._restart(state.learner))
 
-    def fits(self, iteration: int, target: int) -> int:
-        return min(target, iteration + 1)
-
-    def dispatch(
-        self, state: TrainState, iteration: int, target: int, closes_row: bool
-    ) -> tuple[TrainState, int]:
-        with self._clock.measure("train"), jax.profiler.StepTraceAnnotation("dispatch", step_num=target):
-            try:
-                state, trajectory, totals = self.rollout(state)
-            except Cancelled:
-                return state, iteration
-            self._latest = trajectory
-            state, sums, failed = self.learn(state, self.sums, trajectory, totals)
-            told = self._agreement.tell()
-        self._in_flight.append(Dispatch(target, target - iteration, sums, failed, closes_row, told))
-        self.sums = self._empty if closes_row else sums
-        return state, target
-
-    def finished(self, at_most: int) -> Iterator[Dispatch]:
-        # A rollout after one that was not finite must not be learnt from. Waiting costs nothing: the one
-        # after the next needs the parameters that are being learnt now.
-        del at_most
-        return super().finished(0)
+    def advance(
+        self, state: TrainState, interval: Interval, count: int
+    ) -> tuple[TrainState, Interval, Array]:
+        assert count == 1
+        state, trajectory, totals = self.rollout(state)
+        self._latest = trajectory
+        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, trajectory, totals)
+        return advanced
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """Waits for the rollout of the state's iteration; iterations must come one after the other.
@@ -136,17 +129,22 @@ class HostRuntime(Pipeline):
                 raise Cancelled
             started = time.perf_counter()
             with host_phase("rollout"):
-                found = self._actor.rollout(int(state.iteration), *one_copy((state.params, state.obs_stats)))
+                found = self._actor.rollout(int(state.iteration), one_copy(state.learner.policy))
             self._waited += time.perf_counter() - started
         except BaseException:
             self.close()
             raise
         return state, *found
 
-    def culprit(self, state: TrainState) -> Trajectory:
-        del state
+    def failed_rollout(self, state: TrainState) -> Trajectory:
+        """The latest: none was collected for the learner since."""
         assert self._latest is not None
         return self._latest
+
+    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        config = dataclasses.replace(self._config, device_count=1)
+        learning = Learning(config, algorithms.build(config, self.policy, Axis()), Axis())
+        return learning.update, (state, self.failed_rollout(state), EpisodeTotals(*jnp.zeros(3)))
 
     def shares(self) -> dict[str, float]:
         """Shares of the time since the last call, see docs/metrics.md."""
@@ -164,10 +162,45 @@ class HostRuntime(Pipeline):
             self._actor.close()
         self._actor = None  # the collector stays, for `shares`
 
-    def _fuses(self, device: jax.Device) -> bool:
+    def _init(self, key: Array, hyperparams: PyTree) -> TrainState:
+        # The second key starts environments where these are JAX code.
+        params_key, _, run_key = jax.random.split(key, 3)
+        return self.learning.learning.init(params_key, run_key, hyperparams, None)
+
+    def _learn(
+        self, state: TrainState, interval: Interval, trajectory: Trajectory, totals: EpisodeTotals
+    ) -> tuple[TrainState, Interval, Array]:
+        return self.learning.learning.learn(state, state, interval, trajectory, totals)
+
+    def _start(self, key: Array, iteration: int) -> HostCollector:
+        """Starts the environments, each at the beginning of an episode, and what collects from them."""
+        config, host = self._config, self._config.host
+        seeds, cuts = self._start_numbers(key, iteration, self._index)
+        staggered = host_start.is_staggered(config, self.spec)
+        env = self._factory.start(
+            HostOptions(
+                seeds=tuple(map(int, seeds)),
+                num_groups=host.num_groups,
+                num_workers=host.num_workers,
+                timeout=host.timeout,
+                first_episode_steps=tuple(map(int, cuts)) if staggered else None,
+            )
+        )
+        options = HostCollectorOptions(
+            length=config.rollout_length,
+            chunk=config.sequence_length,
+            staggered=staggered,
+            device=self._topology.local_devices[0],
+            place=self._place,
+        )
+        stepped = SteppedCollector(self.policy, env, options)
+        traced = env.traced() if self._fuses(env) else None
+        return stepped if traced is None else FusedCollector(stepped, traced, options)
+
+    def _fuses(self, env: HostEnv) -> bool:
         """Not where observations are large images: the policy then takes nearly all the time."""
-        has_images = has_large_images(self.env.spec.observation_space)
-        return self._config.host.fused and device.platform == "cpu" and not has_images
+        on_cpu = self._topology.local_devices[0].platform == "cpu"
+        return self._config.host.fused and on_cpu and not has_large_images(env.spec.observation_space)
 
     def _place(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
         """On the devices, each of which gets its environments; the totals count on the first."""
@@ -178,7 +211,5 @@ class HostRuntime(Pipeline):
             return dataclasses.replace(part[0], obs=self._decode(part[0].obs)), part[1]
 
         both = (trajectory, EpisodeTotals(*rows.astype(np.float32)))
-        found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(
-            both, (TRAJECTORY_SPECS, SHARDED), decoded
-        )
+        found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(both, ROLLOUT_SPECS, decoded)
         return found

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from jaxrl.algorithms.ppo.update import Updater
 from jaxrl.config.errors import RunError
-from jaxrl.parallel.sharding import REPLICATED, STATE_SPECS, TRAJECTORY_SPECS, to_host
-from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.training.iteration import Program
-from jaxrl.training.sharded_program import Sharded
-from jaxrl.types import Axis, PyTree, TrainState, Trajectory
-
-_LOSSES = ("loss/policy", "loss/value", "loss/entropy")
+from jaxrl.parallel.sharding import REPLICATED, to_host
+from jaxrl.training.learning import iteration_keys
+from jaxrl.training.runtime import Runtime
+from jaxrl.training.sharded_learning import TRAJECTORY_SPECS, ShardedLearning
+from jaxrl.types import PyTree, TrainState, Trajectory
 
 
 class NonFiniteError(RunError):
@@ -54,21 +51,22 @@ class Finding:
         return "; ".join(parts)
 
 
-def diagnose(program: Sharded, state: TrainState, trajectory: Trajectory, debug: bool = False) -> Finding:
-    """Computes the updates of the next iteration again and names what is the first not to be finite.
+def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Finding:
+    """Computes the iteration after `state` again and names what is the first not to be finite.
 
     Args:
-      program: what trains.
+      runtime: what trains.
       state: the state before that iteration; not donated.
-      trajectory: the iteration's rollout.
       debug: also finds the operation. That takes a compilation of its own.
     """
     iteration = int(state.iteration) + 1
+    trajectory = runtime.failed_rollout(state)
     found = next(_in_parameters(state), None) or _in_trajectory(trajectory)
     if found is None or found[0] == "policy output":
-        found = next(_in_updates(_watch_updates(program, state, trajectory)), found)
+        losses = [name for name in runtime.learning.learning.metrics if name.startswith("loss/")]
+        found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
     quantity, value, place, layers = found or ("a sum", "inf", "beyond what float32 holds", ())
-    operation = _operation(program, state, trajectory) if debug else None
+    operation = _operation(runtime, state) if debug else None
     return Finding(iteration, quantity, value, f"{place} of iteration {iteration}", layers, operation)
 
 
@@ -76,7 +74,7 @@ _Found = tuple[str, str, str, tuple[str, ...]]
 
 
 def _in_parameters(state: TrainState) -> Iterator[_Found]:
-    for name, x in _leaves(state.params):
+    for name, x in _leaves(state.learner.policy.params):
         if not np.isfinite(x).all():
             yield "parameters", _kind(x), "at the start", (name,)
 
@@ -103,20 +101,19 @@ def _in_trajectory(trajectory: Trajectory) -> _Found | None:
     return min(found)[2] if found else None
 
 
-def _watch_updates(program: Sharded, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:
+def _inspect(sharded: ShardedLearning, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:
     """What each update reports, [epochs, minibatches]."""
-    single = program.program
-    updater = Updater(single.config, single.policy, single.axis, watch=True)
+    algorithm = sharded.learning.algorithm
 
-    def updates(state: TrainState, trajectory: Trajectory) -> PyTree:
-        _, arguments, _ = single.prepare(state, trajectory)
-        return updater.each(*arguments)[-1]
+    def inspect(state: TrainState, trajectory: Trajectory) -> PyTree:
+        _, shuffle_key = iteration_keys(state.key, state.iteration)
+        return algorithm.inspect(state.learner, trajectory, shuffle_key)
 
-    watched = program.topology.shard(updates, (STATE_SPECS, TRAJECTORY_SPECS), REPLICATED)
-    return jax.device_get(watched(state, trajectory))
+    program = sharded.topology.shard(inspect, (sharded.state_specs, TRAJECTORY_SPECS), REPLICATED)
+    return jax.device_get(program(state, trajectory))
 
 
-def _in_updates(reports: Mapping[str, np.ndarray]) -> Iterator[_Found]:
+def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Iterator[_Found]:
     """Update by update: layers' outputs, then losses, then gradients."""
     epochs, minibatches = reports["grad/norm"].shape
     outputs = sorted(name for name in reports if name.startswith("output/"))
@@ -126,28 +123,20 @@ def _in_updates(reports: Mapping[str, np.ndarray]) -> Iterator[_Found]:
         place = f"epoch {epoch + 1}, minibatch {minibatch + 1}"
         layers = tuple(name.split("/", 2)[2] for name in outputs if at[name])
         parameters = tuple(name.split("/", 1)[1] for name in gradients if at[name])
-        losses = [name for name in _LOSSES if not np.isfinite(at[name])]
+        wrong = [name for name in losses if not np.isfinite(at[name])]
         if layers:
             yield "layer output", "nan or inf", place, layers
-        elif losses:
-            yield losses[0], _kind(at[losses[0]]), place, ()
+        elif wrong:
+            yield wrong[0], _kind(at[wrong[0]]), place, ()
         elif parameters or not np.isfinite(at["grad/norm"]):
             yield "gradient", _kind(at["grad/norm"]), place, parameters
 
 
-def _operation(program: Sharded, state: TrainState, trajectory: Trajectory) -> str | None:
+def _operation(runtime: Runtime, state: TrainState) -> str | None:
     """The operation, found by checking every one; on one device, whatever the program runs on."""
-    config = dataclasses.replace(program.program.config, device_count=1)
-    single = dataclasses.replace(program.program, config=config, axis=Axis())
-    no_episodes = EpisodeTotals(*jnp.zeros(3))
-
-    def iterate(state: TrainState, trajectory: Trajectory) -> PyTree:
-        if isinstance(single, Program):  # the operation may be one of the environment
-            return single.iterate(state)
-        return single.update(state, trajectory, no_episodes)
-
+    iterate, arguments = runtime.alone(state)
     checked = jax.jit(checkify.checkify(iterate, errors=checkify.float_checks))
-    error, _ = checked(*program.topology.on_one_device((state, trajectory)))
+    error, _ = checked(*runtime.learning.topology.on_one_device(arguments))
     message = error.get()
     return " ".join(message.split()) if message else None
 

@@ -3,59 +3,64 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 
 from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.coordination import Agreement
+from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.training.runtime import Runtime
 from jaxrl.types import Array, TrainState
 
 # Programs queued on the devices at once: one runs while the metrics of the one before are read.
 MAX_IN_FLIGHT = 2
 
-Sums = dict[str, Array]
-
 
 @dataclass(frozen=True)
 class Dispatch:
-    """`count` iterations that end at `iteration`, and arrays that are ready when these are.
+    """Iterations that were handed to the devices together, and arrays that are ready when these are.
 
-    `failed`: the loop ended before an iteration that was not finite. `closes_row`: `sums` make a log row.
-    `told`: of `Agreement.tell`, when it was handed over.
+    Attributes:
+      iteration: at which they end.
+      count: how many.
+      interval: the metrics of the log interval up to there.
+      failed: bool[], whether the loop ended before an iteration that was not finite.
+      closes_row: whether `interval` makes a log row.
+      told: of `Agreement.tell`, when they were handed over.
     """
 
     iteration: int
     count: int
-    sums: Sums
+    interval: Interval
     failed: Array
     closes_row: bool
     told: Array | None
 
 
 class Pipeline:
-    """Dispatches a compiled `Program.repeat`.
+    """Dispatches iterations of a runtime.
 
     Attributes:
-      train: the compiled program, (state, sums, iterations) -> (state, sums, failed); set before dispatching.
-      sums: metrics of the log interval that is open.
+      interval: metrics of the log interval that is open.
     """
 
-    train: Callable[[TrainState, Sums, np.int32], tuple[TrainState, Sums, Array]]
-
-    def __init__(self, empty: Sums, clock: Clock, agreement: Agreement) -> None:
-        """`empty` are the sums over no iterations; `clock` learns what training takes."""
-        self._empty = empty
-        self._clock = clock
-        self._agreement = agreement
+    def __init__(self, runtime: Runtime, clock: Clock, agreement: Agreement) -> None:
+        """`clock` learns what training takes."""
+        self._runtime, self._clock, self._agreement = runtime, clock, agreement
         self._in_flight: deque[Dispatch] = deque()
-        self.sums = empty
+        self._empty = self.interval = runtime.learning.empty_interval()
+
+    def restart(self, interval: Interval | None = None) -> None:
+        """Begins with these metrics of an unfinished interval, or with none."""
+        self.interval = interval or self._empty
 
     def fits(self, iteration: int, target: int) -> int:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
-        return min(target, iteration + self._agreement.iterations)
+        at_once = self._agreement.iterations if self._runtime.one_program else 1
+        return min(target, iteration + at_once)
 
     def dispatch(
         self, state: TrainState, iteration: int, target: int, closes_row: bool
@@ -63,27 +68,34 @@ class Pipeline:
         """Hands over the iterations from `iteration` to `target`; `state` is donated.
 
         Returns:
-          (state, the iteration that it leads to).
+          (state, the iteration that it leads to): the arguments where a signal prevented a rollout.
         """
+        count = target - iteration
         # The profile plugin splits time by the steps that are marked so.
         with self._clock.measure("train"), jax.profiler.StepTraceAnnotation("dispatch", step_num=target):
-            count = target - iteration
-            state, sums, failed = self.train(state, self.sums, np.int32(count))
+            try:
+                state, interval, failed = self._runtime.advance(state, self.interval, count)
+            except Cancelled:
+                return state, iteration
             told = self._agreement.tell()
-        self._in_flight.append(Dispatch(target, count, sums, failed, closes_row, told))
-        self.sums = self._empty if closes_row else sums
+        self._in_flight.append(Dispatch(target, count, interval, failed, closes_row, told))
+        self.interval = self._empty if closes_row else interval
         return state, target
 
     def finished(self, at_most: int) -> Iterator[Dispatch]:
-        """Waits until `at_most` dispatches are in flight; a failed one is the last, and none is left."""
-        while len(self._in_flight) > at_most:
+        """Waits until `at_most` dispatches are in flight; a failed one is the last, and none is left.
+
+        Where each iteration needs the host it waits for all: a rollout after one that was not finite must
+        not be learnt from, and the next but one needs the parameters that are being learnt now anyway.
+        """
+        while len(self._in_flight) > (at_most if self._runtime.one_program else 0):
             dispatch = self._in_flight.popleft()
             with self._clock.measure("train"):
                 failed = bool(dispatch.failed)
             if failed:
                 # Whatever was dispatched after it began with the same state and ended there as well.
                 self._in_flight.clear()
-                self.sums = dispatch.sums
+                self.interval = dispatch.interval
             else:
                 self._agreement.took(dispatch.count, self._clock.lap("train"))
                 self._agreement.hear(dispatch.told)

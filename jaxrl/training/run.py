@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import has_large_images
-from jaxrl.algorithms import ppo
 from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
@@ -23,6 +22,7 @@ from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watched
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -62,19 +62,18 @@ def run(
         require_packages(resolved)
         use_compilation_cache()
         folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep)
-        trainer = Trainer(resolved, folder)
-        trainer.interruption, trainer.debug = interruption, debug
+        assembly = Assembly.build(resolved, interruption)
         folder.create()
         with folder.lock():
             folder.require_same(resolved)
             with (
-                _writers(folder, resolved) as trainer.writer,
-                watched(trainer.clock, processes.watchdog),
+                _writers(folder, assembly) as writer,
+                watched(assembly.clock, processes.watchdog),
                 host_profile(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
-                code = _train(trainer, folder)
+                code = _train(Trainer(resolved, folder, writer, assembly, debug), folder, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")
             return code
 
@@ -97,25 +96,26 @@ def _agreed(config: Config, workdir: str) -> str:
 
 
 @contextlib.contextmanager
-def _writers(folder: RunFolder, config: Config) -> Iterator[MultiWriter]:
+def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     """Only the first of several processes shows and writes metrics."""
     if not process_group.is_first():
         yield MultiWriter(())
         return
-    with folder.logs() as logs, open_writers(folder.path, config, logs, ppo.HIGHLIGHTS) as writer:
+    highlights = assembly.runtime.learning.learning.algorithm.highlights
+    with folder.logs() as logs, open_writers(folder.path, assembly.config, logs, highlights) as writer:
         yield writer
 
 
-def _train(trainer: Trainer, folder: RunFolder) -> int:
+def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> int:
     trainer.start()
     folder.write_config(trainer.config)
     log.info("configuration: %s", json.dumps(to_json(trainer.config)))
-    log.info("on %s with %s", trainer.topology.description, json.dumps(versions()))
+    log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
     summary = trainer.fit()
     if not trainer.interrupted and (trainer.progressed or not folder.has_summary):
         folder.write_summary(summary)
     trainer.writer.finish(summary)
-    return trainer.interruption.exit_code if trainer.interrupted else 0
+    return assembly.agreement.interruption.exit_code if trainer.interrupted else 0
 
 
 def choose_devices(config: ConfigDict, processes: int | None = None) -> int:

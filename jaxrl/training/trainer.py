@@ -1,11 +1,11 @@
-"""The trainer: compiled programs over the devices, and the loop that drives them."""
+"""The trainer: the loop that drives compiled programs, evaluates, saves and stops."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import jax
@@ -14,29 +14,24 @@ from ml_collections import ConfigDict
 from envs.base import HostEnvError
 from jaxrl.config import Config, largest_device_count, resolve
 from jaxrl.config.errors import RunError
-from jaxrl.evaluation.evaluator import Result
-from jaxrl.metrics import resources, rows
-from jaxrl.metrics.clock import Clock
+from jaxrl.evaluation.result import Result
+from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
 from jaxrl.metrics.writers import MultiWriter, Writer, console
-from jaxrl.parallel import coordination, cpu_devices, process_group
-from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
-from jaxrl.rollout.device import EpisodeTotals
+from jaxrl.parallel.process_group import is_first, num_processes
 from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import nonfinite, runtimes, warm_start
-from jaxrl.training.checkpointing import Keeper, Progress, summary
-from jaxrl.training.iteration import hyperparams_of
-from jaxrl.training.pipeline import MAX_IN_FLIGHT
-from jaxrl.types import Array, TrainState, Trajectory
+from jaxrl.training import warm_start
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
+from jaxrl.training.progress import Progress
+from jaxrl.training.recovery import Recovery
+from jaxrl.training.reporter import Reporter
+from jaxrl.training.schedule import Schedule
+from jaxrl.types import EpisodeTotals, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
-
-# Without a checkpoint in between: what fails thrice from there will fail again.
-MAX_ROLLBACKS = 3
-# In a row, of which `nonfinite="skip"` dropped every update: nothing is learnt any more.
-MAX_IDLE_ITERATIONS = 100
 
 
 class Trainer:
@@ -52,15 +47,19 @@ class Trainer:
 
     Attributes:
       config: the resolved configuration.
-      state: the `TrainState`; replaced, and its buffers donated, by every step.
-      policy, env: what is trained, on what.
-      interruption: looked at between dispatches, to save and stop when a signal asks for it.
-      interrupted: whether that ended `fit`.
-      debug: also names the operation that made a NaN.
+      folder: where checkpoints go, or None.
+      policy: what is trained.
+      progress: how far it is.
+      interrupted: whether a signal ended `fit`.
     """
 
     def __init__(
-        self, config: ConfigDict | Config, folder: RunFolder | None = None, writer: Writer | None = None
+        self,
+        config: ConfigDict | Config,
+        folder: RunFolder | None = None,
+        writer: Writer | None = None,
+        assembly: Assembly | None = None,
+        debug: bool = False,
     ):
         """Builds and checks everything; compiles nothing yet.
 
@@ -68,85 +67,68 @@ class Trainer:
           config: as from a config file, or already resolved.
           folder: where checkpoints go, and what to resume from; None keeps nothing.
           writer: receives the metrics; None prints them.
+          assembly: what to drive; None builds it from `config`.
+          debug: also name the operation that made a NaN.
 
         Raises:
           ConfigError: the configuration is wrong.
         """
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
-        self.config = config
-        self.folder = folder
+        self.config, self.folder = config, folder
+        self._assembly = assembly = assembly or Assembly.build(config)
+        self._clock, self._agreement = assembly.clock, assembly.agreement
+        self._runtime, self.policy = assembly.runtime, assembly.runtime.policy
+        self._pipeline = Pipeline(self._runtime, self._clock, self._agreement)
+        self._checkpoints = RunCheckpoints(folder, self._runtime.learning)
+        self._recovery = Recovery(config, self._runtime, self._checkpoints, debug)
+        self._schedule = Schedule(config)
         self._writer = writer
-        self.debug = False
-        self.clock = Clock()
-        self._meter = resources.Meter(cpu_devices.available_cores())
-        self.topology = Topology.of(config.device_count)
-        self._agreement = coordination.Agreement(self.clock, self.topology.gatherer())
-        self.runtime = runtimes.build(config, self.topology, self.clock, self._agreement)
-        self.env, self.policy, self.program = self.runtime.env, self.runtime.policy, self.runtime.program
-        self._evaluators = runtimes.Evaluators(config, self.policy, self.topology, self._agreement.gives_up)
+        self._reporter = Reporter(config, self._runtime, self._clock, lambda: self.writer)
+        self.progress = Progress(self._pipeline.interval)
+        self.interrupted = False
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
-        self._keeper = Keeper(folder, config)
-        self._rollbacks = 0
-        self._last_updated = (0, 0.0)
-        self.iteration = 0
-        self.interrupted, self._evaluated_at = False, -1
-        self.last_evaluation: Result | None = None
-        self._resumed_steps = 0
+        self._steps_at_start = 0
 
     @property
     def state(self) -> TrainState:
+        """The `TrainState`; replaced, and its buffers donated, by every step."""
         if self._state is None:
-            self._state = self.program.initial_state()
+            self._state = self._runtime.learning.initial_state()
         return self._state
 
-    @property
-    def interruption(self) -> Interruption:
-        return self._agreement.interruption
-
-    @interruption.setter
-    def interruption(self, interruption: Interruption) -> None:
-        self._agreement.interruption = interruption
-
-    @property
+    @functools.cached_property
     def writer(self) -> Writer:
         """Where metrics go; the display appears with the first use, not before."""
-        if self._writer is None:
-            self._writer = console(self.config) if process_group.is_first() else MultiWriter(())
-        return self._writer
-
-    @writer.setter
-    def writer(self, writer: Writer) -> None:
-        self._writer = writer
+        if self._writer is not None:
+            return self._writer
+        highlights = self._runtime.learning.learning.algorithm.highlights
+        return console(self.config, highlights) if is_first() else MultiWriter(())
 
     @property
     def steps(self) -> int:
         """Environment steps taken."""
-        return self.iteration * self.config.steps_per_iteration
-
-    @property
-    def _skips(self) -> bool:
-        return self.config.nonfinite == "skip"
+        return self.progress.iteration * self.config.steps_per_iteration
 
     @property
     def progressed(self) -> bool:
         """Whether this process has trained, or only found the budget used up."""
-        return self.steps > self._resumed_steps
+        return self.steps > self._steps_at_start
 
     def rollout(self) -> Trajectory:
         """Steps the environments by one rollout and returns it, as global arrays [T, num_envs, ...]."""
-        self._state, trajectory, self._totals = self.runtime.rollout(self.state)
+        self._state, trajectory, self._totals = self._runtime.rollout(self.state)
         return trajectory
 
     def update(self, trajectory: Trajectory) -> dict[str, float]:
-        """Runs all updates of one iteration on a trajectory of `rollout()`; returns its metrics."""
+        """Learns one iteration from a trajectory of `rollout()`; returns its metrics."""
         if self._totals is None:
             raise RuntimeError("update() needs the trajectory of a rollout() before it")
-        self._state, metrics = self.program.update(self.state, trajectory, self._totals)
+        self._state, metrics = self._runtime.learning.update(self.state, trajectory, self._totals)
         self._totals = None
-        self.iteration += 1
-        return rows.averages(jax.device_get(metrics) | {"iterations": 1}, self._skips)
+        self.progress = dataclasses.replace(self.progress, iteration=self.progress.iteration + 1)
+        return reduction.row(metrics)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Writes metrics at the current step."""
@@ -154,11 +136,37 @@ class Trainer:
 
     def evaluate(self, episodes: int | None = None, sample: bool = False) -> Result:
         """Plays whole episodes with the current policy and frozen normaliser."""
-        return Result.of(self._evaluators.play("eval/", self.state, self.iteration, episodes, sample))
+        policy, iteration = self.state.learner.policy, self.progress.iteration
+        return Result.of(self._assembly.evaluators.play("eval/", policy, iteration, episodes, sample))
 
     def close(self) -> None:
         """Ends environments on the host, where a loop of your own has used them; `fit` does so by itself."""
-        self.runtime.close()
+        self._runtime.close()
+
+    def start(self) -> None:
+        """Takes the state to train from: the first of these that there is.
+
+        1. The newest intact checkpoint in the run's own folder: everything continues as it was.
+        2. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
+        3. Fresh, from the seed.
+
+        Raises:
+          CheckpointError: what is there does not fit the configuration, or none of it is intact.
+        """
+        restored = self._checkpoints.restore()
+        if restored is not None:
+            self._state, self.progress = restored
+            self._pipeline.restart(self.progress.interval)
+            self._clock.carry_over(self.progress.seconds)
+            self._steps_at_start = self.steps
+            self.writer.resume_from(self.steps)
+            log.info("resumed from the checkpoint of step %d", self.steps)
+        elif self.config.init_from:
+            learner, report = warm_start.load(
+                self.config.init_from, self.config.init_names, self.state.learner
+            )
+            self._state = dataclasses.replace(self.state, learner=learner)
+            self.writer.status(f"starting from {report}")
 
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
@@ -171,53 +179,59 @@ class Trainer:
           RunError: an environment on the host failed; the state before it is saved.
         """
         try:
-            return self._fit()
+            if self._state is None:
+                self.start()
+            self._agreement.begin()
+            reason = self._stop_reason()
+            if reason is not None and self.progress.evaluation_of_state is not None:
+                self.writer.status("nothing to do: the run has used up its budget")
+                log.info("nothing to do at step %d: %s", self.steps, reason)
+                return self._finish(reason)
+            self.writer.status("compiling the training program")
+            self._state = self._assembly.compile(self.state)
+            log.info("compiled in %.1f s", self._clock.seconds("compile"))
+            self.writer.status("training")
+            with self._agreement.interruption.deferred():
+                return self._finish(self._train())
         except HostEnvError as error:
             self._drain(0)
             self._save(last=True)
             self.writer.flush()
             raise RunError(str(error)) from error
         finally:
-            self.runtime.close()
+            self._runtime.close()
 
-    def _fit(self) -> dict[str, Any]:
-        if self._state is None:
-            self.start()
-        self._agreement.begin()
-        if (reason := self._stop_reason()) is not None and self.last_evaluation is not None:
-            self.writer.status("nothing to do: the run has used up its budget")
-            log.info("nothing to do at step %d: %s", self.steps, reason)
-            return self._finish(reason)
-        self._compile()
-        traces = self._traces()
-        with self.interruption.deferred():
-            while (reason := self._stop_reason()) is None or not self._drain(0):
-                if self.interruption.takes_trace():
-                    traces.request(self.iteration, exact=process_group.num_processes() == 1)
-                traces.step(self.iteration, self._state)
-                self._dispatch(traces.edge())
-                evaluate = self._due(self.config.evaluate_iterations)
-                # The checkpoint of the final state comes after its evaluation, whenever that is due.
-                final = self.iteration >= self.config.num_iterations
-                save = self._due(self.config.checkpoint_iterations) and not final
-                # The host reads old metrics while the devices work, and waits for them only at an event.
-                if not self._drain(0 if evaluate or save else MAX_IN_FLIGHT - 1):
-                    continue
-                if evaluate and not self._evaluate_and_report():
-                    continue
-                if save:
-                    self._save()
-            traces.close()
-            self.runtime.close()
-            self.interrupted = reason == self.interruption.name
-            return self._leave(reason) if self.interrupted else self._finish(reason)
+    def _train(self) -> str:
+        """Collects, learns, logs, evaluates and saves until there is a reason to stop; returns that."""
+        interruption, folder = self._agreement.interruption, self.folder
+        trace_folder = folder.trace_folder if folder is not None and is_first() else None
+        programs = lambda: (self._runtime.compiled, *self._assembly.evaluators.compiled)  # noqa: E731
+        traces = Traces(trace_folder, self.config.profile_window, programs, self.writer.message, self._clock)
+        while (reason := self._stop_reason()) is None or not self._drain(0):
+            iteration = self.progress.iteration
+            if interruption.takes_trace():
+                traces.request(iteration, exact=num_processes() == 1)
+            traces.step(iteration, self._state)
+            self._dispatch(min(self.config.next_event(iteration), traces.edge()))
+            due = self._schedule.due(self.progress.iteration)
+            # The host reads old metrics while the devices work, and waits for them only at an event.
+            if not self._drain(0 if due.evaluation or due.checkpoint else MAX_IN_FLIGHT - 1):
+                continue
+            if due.evaluation and not self._evaluate():
+                continue
+            if due.checkpoint:
+                self._save()
+        traces.close()
+        self._runtime.close()
+        return reason
 
-    def _dispatch(self, at_most: int) -> None:
-        """Hands the devices the iterations to the next event or `at_most`, or fewer where these take long."""
-        target = self.runtime.fits(self.iteration, min(self.config.next_event(self.iteration), at_most))
-        closes_row = target % self.config.log_iterations == 0
-        dispatched = self.runtime.dispatch(self.state, self.iteration, target, closes_row)
-        self._state, self.iteration = dispatched
+    def _dispatch(self, target: int) -> None:
+        """Hands the devices the iterations to `target`, or fewer where these take long."""
+        iteration = self.progress.iteration
+        target = self._pipeline.fits(iteration, target)
+        closes_row = self._schedule.due(target).row
+        self._state, iteration = self._pipeline.dispatch(self.state, iteration, target, closes_row)
+        self.progress = dataclasses.replace(self.progress, iteration=iteration)
 
     def _drain(self, at_most: int) -> bool:
         """Waits until `at_most` dispatches are in flight and logs their rows.
@@ -225,176 +239,86 @@ class Trainer:
         Returns:
           False where one met a NaN and the run was rolled back, so that nothing is due any more.
         """
-        for dispatch in self.runtime.finished(at_most):
+        for dispatch in self._pipeline.finished(at_most):
             if dispatch.failed:
-                self.iteration = int(self.state.iteration)
                 self._recover()
                 return False
             if dispatch.closes_row:
-                self._report(dispatch.iteration, dispatch.sums)
+                row = self._reporter.row(dispatch.iteration, dispatch.interval)
+                if self.config.nonfinite == "skip" and self._recovery.has_stalled(dispatch.iteration, row):
+                    self._halt()
         return True
 
     def _recover(self) -> None:
         """After a NaN or an infinity; the state is the one before the iteration in which it appeared."""
-        if self.config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS:
+        self.progress = dataclasses.replace(self.progress, iteration=int(self.state.iteration))
+        if self._recovery.halts:
             self._halt()
-        self._rollbacks += 1
-        failed_at = self.iteration
-        self.runtime.close()
-        if self._restore() is None:
-            self._state, self.iteration = self.program.initial_state(), 0
-            self.runtime.sums = self.program.no_metrics()
-        key = jax.random.fold_in(self.state.key, self._rollbacks)
-        self._state = dataclasses.replace(self.state, key=self.topology.replicate(key))
-        message = "iteration %d was not finite: back to step %d, on with other random numbers (%d of %d)"
+        self._state, self.progress = self._recovery.roll_back(self.progress.iteration)
+        self._pipeline.restart(self.progress.interval)
         self.writer.resume_from(self.steps)
-        log.warning(message, failed_at + 1, self.steps, self._rollbacks, MAX_ROLLBACKS)
 
     def _halt(self) -> NoReturn:
         """Saves the state, says where the first value that is not finite comes from, and gives up."""
         self._save()
         self.writer.status("looking for the first value that is not finite")
-        rollout = self.runtime.culprit(self.state)
-        finding = nonfinite.diagnose(self.program, self.state, rollout, self.debug)
-        self._keeper.write_report("nonfinite", dataclasses.asdict(finding))
-        raise nonfinite.NonFiniteError(str(finding))
-
-    def start(self) -> None:
-        """Takes the state to train from: the first of these that there is.
-
-        1. The newest intact checkpoint in the run's own folder: everything goes on as it was.
-        2. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
-        3. Fresh, from the seed.
-
-        Raises:
-          CheckpointError: what is there does not fit the configuration, or none of it is intact.
-        """
-        if (progress := self._restore()) is not None:
-            self._resumed_steps = self.steps
-            self.clock.carry_over(progress.seconds)
-            self.writer.resume_from(self.steps)
-            log.info("resumed from the checkpoint of step %d", self.steps)
-        elif self.config.init_from:
-            self._state, report = warm_start.load(self.config.init_from, self.config.init_names, self.state)
-            self.writer.status(f"starting from {report}")
-
-    def _restore(self) -> Progress | None:
-        """Takes up the newest intact checkpoint of the folder; None where there is none."""
-        found = self._keeper.restore(self.program.abstract_state(), self.program.no_metrics())
-        if found is None:
-            return None
-        state, progress = found
-        # The numbers of today's config hold, also where they differ from the stored ones.
-        hyperparams = self.topology.replicate(hyperparams_of(self.config))
-        self._state = dataclasses.replace(state, hyperparams=hyperparams)
-        self.iteration, self.runtime.sums = progress.iteration, self.topology.replicate(dict(progress.sums))
-        self.last_evaluation = progress.evaluation
-        self._evaluated_at = self.iteration if progress.evaluation else -1
-        return progress
-
-    def _compile(self) -> None:
-        """Compiles training, evaluation and the initial state side by side; XLA compiles outside the GIL."""
-        self.writer.status("compiling the training program")
-        with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
-            training = pool.submit(self.runtime.compile)
-            abstract = self.program.abstract_state()
-            arguments = abstract.params, abstract.obs_stats, self.config.evaluate.episodes
-            jobs = [training, *(pool.submit(each.compile, *arguments) for each in self._evaluators)]
-            self._state = self.runtime.prepare(self.state)
-            _ = [job.result() for job in jobs]
-            self._agreement.begin()  # The others compile for as long as they compile.
-        log.info("compiled in %.1f s", self.clock.seconds("compile"))
-        self.writer.status("training")
-
-    def _traces(self) -> Traces:
-        folder = self.folder.trace_folder if self.folder is not None and process_group.is_first() else None
-        programs = lambda: (self.runtime.compiled, *self._evaluators.compiled)  # noqa: E731
-        return Traces(folder, self.config.profile_window, programs, self.writer.message, self.clock)
-
-    def _due(self, every: int) -> bool:
-        return every > 0 and self.iteration % every == 0
+        self._recovery.give_up(self.state)
 
     def _stop_reason(self) -> str | None:
-        stop = self.config.stop
-        evaluation = self.last_evaluation
-        if self._agreement.signum is not None and self.iteration < self.config.num_iterations:
-            return self.interruption.name
-        if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
-            return "return"
-        if self.iteration >= self.config.num_iterations:
-            return "steps"
-        if stop.seconds is not None and self._agreement.seconds >= stop.seconds:
-            return "seconds"
-        return None
+        agreement = self._agreement
+        signal = agreement.interruption.name if agreement.signum is not None else None
+        return self._schedule.stop_reason(self.progress, agreement.seconds, signal)
 
-    def _report(self, iteration: int, sums: Mapping[str, Array]) -> None:
-        with self.clock.measure("train"):  # with writing: the devices go on meanwhile
-            values = rows.averages(jax.device_get(sums), self._skips)
-            steps = iteration * self.config.steps_per_iteration
-            made = int(sums["iterations"]) * self.config.steps_per_iteration
-            row = {"steps": steps, **values, "time/steps_per_second": self.clock.rate("train", made)}
-            self.writer.write(steps, row | self.clock.row() | self._meter.read() | self.runtime.shares())
-        if self._skips:
-            self._require_progress(iteration, values["ppo/updates"])
-
-    def _require_progress(self, iteration: int, updates: float) -> None:
-        """Ends a run all of whose updates have been dropped for long."""
-        since, made = self._last_updated
-        if updates > made:
-            self._last_updated = (iteration, updates)
-        elif iteration - since >= MAX_IDLE_ITERATIONS:
-            self._halt()
-
-    def _evaluate_and_report(self) -> bool:
-        """Evaluates; returns False where a signal asked not to wait for that."""
+    def _evaluate(self) -> bool:
+        """Evaluates and reports; returns False where a signal asked not to wait for that."""
         self.writer.status("evaluating")
+        policy, iteration = self.state.learner.policy, self.progress.iteration
         try:
-            with self.clock.measure("evaluate"), host_phase("evaluate"):
-                result, row, samples = self._evaluators(self.state, self.iteration)
+            with self._clock.measure("evaluate"), host_phase("evaluate"):
+                result, row, samples = self._assembly.evaluators(policy, iteration)
         except Cancelled:
             return False
-        self.last_evaluation = result
-        self._evaluated_at = self.iteration
-        self.writer.write(self.steps, row | self.clock.row())
-        self.writer.histograms(self.steps, samples)
+        self.progress = dataclasses.replace(self.progress, evaluation=result, evaluated_at=iteration)
+        self._reporter.evaluation(self.steps, result, row, samples)
         self.writer.status("training")
-        log.info("step %d: greedy return %.2f (std %.2f)", self.steps, result.mean, result.std)
         return True
 
     def _save(self, last: bool = False) -> None:
         """Saves the state, unless it is; what fails is warned of, with `last` raised."""
         if self.folder is None:
             return
-        news = self._keeper.saved_at != self.iteration
-        save = self._keeper.save_last if last else self._keeper.save
-        with self.clock.measure("save"), host_phase("checkpoint"):
-            saved = save(self.state, self._progress())
-        if saved and news:
-            self._rollbacks = 0
-            self.writer.write(self.steps, {"checkpoint/step": self.steps} | self.clock.row())
-
-    def _progress(self) -> Progress:
-        evaluation = self.last_evaluation if self._evaluated_at == self.iteration else None
-        return Progress(self.iteration, self.steps, self.clock.total(), evaluation, self.runtime.sums)
-
-    def _leave(self, reason: str) -> dict[str, Any]:
-        """Saves at once: whoever sent the signal does not wait for an evaluation."""
-        self.writer.status(f"{reason}: saving")
-        self._save(last=True)
-        self.writer.flush()
-        log.info("stopped at step %d by %s", self.steps, reason)
-        return {"stop_reason": reason, "steps": self.steps, "seconds": round(self.clock.total(), 3)}
+        save = self._checkpoints.save_last if last else self._checkpoints.save
+        progress = dataclasses.replace(
+            self.progress, seconds=self._clock.total(), interval=self._pipeline.interval
+        )
+        with self._clock.measure("save"), host_phase("checkpoint"):
+            saved = save(self.state, progress)
+        if saved:
+            self._recovery.note_checkpoint()
+            self._reporter.checkpoint(self.steps)
 
     def _finish(self, reason: str) -> dict[str, Any]:
-        """A last row, evaluation and checkpoint of the final state, where the schedule left none."""
-        if int(self.runtime.sums["iterations"]):
-            self._report(self.iteration, self.runtime.sums)
-            self.runtime.sums = self.program.no_metrics()
-        if self._evaluated_at != self.iteration and not self._evaluate_and_report():
-            self.interrupted = True
-            return self._leave(str(self.interruption.name))
+        """A last row, evaluation and checkpoint of the final state, where the schedule left none.
+
+        After a signal it only saves: whoever sent it does not wait for an evaluation.
+        """
+        interruption = self._agreement.interruption
+        self.interrupted = reason == interruption.name
+        if not self.interrupted:
+            if int(self._pipeline.interval.iterations):
+                self._reporter.row(self.progress.iteration, self._pipeline.interval)
+                self._pipeline.restart()
+            self.interrupted = self.progress.evaluation_of_state is None and not self._evaluate()
+        if self.interrupted:
+            reason = str(interruption.name)
+            self.writer.status(f"{reason}: saving")
         self._save(last=True)
         self.writer.flush()
         log.info("stopped at step %d: %s", self.steps, reason)
-        facts = self.last_evaluation, self.steps, self._resumed_steps, self.topology.description
-        return {"stop_reason": reason, **summary(self.config, self.clock, *facts)}
+        facts: dict[str, Any] = {"steps": self.steps, "seconds": round(self._clock.total(), 3)}
+        if not self.interrupted:
+            made = self.steps - self._steps_at_start
+            result, device = self.progress.evaluation_of_state, self._assembly.topology.description
+            assert result is not None
+            facts = self._reporter.summary(result, self.steps, made, device)
+        return {"stop_reason": reason, **facts}

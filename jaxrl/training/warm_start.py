@@ -15,17 +15,13 @@ from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.checkpoint.folder import CheckpointError
-from jaxrl.types import TrainState
-
-# A normaliser is taken whole or not at all: the mean of one run over the count of another means nothing.
-_NORMALIZERS = ("obs_stats", "reward_stats")
-_FIELDS = ("params", *_NORMALIZERS)
+from jaxrl.types import LearnerState, PolicyState, PyTree, Transferable, marks
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class WarmStart:
     """What was taken over from the checkpoint `path`, and of everything else why not, by array."""
 
     path: epath.Path
@@ -39,28 +35,36 @@ class Report:
         return text
 
 
-def load(init_from: str, names: Sequence[str], state: TrainState) -> tuple[TrainState, Report]:
-    """Returns `state` with the arrays of another run, and what these were.
+def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[LearnerState, WarmStart]:
+    """Returns `learner` with the arrays of another run, and what these were.
 
     Args:
       init_from: a run's folder, of which the newest checkpoint is taken, or one checkpoint's folder.
       names: patterns as of a shell, such as "params/encoder*"; an array is taken if any fits its name.
-      state: a fresh state; its other fields, such as the optimiser's, stay as they are.
+      learner: a fresh state; its other fields, such as the optimiser's, stay as they are.
 
     Raises:
       CheckpointError: there is no checkpoint, or it is damaged.
       ConfigError: a pattern fits no array of this network, or nothing can be taken over.
     """
     path = _checkpoint(epath.Path(init_from).expanduser())
-    stored = checkpoint_folder.read_arrays(path, checkpoint_folder.read_record(path), _FIELDS)
-    trees = {field: getattr(state, field) for field in _FIELDS}
+    trees = _parts(learner)
+    places = {part: _place(part) for part in trees}
+    read = checkpoint_folder.read_arrays(path, checkpoint_folder.read_record(path), places.values())
+    stored = {
+        f"{part}{name.removeprefix(place)}": x
+        for part, place in places.items()
+        for name, x in read.items()
+        if state_arrays.is_part(name, (place,))
+    }
     own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.stored(trees)).items()}
     for pattern in names:
         if not fnmatch.filter(own, pattern):
             known = ", ".join(own)
             raise ConfigError(f"`init_names` (={pattern!r}) fits no array of this network: {known}")
     left = {name: why for name, x in own.items() if (why := _why_not(name, x, stored, names))}
-    for field in _NORMALIZERS:
+    # A normaliser is taken whole or not at all: the mean of one run over the count of another means nothing.
+    for field in trees.keys() - {"params"}:
         whole = [name for name in own if name.startswith(f"{field}/")]
         if any(name in left for name in whole):
             left |= {name: left.get(name, "its normaliser is not taken whole") for name in whole}
@@ -70,10 +74,23 @@ def load(init_from: str, names: Sequence[str], state: TrainState) -> tuple[Train
         raise ConfigError(f"`init_from` (={init_from!r}) gives nothing to this network: {name} ({why})")
     mixed = own | {name: stored[name] for name in loaded}
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
-    taken = {field: state_arrays.rebuilt(field, abstract[field], mixed) for field in _FIELDS}
-    report = Report(path, loaded, left)
+    taken = {field: state_arrays.rebuilt(field, abstract[field], mixed) for field in trees}
+    report = WarmStart(path, loaded, left)
     log.info("warm start: %s", report)
-    return dataclasses.replace(state, **taken), report
+    policy = PolicyState(taken.pop("params"), taken.pop("obs_stats"))
+    return dataclasses.replace(learner, policy=policy, **taken), report
+
+
+def _parts(learner: LearnerState) -> dict[str, PyTree]:
+    """What may be taken over, by the names under which users know it: params, obs_stats, ..."""
+    fields = marks(type(learner), Transferable)
+    others = {name: getattr(learner, name) for name in fields if name != "policy"}
+    return {"params": learner.policy.params, "obs_stats": learner.policy.obs_stats, **others}
+
+
+def _place(part: str) -> str:
+    """Where a checkpoint holds a part."""
+    return f"learner/policy/{part}" if part in ("params", "obs_stats") else f"learner/{part}"
 
 
 def _checkpoint(folder: epath.Path) -> epath.Path:

@@ -7,16 +7,10 @@ import optax
 import pytest
 
 from jaxrl.algorithms import optimizer
-from jaxrl.training.iteration import hyperparams_of
-from tests.programs import tiny_config
-
-
-def hyperparams(max_grad_norm=1.0):
-    return hyperparams_of(tiny_config(ppo__max_grad_norm=max_grad_norm))
 
 
 def first_step(gradient, max_grad_norm=1.0, rate=0.1):
-    transform = optimizer.optimizer(hyperparams(max_grad_norm), rate)
+    transform = optimizer.optimizer(max_grad_norm, rate)
     step, _ = transform.update(gradient, transform.init(jnp.zeros_like(gradient)))
     return np.asarray(step)
 
@@ -46,7 +40,7 @@ def test_many_steps_equal_optax_on_separate_leaves():
     # tree.
     rng = np.random.default_rng(0)
     gradients = rng.normal(size=(20, 7)).astype(np.float32)
-    ours = optimizer.optimizer(hyperparams(0.5), 0.01)
+    ours = optimizer.optimizer(0.5, 0.01)
     oracle = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(0.01, eps=1e-5))
     flat, tree = jnp.zeros(7), {"a": jnp.zeros(3), "b": jnp.zeros((2, 2))}
     state, oracle_state = ours.init(flat), oracle.init(tree)

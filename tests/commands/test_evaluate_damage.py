@@ -13,7 +13,6 @@ from jaxrl.commands.evaluate import main
 from jaxrl.config import to_json
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.iteration import hyperparams_of
 from tests.programs import tiny_config, tiny_program
 from tests.runs.checkpoint.checkpoints import files_of, flip_largest
 
@@ -25,12 +24,10 @@ def run(tmp_path: Path) -> Path:
     fields = {"network__hidden_sizes": (64, 64), "network__core": "none"}
     config = tiny_config(**fields)
     env = registry.make(config.env.name, config.env.wrappers)
-    state = jax.jit(tiny_program(env, **fields).init)(jax.random.key(0), hyperparams_of(config))
+    state = jax.jit(tiny_program(env, **fields).init)(jax.random.key(0))
     checkpointer = Checkpointer(str(tmp_path / "checkpoints"), keep=3)
     for step in (5, 10, 15):
-        checkpointer.save(
-            step, {"params": state.params, "obs_stats": state.obs_stats}, {"config": to_json(config)}
-        )
+        checkpointer.save(step, {"learner": {"policy": state.learner.policy}}, {"config": to_json(config)})
     checkpointer.close()
     RunFolder(str(tmp_path)).write_config(config)
     flip_largest(tmp_path / "checkpoints" / "15")
@@ -49,7 +46,7 @@ def test_a_damaged_checkpoint_ends_with_one_line(
     assert evaluate(run, *arguments) == 2
     stderr = capfd.readouterr().err
     assert len(stderr.splitlines()) == 1, stderr
-    assert f"{run / 'checkpoints' / '15'} is damaged: the array params/" in stderr
+    assert f"{run / 'checkpoints' / '15'} is damaged: the array learner/policy/params/" in stderr
     assert stderr.endswith("intact steps for --checkpoint: 5, 10\n")
     assert files_of(run) == before
 

@@ -52,7 +52,7 @@ def test_intact_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = sum(f.stat().st_size for f in (run / "checkpoints" / "5").rglob("*") if f.is_file())
     assert ["step", "iteration", "size", "arrays", "return", "state"] in lines
     assert ["5", "1", *text.size(size).split(), "30", "-5.000", "ok"] in lines
-    assert "opt_state (" in shown
+    assert "learner/opt_state (" in shown
     assert lines[-1] == ["2", "intact,", "0", "damaged"]
     assert files_of(run) == before
 
@@ -63,9 +63,9 @@ def test_intact_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (entry["kind"], entry["problem"], entry["bad"]) == ("checkpoint", None, False)
     assert (entry["step"], entry["iteration"], entry["score"]) == (10, 2, -10.0)
     assert entry["evaluation"] == EVALUATION
-    assert entry["arrays"]["params"] == 3
+    assert entry["arrays"]["learner/policy"] == 3
     assert entry["arrays"]["key"] == 1
-    assert "carry" not in entry["arrays"]  # is empty
+    assert "collector/carry" not in entry["arrays"]  # is empty
 
 
 def test_damaged_array_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,8 @@ def test_damaged_array_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -
     before = files_of(run)
     assert verify(run) == 1
     shown = capsys.readouterr().out
-    assert f"{run / 'checkpoints' / '10'} is damaged: the array params/head is not what was saved\n" in shown
+    problem = "damaged: the array learner/policy/params/head is not what was saved"
+    assert f"{run / 'checkpoints' / '10'} is {problem}\n" in shown
     assert shown.endswith("1 intact, 1 damaged\n")
     assert files_of(run) == before  # nothing is set aside here
 
@@ -118,7 +119,7 @@ def test_what_lies_beside_checkpoints_is_reported(
         "99": ("ignored", False),
         "7": ("ignored", False),
     }
-    assert "params/head" in by_name(found)["10"]["problem"]
+    assert "learner/policy/params/head" in by_name(found)["10"]["problem"]
     assert verify(run) == 0
     assert "set aside" in capsys.readouterr().out
 
@@ -164,7 +165,7 @@ def test_as_a_program(run: Path) -> None:
     command = [sys.executable, "-m", "jaxrl", "verify-checkpoint", f"--workdir={run}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert "params/head" in done.stdout
+    assert "learner/policy/params/head" in done.stdout
     assert done.stderr == ""
     help_text = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
     assert help_text.returncode == 0

@@ -17,21 +17,16 @@ from envs.vector import VectorEnv
 from jaxrl import networks
 from jaxrl.config import resolve
 from jaxrl.evaluation import evaluator as evaluation
-from jaxrl.evaluation.evaluator import Evaluator, Result
+from jaxrl.evaluation.evaluator import DeviceEvaluator
+from jaxrl.evaluation.result import Result
 from jaxrl.networks import Policy, normalizer
 from jaxrl.networks.distributions import Categorical
 from jaxrl.networks.policy import PolicyOutput
 from jaxrl.parallel.sharding import Topology
 from jaxrl.rollout import episodes
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState, PyTree
 
 CONFIG = resolve(jaxrl.default_config(), 1)
-
-
-def evaluator(env: JaxEnv, policy: Policy | None = None) -> Evaluator:
-    return Evaluator(
-        policy or scripted(env, lambda obs, count: count), VectorEnv(env), Topology.of(1), CONFIG
-    )
 
 
 def evaluate(
@@ -41,7 +36,9 @@ def evaluate(
     env = registry.make(f"tests.e2e.environments:{name}")
     stats = options.pop("obs_stats", None)
     policy = scripted(env, act or (lambda obs, steps: steps))
-    return evaluator(env, policy)((), stats, jax.random.key(options.pop("seed", 0)), count, **options)
+    player = DeviceEvaluator(policy, VectorEnv(env), Topology.of(1))
+    state, key = PolicyState((), stats), jax.random.key(options.pop("seed", 0))
+    return Result.of(player.play(state, key, count, **options))
 
 
 def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
@@ -120,8 +117,17 @@ def test_training_state_is_untouched() -> None:
     config.ppo.update(rollout_length=4, num_minibatches=1)
     trainer = jaxrl.Trainer(config)
     before = jax.tree.map(
-        lambda x: np.array(x), (trainer.state.carry, trainer.state.env_state, trainer.state.obs_stats)
+        lambda x: np.array(x),
+        (
+            trainer.state.collector.carry,
+            trainer.state.collector.env_state,
+            trainer.state.learner.policy.obs_stats,
+        ),
     )
     trainer.evaluate(5)
-    after = (trainer.state.carry, trainer.state.env_state, trainer.state.obs_stats)
+    after = (
+        trainer.state.collector.carry,
+        trainer.state.collector.env_state,
+        trainer.state.learner.policy.obs_stats,
+    )
     jax.tree.map(np.testing.assert_array_equal, before, after)

@@ -35,7 +35,7 @@ class Solved:
         resolved = resolve(config, 1)
         self.policy = networks.build(resolved.network, registry.make(resolved.env.name).spec)
         state, metrics = jax.jit(jaxrl.make_train(resolved))(jax.random.key(0))
-        self.params = state.params
+        self.params = state.learner.policy.params
         self.metrics = {name: np.asarray(value) for name, value in metrics.items()}
 
     def at(self, obs: Any, mask: Any = None) -> PolicyOutput:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl.evaluation.evaluator import Result
+from jaxrl.evaluation.result import Result
 from jaxrl.rollout.episodes import Episodes
 
 

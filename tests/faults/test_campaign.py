@@ -24,7 +24,7 @@ import pytest
 
 from jaxrl.config import resolve, versions
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, state_arrays
-from jaxrl.training.trainer import Trainer
+from jaxrl.training.assembly import Assembly
 from tests.faults.harness import FINDINGS, GRACE, ROOT, Run, Training, differences
 from tests.faults.tiny import STEPS, get_config
 
@@ -193,7 +193,7 @@ def test_damages(report: Any, tmp_path: Path) -> None:
     assert run.train().code == 0
     steps = sorted(run.checkpoints, reverse=True)
     assert len(steps) == 3
-    abstract = Trainer(resolve(config, 1)).program.abstract_state()
+    abstract = Assembly.build(resolve(config, 1)).runtime.learning.abstract_state()
     originals = {step: _restored(run.folder / "checkpoints", step, abstract) for step in steps}
     outcomes: Counter[str] = Counter()
     kinds: Counter[str] = Counter()

@@ -50,5 +50,7 @@ def test_nothing_is_left_and_the_run_goes_on(tmp_path: Path, signum: int) -> Non
     assert steps == sorted(set(steps))
     _, arrays = run.final()
     assert arrays["iteration/"] == final // STEPS
-    assert arrays["updates/"] == 4 * (final // STEPS)
-    assert all(np.isfinite(x).all() for name, x in arrays.items() if name.startswith("params/"))
+    assert arrays["learner/updates"] == 4 * (final // STEPS)
+    assert all(
+        np.isfinite(x).all() for name, x in arrays.items() if name.startswith("learner/policy/params/")
+    )

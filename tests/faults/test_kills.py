@@ -87,5 +87,5 @@ def test_it_goes_on_on_another_number_of_devices(straight: Run, run: Run) -> Non
 def _largest_difference(run: Run, straight: Run) -> tuple[float, str]:
     """Of any parameter, relative to the largest of its array."""
     (_, arrays), (_, others) = run.final(), straight.final()
-    names = [name for name in arrays if name.startswith("params/")]
+    names = [name for name in arrays if name.startswith("learner/policy/params/")]
     return max((float(np.abs(arrays[n] - others[n]).max() / np.abs(others[n]).max()), n) for n in names)

@@ -17,7 +17,7 @@ from jaxrl.config import resolve
 from jaxrl.main import main
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.trainer import Trainer
+from jaxrl.training.assembly import Assembly
 from tests.faults.harness import CONFIG, ROOT, Run, spoil
 from tests.faults.tiny import get_config
 from tests.runs.checkpoint.checkpoints import files_of
@@ -92,13 +92,14 @@ def test_init_from_takes_what_its_patterns_name(straight: Run, run: Run, capsys:
     output = " ".join(capsys.readouterr().out.split())
     (_, arrays), (_, theirs) = run.final(), straight.final()
     assert run.newest() == 0
-    parameters = [name for name in arrays if name.startswith("params/")]
+    parameters = [name for name in arrays if name.startswith("learner/policy/params/")]
     assert f"starting from {len(parameters)} arrays from {straight.folder}" in output
     assert "obs_stats/count (not among `init_names`)" in output
     for name in parameters:
         np.testing.assert_array_equal(arrays[name], theirs[name], err_msg=name)
-    assert arrays["obs_stats/count"] != theirs["obs_stats/count"]
-    assert arrays["updates/"] == 0
+    count = "learner/policy/obs_stats/count"
+    assert arrays[count] != theirs[count]
+    assert arrays["learner/updates"] == 0
 
 
 def test_init_from_without_a_checkpoint_is_refused(run: Run, tmp_path: Path, capsys: Output) -> None:
@@ -137,7 +138,7 @@ def test_the_payload_works(marker: Path) -> None:
 
 
 def test_no_file_of_a_checkpoint_is_executed(straight: Run, tmp_path: Path, marker: Path) -> None:
-    abstract = Trainer(resolve(get_config(), 1)).program.abstract_state()
+    abstract = Assembly.build(resolve(get_config(), 1)).runtime.learning.abstract_state()
     newest = f"checkpoints/{straight.newest()}/"
     names = [name for name in files_of(straight.folder) if name.startswith(newest)]
     assert len(names) > 8

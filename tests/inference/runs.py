@@ -13,20 +13,20 @@ from envs import registry
 from envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
 from jaxrl import networks
 from jaxrl.config import to_json
-from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.types import PyTree
+from jaxrl.types import PolicyState, PyTree
 from tests.programs import tiny_config
 
 
-def policy_of(**fields: Any) -> Trained:
+def policy_of(**fields: Any) -> TrainedPolicy:
     """Random parameters and moments; `env__name="..."` sets `env.name`."""
     config = tiny_config(**fields)
     spec = registry.spec_of(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, spec)
+    policy = networks.build(config.network, spec, config.normalize)
     rng = np.random.default_rng(0)
 
     def weights(x: Any) -> jax.Array:
@@ -37,15 +37,14 @@ def policy_of(**fields: Any) -> Trained:
     stats = None
     if config.normalize.observations:
         stats = moved(normalizer.init(zeros(spec.observation_space)))
-    return Trained(config, spec, policy, params, stats, 7, Topology.of(1))
+    return TrainedPolicy(config, spec, policy, PolicyState(params, stats), 7, Topology.of(1))
 
 
 def save_run(folder: Path, **fields: Any) -> None:
     """Writes config.json and the checkpoint of step 7."""
     found = policy_of(**fields)
     checkpointer = Checkpointer(str(folder / "checkpoints"), keep=1)
-    state = {"params": found.params, "obs_stats": found.obs_stats}
-    checkpointer.save(7, state, {"config": to_json(found.config)})
+    checkpointer.save(7, {"learner": {"policy": found.state}}, {"config": to_json(found.config)})
     checkpointer.close()
     RunFolder(str(folder)).write_config(found.config)
 

@@ -1,4 +1,4 @@
-"""What a `Trajectory` promises, of the device runtime and of the host runtime: one test for all."""
+"""What a `Trajectory` promises, of the device collector and of the host collectors: one test for all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 import envs
 from envs.base import HostOptions
 from jaxrl import networks
-from jaxrl.rollout.host.collector import HostRollout
-from jaxrl.rollout.host.fused_collector import FusedRollout
-from jaxrl.types import Trajectory
+from jaxrl.types import PolicyState, Trajectory
 from tests.programs import loud, over_time, start, tiny_config, tiny_program
+from tests.rollout.host.playing import B, L, T, fused, keys_of, stepped
 
-T, B, L, ROLLOUTS = 16, 8, 4, 3
+ROLLOUTS = 3
 LIMIT = 20  # steps of an episode of CartPole that does not fall before
 
 
@@ -26,32 +25,31 @@ def of_the_device(name):
     for i in range(ROLLOUTS):
         state, trajectory, totals = rollout(state.replace(iteration=jnp.int32(i)))
         found.append((trajectory, totals))
-    return program.policy, state.params, found
+    return program.policy, state.learner.policy.params, found
 
 
-def of_the_host(name, groups, collector_of=HostRollout):
+def of_the_host(name, groups, collector_of=stepped):
     factory = envs.make_host(name)
     policy = networks.build(tiny_config().network, factory.spec)
     params = loud(jax.jit(policy.init)(jax.random.key(0)))
     env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=groups))
-    collector = collector_of(policy, env, T, L, 10.0)
-    keys = [jax.random.split(jax.random.key(i), B) for i in range(ROLLOUTS)]
-    found = [collector.collect(params, None, k) for k in keys]
+    collector = collector_of(policy, env)
+    found = [collector.collect(None, PolicyState(params, None), keys_of(i))[1:] for i in range(ROLLOUTS)]
     env.close()
     return policy, params, found
 
 
-RUNTIMES = {
+COLLECTORS = {
     "device": lambda: of_the_device(f"gymnax:CartPole-v1(max_steps_in_episode={LIMIT})"),
     "envpool": lambda: of_the_host(f"envpool:CartPole-v1(max_episode_steps={LIMIT})", 1),
-    "envpool, fused": lambda: of_the_host(f"envpool:CartPole-v1(max_episode_steps={LIMIT})", 2, FusedRollout),
+    "envpool, fused": lambda: of_the_host(f"envpool:CartPole-v1(max_episode_steps={LIMIT})", 2, fused),
     "gymnasium": lambda: of_the_host(f"gymnasium:CartPole-v1(max_episode_steps={LIMIT})", 2),
 }
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_contract(runtime):
-    policy, params, found = RUNTIMES[runtime]()
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_contract(collector):
+    policy, params, found = COLLECTORS[collector]()
     trajectories = [t for t, _ in found]
     for trajectory in trajectories:
         check_shapes(trajectory)

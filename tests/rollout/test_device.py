@@ -1,4 +1,4 @@
-"""The device runtime against a policy stepped by hand."""
+"""The device collector against a policy stepped by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,8 @@ import scipy.stats
 import envs
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.networks import normalizer
-from jaxrl.training.iteration import hyperparams_of
 from jaxrl.types import Axis
-from tests.programs import Noise, over_time, start, tiny_program
+from tests.programs import Noise, over_time, start, tiny_program, with_policy
 
 T, B, L = 16, 8, 4
 
@@ -37,7 +36,9 @@ def by_hand(two_rollouts):
     """What the policy says of the second rollout, step by step from the carry it began with."""
     policy, states, trajectories, _ = two_rollouts
     second = trajectories[1]
-    return over_time(policy, states[1].params, second.obs, states[1].carry, second.reset)
+    return over_time(
+        policy, states[1].learner.policy.params, second.obs, states[1].collector.carry, second.reset
+    )
 
 
 def test_values_and_log_probabilities_equal_a_policy_stepped_by_hand(two_rollouts, by_hand):
@@ -61,12 +62,16 @@ def test_stored_carry_is_the_one_before_the_first_step_of_its_chunk(two_rollouts
 def test_carry_lives_on_across_rollouts(two_rollouts, by_hand):
     # correctness 23: a rollout is a slice of time, not an episode.
     _, states, (first, second), _ = two_rollouts
-    for before, stored in zip(jax.tree.leaves(states[1].carry), jax.tree.leaves(second.carry), strict=True):
+    for before, stored in zip(
+        jax.tree.leaves(states[1].collector.carry), jax.tree.leaves(second.carry), strict=True
+    ):
         np.testing.assert_array_equal(stored[0], before)
         assert (jnp.abs(before).max(axis=1) > 0).all()
-    for after, carry in zip(jax.tree.leaves(states[2].carry), jax.tree.leaves(by_hand[2]), strict=True):
+    for after, carry in zip(
+        jax.tree.leaves(states[2].collector.carry), jax.tree.leaves(by_hand[2]), strict=True
+    ):
         np.testing.assert_allclose(after, carry[-1], atol=1e-5)
-    np.testing.assert_array_equal(second.obs[0], states[1].obs)
+    np.testing.assert_array_equal(second.obs[0], states[1].collector.obs)
     np.testing.assert_array_equal(second.reset[0], (first.terminated | first.truncated)[-1])
 
 
@@ -80,7 +85,13 @@ def test_reset_marks_first_observations(two_rollouts):
 def test_last_value_is_that_of_the_observation_after_the_rollout(two_rollouts):
     policy, states, (first, second), _ = two_rollouts
     np.testing.assert_allclose(first.last_value, second.value[0], atol=1e-6)
-    out = policy.step(states[2].params, states[2].obs, states[2].carry, states[2].reset, None)
+    out = policy.step(
+        states[2].learner.policy.params,
+        states[2].collector.obs,
+        states[2].collector.carry,
+        states[2].collector.reset,
+        None,
+    )
     np.testing.assert_allclose(second.last_value, out.value, atol=1e-5)
 
 
@@ -130,19 +141,21 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
     state = start(program)
     if normalized:
         seen = jnp.asarray(np.random.default_rng(0).normal([0.5, 2.0, 0.0], 2.0, (50, 3)), jnp.float32)
-        state = state.replace(obs_stats=normalizer.update(normalizer.init(seen[0]), seen))
+        state = with_policy(state, obs_stats=normalizer.update(normalizer.init(seen[0]), seen))
     after, trajectory, _ = jax.jit(program.rollout)(state)
-    see = lambda obs: normalizer.normalize(state.obs_stats, obs, 10.0)  # noqa: E731
+    see = lambda obs: normalizer.normalize(state.learner.policy.obs_stats, obs, 10.0)  # noqa: E731
     obs = np.asarray(trajectory.obs)
     distribution, value, carries = over_time(
-        program.policy, state.params, see(obs), state.carry, trajectory.reset
+        program.policy, state.learner.policy.params, see(obs), state.collector.carry, trajectory.reset
     )
     np.testing.assert_allclose(trajectory.log_prob, distribution.log_prob(trajectory.action), atol=1e-5)
     np.testing.assert_allclose(trajectory.value, value, atol=1e-5)
 
     final_obs = obs + np.array([0, 1, 0], np.float32)
     going_on = jnp.zeros(B, bool)
-    value_of = jax.jit(lambda o, c: program.policy.step(state.params, o, c, going_on, None).value)
+    value_of = jax.jit(
+        lambda o, c: program.policy.step(state.learner.policy.params, o, c, going_on, None).value
+    )
     truncated, terminated = np.asarray(trajectory.truncated), np.asarray(trajectory.terminated)
     assert (truncated & terminated).any()
     cut = truncated & ~terminated
@@ -206,7 +219,9 @@ def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squas
     np.testing.assert_allclose(
         trajectory.reward, squashed if squash else np.clip(action, -0.5, 2.0), atol=1e-5
     )
-    out = program.policy.step(state.params, state.obs, state.carry, state.reset, None)
+    out = program.policy.step(
+        state.learner.policy.params, state.collector.obs, state.collector.carry, state.collector.reset, None
+    )
     mean = float(out.distribution.mean[0, 0])
     expected = scipy.stats.norm.logpdf(action, mean, 1.0)
     if squash:
@@ -241,20 +256,19 @@ def test_keys_depend_on_the_global_index_only():
     # correctness 25 and 12: dividing the environments over devices changes none of them.
     one = tiny_program(network__core="none", env__stagger=True)
     many = tiny_program(axis=Axis("data", 2), network__core="none", env__stagger=True)
-    hyperparams = hyperparams_of(one.config)
 
     def run(program):
-        return program.rollout(program.init(jax.random.key(3), hyperparams))[:2]
+        return program.rollout(program.init(jax.random.key(3)))[:2]
 
     state, trajectory = jax.jit(lambda: run(one))()
     on_devices = jax.vmap(lambda _: run(many), axis_name="data", axis_size=2, in_axes=None)
     device_state, device_trajectory = jax.jit(lambda: on_devices(None))()
-    np.testing.assert_allclose(device_state.obs.reshape(B, 3), state.obs, atol=1e-6)
+    np.testing.assert_allclose(device_state.collector.obs.reshape(B, 3), state.collector.obs, atol=1e-6)
     for name in ("reward", "action", "log_prob"):
         joined = np.swapaxes(getattr(device_trajectory, name), 0, 1).reshape(T, B)
         np.testing.assert_allclose(joined, getattr(trajectory, name), atol=1e-5)
     # Parameters are identical everywhere.
-    for leaf in jax.tree.leaves(device_state.params):
+    for leaf in jax.tree.leaves(device_state.learner.policy.params):
         np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[0], leaf.shape))
 
 

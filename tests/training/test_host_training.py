@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +20,16 @@ from envs.base import HostOptions
 from jaxrl.config import ConfigError, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.diagnostics.throughput import measure
+from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import MultiWriter, Writer
-from jaxrl.rollout.host.fused_collector import FusedRollout
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.rollout.host.collector import HostCollectorOptions
+from jaxrl.rollout.host.fused_collector import FusedCollector
+from jaxrl.rollout.host.stepped_collector import SteppedCollector
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training import host_start
+from jaxrl.training.assembly import Assembly
 from jaxrl.training.host_runtime import HostRuntime
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.trainer import Trainer
@@ -69,7 +77,12 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
 
 
 def learned(state: Any) -> list[np.ndarray]:
-    parts = (state.params, state.opt_state, state.obs_stats, state.reward_stats)
+    parts = (
+        state.learner.policy.params,
+        state.learner.opt_state,
+        state.learner.policy.obs_stats,
+        state.learner.reward_stats,
+    )
     return [np.asarray(x) for x in jax.tree.leaves(parts)]
 
 
@@ -82,22 +95,31 @@ def nothing_is_left() -> bool:
     return not [t for t in threading.enumerate() if t.name in ("actor", "player")]
 
 
+def runtime_of(config: ConfigDict) -> HostRuntime:
+    return HostRuntime(resolve(config, 1), Topology.of(1), Clock(), lambda: False)
+
+
 def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     """A plain loop: roll out with the parameters of `staleness` updates ago, learn, and again."""
-    run, _ = trainer(config)
-    resolved, program = run.config, run.program
-    state = run.state
-    index = jnp.arange(ENVS)
-    seeds, cuts = program.program.start_numbers(state.key, 0, index)
+    runtime = runtime_of(config)
+    sharded, resolved = runtime.learning, runtime.learning.learning.config
+    state, index = sharded.initial_state(), jnp.arange(ENVS)
+    seeds, cuts = host_start.start_numbers(runtime.spec, state.key, 0, index)
     options = HostOptions(tuple(map(int, seeds)), resolved.host.num_groups, 0, 60.0, tuple(map(int, cuts)))
     env = registry.make_host(resolved.env.name).start(options)
-    rollout = FusedRollout(run.policy, env, LENGTH, resolved.sequence_length, 10.0, staggered=True)
-    learn, sums, seen = program.lower_learn().compile(), program.no_metrics(), []
+    how = HostCollectorOptions(LENGTH, resolved.sequence_length, staggered=True)
+    stepped = SteppedCollector(runtime.policy, env, how)
+    traced = env.traced()
+    assert traced is not None
+    collector = FusedCollector(stepped, traced, how)
+    runtime.compile()
+    interval, seen = sharded.empty_interval(), []
     for i in range(iterations):
-        seen.append(jax.tree.map(jnp.copy, (state.params, state.obs_stats)))
-        keys = program.program.action_keys(state.key, i, index)
-        trajectory, totals = rollout.collect(*seen[max(0, i - staleness)], keys)
-        state, sums, _ = learn(state, sums, trajectory, jax.tree.map(lambda x: x[None], totals))
+        seen.append(jax.tree.map(jnp.copy, state.learner.policy))
+        keys = host_start.action_keys(state.key, i, index)
+        _, trajectory, totals = collector.collect(None, seen[max(0, i - staleness)], keys)
+        totals = jax.tree.map(lambda x: x[None], totals)
+        state, interval, _ = runtime.compiled(state, interval, trajectory, totals)
     env.close()
     return state
 
@@ -156,18 +178,23 @@ def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     first.folder.checkpoints.wait()
     second, recorder = trainer(tiny_config(7), tmp_path)
     second.start()
-    assert (second.iteration, second.steps) == (4, 4 * STEPS)
+    assert (second.progress.iteration, second.steps) == (4, 4 * STEPS)
     assert_same(second.state, first.state)
     np.testing.assert_array_equal(jax.random.key_data(second.state.key), jax.random.key_data(first.state.key))
     trajectory = second.rollout()
     assert np.asarray(trajectory.reset[0]).all()  # all environments begin
-    np.testing.assert_array_equal(second.state.discounted_return, np.zeros(ENVS))
-    start = second.program.program.start_numbers
-    seeds = [np.asarray(start(first.state.key, i, jnp.arange(ENVS))[0]) for i in (0, 4)]
+    np.testing.assert_array_equal(second.state.learner.discounted_return, np.zeros(ENVS))
+    spec = registry.make_host(second.config.env.name).spec
+    start = functools.partial(host_start.start_numbers, spec, first.state.key)
+    seeds = [np.asarray(start(i, jnp.arange(ENVS))[0]) for i in (0, 4)]
     assert len({*seeds[0], *seeds[1]}) == 2 * ENVS  # other episodes than those of the first start
     second.close()
     summary = second.fit()
-    assert (summary["steps"], int(second.state.iteration), int(second.state.updates)) == (7 * STEPS, 7, 14)
+    assert (summary["steps"], int(second.state.iteration), int(second.state.learner.updates)) == (
+        7 * STEPS,
+        7,
+        14,
+    )
     assert recorder.rows[-1]["checkpoint/step"] == 7 * STEPS
 
 
@@ -201,8 +228,8 @@ def test_failing_environment_ends_the_run_with_one_line(
 ) -> None:
     # The fault waits for the environment with seed 3 to reach step 5 of its episode.
     monkeypatch.setattr(
-        "jaxrl.training.host_program.HostProgram.start_numbers",
-        lambda self, key, iteration, index: (index, index + 1),
+        "jaxrl.training.host_start.start_numbers",
+        lambda spec, key, iteration, index: (index, index + 1),
     )
     name = f"{MODULE}:Faulty(fault={fault!r})"
     run, _ = trainer(tiny_config(4, name, ppo__rollout_length=4, host__timeout=1.0), tmp_path)
@@ -212,7 +239,6 @@ def test_failing_environment_ends_the_run_with_one_line(
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert nothing_is_left()
-    assert isinstance(run.runtime, HostRuntime)
     assert run.folder is not None
     # Step 5 is in the second rollout, so that one iteration is what can be saved.
     assert run.folder.checkpoints.latest_step() == run.steps == 4 * ENVS
@@ -232,12 +258,11 @@ def test_environment_that_fails_in_an_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_exploding_parameters_are_named_by_layer() -> None:
-    run, _ = trainer(tiny_config(4, ppo__learning_rate=3e38))
-    run.debug = True
+    run = Trainer(tiny_config(4, ppo__learning_rate=3e38), debug=True)
     with pytest.raises(NonFiniteError, match="of iteration 1; first layer: .*; operation: ") as raised:
         run.fit()
     assert "epoch 1, minibatch 2" in str(raised.value)
-    assert run.iteration == int(run.state.iteration) == 0
+    assert run.progress.iteration == int(run.state.iteration) == 0
     assert nothing_is_left()
 
 
@@ -247,28 +272,29 @@ def test_rollback_starts_the_environments_again(
 ) -> None:
     config = tiny_config(5, nonfinite="rollback", checkpoint__every_steps=2 * STEPS)
     run, _ = trainer(config, tmp_path)
-    assert isinstance(run.runtime, HostRuntime)
-    rollout, poisoned = run.runtime.rollout, []
+    rollout, poisoned = HostRuntime.rollout, []
 
-    def poison(state: Any) -> Any:
-        state, trajectory, totals = rollout(state)
+    def poison(self: HostRuntime, state: Any) -> Any:
+        state, trajectory, totals = rollout(self, state)
         if int(state.iteration) == 3 and not poisoned:
             poisoned.append(trajectory)
             trajectory = trajectory.replace(reward=trajectory.reward * jnp.nan)
         return state, trajectory, totals
 
-    monkeypatch.setattr(run.runtime, "rollout", poison)
+    monkeypatch.setattr(HostRuntime, "rollout", poison)
     assert run.fit()["steps"] == 5 * STEPS
     assert "iteration 4 was not finite: back to step 128" in caplog.text
     assert all(np.isfinite(x).all() for x in learned(run.state))
-    assert run.program.no_metrics().keys() == run.runtime.sums.keys()
 
 
 @pytest.mark.parametrize("after", [0.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
     # Not only between iterations, which may last minutes; also while the environments start.
-    run, _ = trainer(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), tmp_path)
-    threading.Timer(after, lambda: setattr(run.interruption, "signum", 15)).start()
+    folder, interruption = RunFolder(str(tmp_path)), Interruption()
+    folder.create()
+    config = resolve(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), 1)
+    run = Trainer(config, folder, MultiWriter([Recorder()]), Assembly.build(config, interruption))
+    threading.Timer(after, lambda: setattr(interruption, "signum", 15)).start()
     summary = run.fit()
     assert (summary["stop_reason"], run.interrupted) == ("SIGTERM", True)
     assert run.folder is not None

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.training.iteration import hyperparams_of
-from tests.programs import Noise, start, tiny_program
+from tests.programs import Noise, start, tiny_program, with_learner
 
 T, B = 16, 8
 
@@ -21,8 +20,8 @@ def normalized():
         Noise(offset=5.0), ppo__sequence_length=4, normalize__observations=True, normalize__rewards=True
     )
     state = start(program)
-    still = state.hyperparams.replace(learning_rate=jnp.float32(0), clip_range=jnp.float32(1e-5))
-    states, trajectories, metrics = [state.replace(hyperparams=still)], [], []
+    still = state.learner.hyperparams.replace(learning_rate=jnp.float32(0), clip_range=jnp.float32(1e-5))
+    states, trajectories, metrics = [with_learner(state, hyperparams=still)], [], []
     rollout, update = jax.jit(program.rollout), jax.jit(program.update)
     for _ in range(2):
         rolled, trajectory, totals = rollout(states[-1])
@@ -46,10 +45,10 @@ def test_epochs_see_the_observations_that_the_rollout_saw(normalized):
 def test_normaliser_learns_after_the_epochs_from_raw_observations(normalized):
     # correctness 13.
     states, trajectories, _ = normalized
-    assert states[0].obs_stats.count == 0
+    assert states[0].learner.policy.obs_stats.count == 0
     for i in (1, 2):
         seen = np.concatenate([t.obs.reshape(-1, 3) for t in trajectories[:i]]).astype(np.float64)
-        stats = states[i].obs_stats
+        stats = states[i].learner.policy.obs_stats
         assert stats.count == i * T * B
         np.testing.assert_allclose(stats.mean[0], seen.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(stats.m2[0] / stats.count, seen.var(axis=0), rtol=1e-4)
@@ -75,8 +74,8 @@ def test_rewards_are_scaled_for_learning_and_reported_raw(normalized):
     for i in (1, 2):
         t, row = trajectories[i - 1], metrics[i - 1]
         reward, accumulated = scaled_by_hand(trajectories[:i])
-        np.testing.assert_allclose(states[i].discounted_return, accumulated, rtol=1e-4, atol=1e-5)
-        assert states[i].reward_stats.count == i * T * B
+        np.testing.assert_allclose(states[i].learner.discounted_return, accumulated, rtol=1e-4, atol=1e-5)
+        assert states[i].learner.reward_stats.count == i * T * B
         # The value loss at unchanged parameters is half the mean square of the advantage.
         values = np.concatenate([t.value, t.last_value[None]])
         advantage, squares = np.zeros(B), 0.0
@@ -94,15 +93,15 @@ def test_rewards_are_scaled_for_learning_and_reported_raw(normalized):
             done = np.asarray(t.terminated[s] | t.truncated[s])
             total += episode[done].sum()
             episode = np.where(done, 0.0, episode)
-        np.testing.assert_allclose(row["episode/return"], total, rtol=1e-4)
+        np.testing.assert_allclose(row["episode/return"] * row["episode/count"], total, rtol=1e-4)
 
 
 def test_updates_leave_environments_and_memory_alone(normalized):
     # correctness 23: the carry, like the environments, goes from rollout to rollout.
     states, trajectories, _ = normalized
-    np.testing.assert_array_equal(trajectories[1].obs[0], states[1].obs)
-    np.testing.assert_array_equal(trajectories[1].reset[0], states[1].reset)
-    before, stored = jax.tree.leaves(states[1].carry), jax.tree.leaves(trajectories[1].carry)
+    np.testing.assert_array_equal(trajectories[1].obs[0], states[1].collector.obs)
+    np.testing.assert_array_equal(trajectories[1].reset[0], states[1].collector.reset)
+    before, stored = jax.tree.leaves(states[1].collector.carry), jax.tree.leaves(trajectories[1].carry)
     assert len(before) == len(stored) == 2
     for whole, chunks in zip(before, stored, strict=True):
         np.testing.assert_array_equal(chunks[0], whole)
@@ -113,20 +112,21 @@ def test_rewards_can_be_clipped_without_scaling():
     program = tiny_program(network__core="none", normalize__clip_rewards=0.5, ppo__gae_lambda=0.0)
     state = start(program)
     state, trajectory, _ = jax.jit(program.rollout)(state)
-    _, reward = program._scaled_rewards(state, trajectory)
+    algorithm = program.iteration.learning.algorithm
+    _, reward = algorithm._scaled_rewards(state.learner, trajectory)
     np.testing.assert_array_equal(reward, np.clip(trajectory.reward, -0.5, 0.5))
     assert (jnp.abs(trajectory.reward) > 0.5).any()
 
 
 def test_initial_state():
     program = tiny_program(normalize__observations=True)
-    state = jax.jit(program.init)(jax.random.key(0), hyperparams_of(program.config))
-    assert state.reset.all()  # correctness 5: the very first observations open episodes
-    for leaf in jax.tree.leaves(state.carry):
+    state = jax.jit(program.init)(jax.random.key(0))
+    assert state.collector.reset.all()  # correctness 5: the very first observations open episodes
+    for leaf in jax.tree.leaves(state.collector.carry):
         assert leaf.shape[0] == B
         np.testing.assert_array_equal(leaf, 0.0)
-    assert state.reward_stats is None
-    assert (state.iteration, state.updates) == (0, 0)
+    assert state.learner.reward_stats is None
+    assert (state.iteration, state.learner.updates) == (0, 0)
     # The key of the run is none of those that were used up for parameters and environments.
     assert (jax.random.key_data(state.key) != jax.random.key_data(jax.random.key(0))).any()
 
@@ -139,7 +139,6 @@ GOLDEN = {
     "episode/length": 204,
     "episode/return": 211.707,
     "grad/norm": 0.521263,
-    "iterations": 2,
     "loss/entropy": 2.10975,
     "loss/policy": -0.00807405,
     "loss/value": 0.961259,
@@ -147,7 +146,6 @@ GOLDEN = {
     "ppo/clip_fraction": 0.1875,
     "ppo/explained_variance": 0.0450338,
     "ppo/learning_rate": 0.05475,
-    "ppo/skipped": 0,
     "ppo/updates": 8,
 }
 
@@ -164,13 +162,18 @@ def test_golden_iterations():
         normalize__observations=True,
         normalize__rewards=True,
     )
-    state, metrics, failed = jax.jit(program.repeat)(start(program), program.no_metrics(), jnp.int32(2))
+    iteration = program.iteration
+    empty = iteration.learning.empty_interval()
+    state, interval, failed = jax.jit(iteration.repeat)(start(program), empty, jnp.int32(2))
     assert not failed
-    leaves = jax.tree.leaves(state.params)
+    assert interval.iterations == 2
+    # What was summed up, before the division by a count.
+    metrics = {name: jax.tree.leaves(metric)[0] for name, metric in interval.metrics.items()}
+    leaves = jax.tree.leaves(state.learner.policy.params)
     found = {
         "sum of |params|": sum(float(jnp.abs(x).sum()) for x in leaves),
-        "sum of |carry|": sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(state.carry)),
-        "mean of observations": float(state.obs_stats.mean[0][0]),
+        "sum of |carry|": sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(state.collector.carry)),
+        "mean of observations": float(state.learner.policy.obs_stats.mean[0][0]),
         **{name: float(x) for name, x in sorted(metrics.items()) if not name.startswith("grad/norm/")},
     }
     close = lambda x, y: y is not None and abs(x - y) <= 1e-4 * max(1.0, abs(y))  # noqa: E731

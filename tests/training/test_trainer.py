@@ -13,9 +13,9 @@ import pytest
 from ml_collections import ConfigDict
 
 import jaxrl
+from jaxrl.algorithms.ppo.state import PPOHyperparams
 from jaxrl.config import ConfigError, resolve
 from jaxrl.metrics.writers import MultiWriter, Writer
-from jaxrl.training.iteration import hyperparams_of
 from jaxrl.training.trainer import Trainer
 
 STEPS = 8 * 8  # of one iteration
@@ -69,15 +69,19 @@ def fitted() -> tuple[Trainer, Recorder]:
 def test_own_loop_learns_what_fit_learns(fitted: tuple[Trainer, Recorder]) -> None:
     recorder = Recorder()
     trainer = Trainer(tiny_config(7), writer=MultiWriter([recorder]))
-    start = jax.tree.map(np.array, trainer.state.params)
+    start = jax.tree.map(np.array, trainer.state.learner.policy.params)
     for _ in range(trainer.config.num_iterations):
         trainer.log(trainer.update(trainer.rollout()))
-    assert_close(trainer.state.params, fitted[0].state.params)
+    assert_close(trainer.state.learner.policy.params, fitted[0].state.learner.policy.params)
     assert (
-        max(jax.tree.leaves(jax.tree.map(lambda x, y: np.abs(x - y).max(), start, trainer.state.params)))
+        max(
+            jax.tree.leaves(
+                jax.tree.map(lambda x, y: np.abs(x - y).max(), start, trainer.state.learner.policy.params)
+            )
+        )
         > 1e-2
     )
-    assert_close(trainer.state.obs_stats, fitted[0].state.obs_stats)
+    assert_close(trainer.state.learner.policy.obs_stats, fitted[0].state.learner.policy.obs_stats)
     assert trainer.steps == 7 * STEPS
     assert recorder.steps_with("loss/policy") == [1, 2, 3, 4, 5, 6, 7]
     _assert_same_averages(recorder, fitted[1])
@@ -139,7 +143,7 @@ def test_runs_side_by_side_are_runs_one_by_one() -> None:
     config = tiny_config(3)
     train = jaxrl.make_train(config)
     key, other_key = jax.random.split(jax.random.key(0))
-    base = hyperparams_of(resolve(config, 1))
+    base = PPOHyperparams.of(resolve(config, 1).ppo)
     runs = [(key, base), (other_key, base), (key, base.replace(learning_rate=jnp.float32(0)))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
     together = jax.jit(jax.vmap(train))(*stacked)
@@ -147,7 +151,8 @@ def test_runs_side_by_side_are_runs_one_by_one() -> None:
     for i, run in enumerate(runs):
         state, metrics = single(*run)
         assert_close(
-            jax.tree.map(lambda x, i=i: x[i], (together[0].params, together[1])), (state.params, metrics)
+            jax.tree.map(lambda x, i=i: x[i], (together[0].learner.policy.params, together[1])),
+            (state.learner.policy.params, metrics),
         )
     seeds, rates = ([together[1]["loss/value"][i] for i in pair] for pair in ((0, 1), (0, 2)))
     assert not np.allclose(*seeds, rtol=1e-3)
@@ -194,7 +199,10 @@ def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest
         "network.encoder": "my_research_code:encoder",
     }
     state, metrics = jax.jit(jaxrl.make_train(tiny_config(2, **overrides)))(jax.random.key(0))
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.params)]
+    paths = [
+        jax.tree_util.keystr(path)
+        for path, _ in jax.tree_util.tree_leaves_with_path(state.learner.policy.params)
+    ]
     assert any("mine" in path for path in paths), paths
     np.testing.assert_array_equal(metrics["episode/count"], [STEPS, STEPS])
     np.testing.assert_array_equal(metrics["episode/return"], [2.5, 2.5])

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.config import ConfigError
+from jaxrl.algorithms.ppo.state import PPOState
+from jaxrl.config import ConfigError, to_json
 from jaxrl.runs.checkpoint import Checkpointer, state_arrays
 from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
-from jaxrl.training.iteration import hyperparams_of
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
-from tests.programs import tiny_config, tiny_program
+from tests.programs import tiny_config, tiny_program, with_policy
 from tests.runs.checkpoint.checkpoints import assert_bitwise_equal, flip_largest
 
 FIELDS: dict[str, Any] = {"normalize.observations": True, "normalize.rewards": True}
@@ -32,52 +32,64 @@ STEP = 640
 @functools.cache
 def _init(*fields: tuple[str, Any]) -> Any:
     program = tiny_program(**dict(fields))
-    return jax.jit(lambda seed: program.init(jax.random.key(seed), hyperparams_of(program.config)))
+    return jax.jit(lambda seed: program.init(jax.random.key(seed)).learner)
 
 
-def state_of(seed: int, **fields: Any) -> TrainState:
+def state_of(seed: int, **fields: Any) -> PPOState:
     """A fresh one."""
-    state: TrainState = _init(*(FIELDS | fields).items())(seed)
+    state: PPOState = _init(*(FIELDS | fields).items())(seed)
     return state
 
 
-def plain_state(seed: int) -> TrainState:
+def plain_state(seed: int) -> PPOState:
     """Without normalisers."""
     return state_of(seed, **dict.fromkeys(FIELDS, False))
 
 
-def with_statistics(state: TrainState) -> TrainState:
+def with_statistics(state: PPOState) -> PPOState:
     """Statistics as after some training."""
-    moved = jax.tree.map(lambda x: x + 7, (state.obs_stats, state.reward_stats))
-    return dataclasses.replace(state, obs_stats=moved[0], reward_stats=moved[1])
+    moved = jax.tree.map(lambda x: x + 7, (state.policy.obs_stats, state.reward_stats))
+    policy = dataclasses.replace(state.policy, obs_stats=moved[0])
+    return dataclasses.replace(state, policy=policy, reward_stats=moved[1])
 
 
-def names_of(state: TrainState, *fields: str) -> set[str]:
-    return set(state_arrays.flat(state_arrays.stored({f: getattr(state, f) for f in fields})))
+def parts_of(state: PPOState) -> dict[str, Any]:
+    """What may be taken over, by the names users know."""
+    policy = state.policy
+    return {"params": policy.params, "obs_stats": policy.obs_stats, "reward_stats": state.reward_stats}
+
+
+def names_of(state: PPOState, *fields: str) -> set[str]:
+    return set(state_arrays.flat(state_arrays.stored({f: parts_of(state)[f] for f in fields})))
+
+
+def save(folder: Path, *states: tuple[int, PPOState]) -> None:
+    checkpointer = Checkpointer(str(folder / "checkpoints"), keep=2)
+    for step, state in states:
+        checkpointer.save(step, {"learner": state}, {})
+    checkpointer.close()
 
 
 @pytest.fixture(scope="module")
-def theirs() -> TrainState:
+def theirs() -> PPOState:
     return with_statistics(state_of(seed=1))
 
 
 @pytest.fixture(scope="module")
-def run(theirs: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(theirs: PPOState, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two checkpoints, the newest of the state `theirs`."""
     folder = tmp_path_factory.mktemp("theirs")
-    checkpointer = Checkpointer(str(folder / "checkpoints"), keep=2)
-    checkpointer.save(STEP // 2, state_of(seed=2), {})
-    checkpointer.save(STEP, theirs, {})
-    checkpointer.close()
+    save(folder, (STEP // 2, state_of(seed=2)), (STEP, theirs))
     return folder
 
 
-def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: TrainState) -> None:
+def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: PPOState) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("*",), fresh)
-    for field in dataclasses.fields(TrainState):
-        expected = theirs if field.name in TAKEN else fresh
-        assert_bitwise_equal(getattr(state, field.name), getattr(expected, field.name))
+    assert_bitwise_equal(state.policy, theirs.policy)
+    assert_bitwise_equal(state.reward_stats, theirs.reward_stats)
+    for name in ("hyperparams", "updates", "opt_state", "discounted_return"):
+        assert_bitwise_equal(getattr(state, name), getattr(fresh, name))
     assert set(report.loaded) == names_of(fresh, *TAKEN)
     assert report.left == {}
     assert str(report) == f"{len(report.loaded)} arrays from {run / 'checkpoints' / str(STEP)}"
@@ -87,24 +99,24 @@ def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs
 
 def test_one_checkpoint_can_be_named(run: Path) -> None:
     state, report = warm_start.load(str(run / "checkpoints" / str(STEP // 2)), ("*",), state_of(seed=0))
-    assert_bitwise_equal(state.params, state_of(seed=2).params)
+    assert_bitwise_equal(state.policy.params, state_of(seed=2).policy.params)
     assert report.path.name == str(STEP // 2)
 
 
-def test_patterns_choose_by_name(run: Path, theirs: TrainState) -> None:
+def test_patterns_choose_by_name(run: Path, theirs: PPOState) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("params/*/Dense_0/*", "params/value/bias"), fresh)
     chosen = {name for name in names_of(fresh, "params") if "/Dense_0/" in name} | {"params/value/bias"}
     assert set(report.loaded) == chosen
     assert set(report.left) == names_of(fresh, *TAKEN) - chosen
     assert set(report.left.values()) <= {"not among `init_names`", "its normaliser is not taken whole"}
-    mixed = state_arrays.flat(state_arrays.stored({"params": state.params}))
+    mixed = state_arrays.flat(state_arrays.stored({"params": state.policy.params}))
     theirs_flat, fresh_flat = (
-        state_arrays.flat(state_arrays.stored({"params": s.params})) for s in (theirs, fresh)
+        state_arrays.flat(state_arrays.stored({"params": s.policy.params})) for s in (theirs, fresh)
     )
     for name, x in mixed.items():
         np.testing.assert_array_equal(x, (theirs_flat if name in chosen else fresh_flat)[name], err_msg=name)
-    assert_bitwise_equal(state.obs_stats, fresh.obs_stats)
+    assert_bitwise_equal(state.policy.obs_stats, fresh.policy.obs_stats)
     assert "; fresh: " in str(report)
     assert "params/value/kernel (not among `init_names`)" in str(report)
 
@@ -118,34 +130,34 @@ def test_what_does_not_fit_is_left_and_named(run: Path) -> None:
         "params/Recurrent_0/input": "float32[8, 32] there, float32[4, 32] here",
     }.items() <= report.left.items()
     assert "params/MLP_0/Dense_0/kernel" in report.loaded
-    assert_bitwise_equal(state.params["Recurrent_0"]["input"], fresh.params["Recurrent_0"]["input"])
+    assert_bitwise_equal(
+        state.policy.params["Recurrent_0"]["input"], fresh.policy.params["Recurrent_0"]["input"]
+    )
 
 
 @pytest.mark.parametrize("pattern", ["obs_stats/mean/*", "obs_stats/count"])
 def test_a_normaliser_is_taken_whole_or_not_at_all(run: Path, pattern: str) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("params/*", pattern), fresh)
-    assert_bitwise_equal(state.obs_stats, fresh.obs_stats)
+    assert_bitwise_equal(state.policy.obs_stats, fresh.policy.obs_stats)
     left = {name: why for name, why in report.left.items() if name.startswith("obs_stats/")}
     assert left.keys() == names_of(fresh, "obs_stats")
     assert set(left.values()) == {"not among `init_names`", "its normaliser is not taken whole"}
 
 
 def test_a_normaliser_that_the_other_run_lacks_stays_fresh(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(str(tmp_path / "checkpoints"))
     plain = plain_state(seed=1)
-    checkpointer.save(1, plain, {})
-    checkpointer.close()
+    save(tmp_path, (1, plain))
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(tmp_path), ("*",), fresh)
-    assert_bitwise_equal(state.params, plain.params)
+    assert_bitwise_equal(state.policy.params, plain.policy.params)
     assert report.left == dict.fromkeys(names_of(fresh, "obs_stats", "reward_stats"), "not in the checkpoint")
 
 
-def test_a_normaliser_that_this_run_lacks_is_not_asked_for(run: Path, theirs: TrainState) -> None:
+def test_a_normaliser_that_this_run_lacks_is_not_asked_for(run: Path, theirs: PPOState) -> None:
     state, report = warm_start.load(str(run), ("*",), plain_state(seed=0))
-    assert (state.obs_stats, state.reward_stats, report.left) == (None, None, {})
-    assert_bitwise_equal(state.params, theirs.params)
+    assert (state.policy.obs_stats, state.reward_stats, report.left) == (None, None, {})
+    assert_bitwise_equal(state.policy.params, theirs.policy.params)
 
 
 def test_a_pattern_that_fits_nothing_is_refused_with_the_names_there_are(run: Path) -> None:
@@ -155,7 +167,7 @@ def test_a_pattern_that_fits_nothing_is_refused_with_the_names_there_are(run: Pa
 
 def test_nothing_to_take_is_refused(tmp_path: Path) -> None:
     checkpointer = Checkpointer(str(tmp_path / "checkpoints"))
-    checkpointer.save(1, {"params": {"other": jnp.zeros(3)}}, {})
+    checkpointer.save(1, {"learner": {"policy": {"params": {"other": jnp.zeros(3)}}}}, {})
     checkpointer.close()
     with pytest.raises(
         ConfigError, match=r"`init_from` \(=.*\) gives nothing to this network: params/.*\(not in"
@@ -175,11 +187,11 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> No
     noise = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     checkpointer = Checkpointer(str(tmp_path / "checkpoints"), keep=2)
     for step in (1, 2):
-        checkpointer.save(step, dataclasses.replace(state, params=state.params | {"bulk": noise}), {})
+        checkpointer.save(step, dataclasses.replace(state, params=state.policy.params | {"bulk": noise}), {})
     checkpointer.close()
     flip_largest(tmp_path / "checkpoints" / "2")
     with pytest.raises(
-        CorruptCheckpoint, match="checkpoints/2 is damaged: the array params/bulk is not what"
+        CorruptCheckpoint, match="checkpoints/2 is damaged: the array learner/policy/params/bulk is not what"
     ):
         warm_start.load(str(tmp_path), ("*",), state)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
@@ -197,22 +209,24 @@ class TestPrecedence:
     def test_fresh_then_warm_then_own(self, tmp_path: Path) -> None:
         first = self.trainer(tmp_path / "first")
         first.start()
-        fresh = first.state.params
+        fresh = first.state.learner.policy.params
         other = self.trainer(tmp_path / "other", seed=3)
-        moved = dataclasses.replace(other.state, params=jax.tree.map(lambda x: x + 1, other.state.params))
+        moved = dataclasses.replace(
+            other.state, params=jax.tree.map(lambda x: x + 1, other.state.learner.policy.params)
+        )
         self.save(other, moved, steps=STEP)
 
         warm = self.trainer(tmp_path / "warm", init_from=str(tmp_path / "other"))
         warm.start()
-        assert_bitwise_equal(warm.state.params, moved.params)
+        assert_bitwise_equal(warm.state.learner.policy.params, moved.learner.policy.params)
         assert (warm.steps, int(warm.state.iteration)) == (0, 0)
-        assert_bitwise_equal(warm.state.opt_state, first.state.opt_state)
+        assert_bitwise_equal(warm.state.learner.opt_state, first.state.learner.opt_state)
 
         own = jax.tree.map(lambda x: x - 1, fresh)
-        self.save(warm, dataclasses.replace(warm.state, params=own), steps=128)
+        self.save(warm, with_policy(warm.state, params=own), steps=128)
         again = self.trainer(tmp_path / "warm", init_from=str(tmp_path / "other"))
         again.start()
-        assert_bitwise_equal(again.state.params, own)
+        assert_bitwise_equal(again.state.learner.policy.params, own)
         assert again.steps == 128
 
         # Where there is nothing to read any more, a run that resumes does not miss it.
@@ -222,6 +236,7 @@ class TestPrecedence:
 
     def save(self, trainer: Trainer, state: TrainState, steps: int) -> None:
         assert trainer.folder is not None
-        meta = {"iteration": steps // 128, "seconds": 1.0, "evaluation": None, "sums": {}}
+        progress = dataclasses.replace(trainer.progress, iteration=steps // 128, seconds=1.0)
+        meta = {"config": to_json(trainer.config)} | progress.to_json()
         trainer.folder.checkpoints.save(steps, state, json.loads(json.dumps(meta)))
         trainer.folder.checkpoints.close()

@@ -11,23 +11,24 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from envs.base import is_large_image
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.ppo import losses
+from jaxrl.algorithms.ppo.accumulation import parts
+from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
 from jaxrl.algorithms.sequences import minibatch_environments, take_carries, take_sequences
 from jaxrl.config import Config
 from jaxrl.networks import Policy
-from jaxrl.types import Array, Axis, Hyperparams, PyTree, Trajectory
+from jaxrl.types import Array, Axis, PyTree, Trajectory
 
-# Activations of so many time steps stay in a core's cache between the forward and the backward pass, and
-# the products are still large enough (docs/performance.md). The steps of one time are the rows of a
-# recurrent core's products, so that it needs more of them; a large image has a thousand rows of its own.
-CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
+Reports = dict[str, Array]
 
 
 @flax.struct.dataclass
 class Batch:
-    """What the loss reads of a trajectory; leaves [T, B, ...], then [L, N, ...] in a minibatch."""
+    """What the loss reads of a trajectory; leaves [T, B, ...], in a minibatch [L, N, ...].
+
+    `carry`, the one before each sequence, has leaves [T / L, B, ...], in a minibatch [N, ...].
+    """
 
     obs: PyTree
     reset: Array
@@ -38,6 +39,36 @@ class Batch:
     advantage: Array
     target: Array
     valid: Array | None
+    carry: PyTree
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, seen: PyTree, advantage: Array, target: Array) -> Batch:
+        """A whole trajectory, with its observations as the network saw them; float32[T, B] arrays."""
+        batch = cls(
+            obs=seen,
+            reset=trajectory.reset,
+            action=trajectory.action,
+            action_mask=trajectory.action_mask,
+            log_prob=trajectory.log_prob,
+            value=trajectory.value,
+            advantage=advantage,
+            target=target,
+            valid=trajectory.valid,
+            carry=trajectory.carry,
+        )
+        if batch.valid is None:
+            return batch
+        # Rows that do not count may hold anything, and the gradient of `where` lets a NaN pass.
+        names = ("log_prob", "value", "advantage", "target")
+        return dataclasses.replace(
+            batch, **{n: jnp.where(batch.valid, getattr(batch, n), 0.0) for n in names}
+        )
+
+    def take(self, environment_CG: Array, length: int, first_chunk: Array | int = 0) -> Batch:
+        """The sequences of these environments, by chunk; see `sequences.take_sequences`."""
+        steps = dataclasses.replace(self, carry=None)
+        taken: Batch = take_sequences(steps, environment_CG, length, first_chunk)
+        return dataclasses.replace(taken, carry=take_carries(self.carry, environment_CG, first_chunk))
 
 
 @flax.struct.dataclass
@@ -52,12 +83,30 @@ class Sums:
     count: Array
 
 
+@flax.struct.dataclass
+class Loop:
+    """What one update hands to the next.
+
+    Attributes:
+      flat: float32[P], the parameters as one vector.
+      opt_state: of the optimiser over that vector.
+      updates: int32[], gradient steps made since the start of the run.
+      stopped: bool[], whether `target_kl` has ended the updates of this trajectory.
+      gradient: float32[P], the last one that was applied.
+    """
+
+    flat: Array
+    opt_state: PyTree
+    updates: Array
+    stopped: Array
+    gradient: Array
+
+
 @dataclass(frozen=True)
 class Updater:
-    """The update phase: static facts once, arrays per call.
+    """Epochs times minibatches; static facts once, arrays per call.
 
-    With `watch` every update also reports what in it was not finite: `output/LAYER` and `gradient/PARAMETER`,
-    for `jaxrl.training.nonfinite`.
+    With `watch` every update also reports what in it was not finite; see `Algorithm.inspect`.
     """
 
     config: Config
@@ -65,99 +114,45 @@ class Updater:
     axis: Axis
     watch: bool = False
 
-    def __call__(
-        self,
-        params: PyTree,
-        opt_state: PyTree,
-        updates: Array,
-        hyperparams: Hyperparams,
-        trajectory: Trajectory,
-        advantage: Array,
-        target: Array,
-        key: Array,
-    ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+    def __call__(self, learner: PPOState, batch: Batch, key: Array) -> tuple[PPOState, PyTree, Reports]:
         """Runs all epochs.
 
         Args:
-          params, opt_state, updates, hyperparams: as in `TrainState`.
-          trajectory: observations already normalised.
-          advantage, target: float32[T, B].
+          learner: before the updates.
+          batch: the trajectory of this device.
           key: one key, the same on all devices; it only shuffles.
 
         Returns:
-          (params, opt_state, updates, metrics). Metrics are averages over the updates that were made;
-          `ppo/skipped` counts those that `nonfinite="skip"` dropped, `grad/norm/LAYER` is of the last.
+          (learner, gradient, reports): the gradient of the last update that was made, and what each update
+          reports, [epochs, minibatches]; `made` and `skipped` say which count.
         """
-        params, opt_state, updates, gradient, metrics = self.each(
-            params, opt_state, updates, hyperparams, trajectory, advantage, target, key
-        )
-        made, skipped = metrics.pop("made"), metrics.pop("skipped")
-        total = made.sum()
-        averages = {
-            name: jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1) for name, x in metrics.items()
-        }
-        averages["ppo/skipped"] = skipped.sum(dtype=jnp.float32)
-        if self.config.log.layers:
-            averages |= layer_norms(gradient)
-        return params, opt_state, updates, averages
-
-    def each(
-        self,
-        params: PyTree,
-        opt_state: PyTree,
-        updates: Array,
-        hyperparams: Hyperparams,
-        trajectory: Trajectory,
-        advantage: Array,
-        target: Array,
-        key: Array,
-    ) -> tuple[PyTree, PyTree, Array, PyTree, dict[str, Array]]:
-        """Runs all epochs, like a call.
-
-        Returns:
-          (params, opt_state, updates, gradient, metrics): the gradient of the last update that was made,
-          and the metrics of each: [epochs, minibatches].
-        """
-        batch = Batch(
-            obs=trajectory.obs,
-            reset=trajectory.reset,
-            action=trajectory.action,
-            action_mask=trajectory.action_mask,
-            log_prob=trajectory.log_prob,
-            value=trajectory.value,
-            advantage=advantage,
-            target=target,
-            valid=trajectory.valid,
-        )
-        if batch.valid is not None:
-            # Rows that do not count may hold anything, and the gradient of `where` lets a NaN pass.
-            names = ("log_prob", "value", "advantage", "target")
-            batch = dataclasses.replace(
-                batch, **{n: jnp.where(batch.valid, getattr(batch, n), 0.0) for n in names}
-            )
-        flat, unravel = jax.flatten_util.ravel_pytree(params)
-        learner = _Learner(flat, opt_state, updates, jnp.zeros((), bool), jnp.zeros_like(flat))
-
-        def epoch(learner: _Learner, key: Array) -> tuple[_Learner, dict[str, Array]]:
-            def minibatch(learner: _Learner, environment_CG: Array) -> tuple[_Learner, dict[str, Array]]:
-                def run(learner: _Learner) -> tuple[_Learner, dict[str, Array]]:
-                    return self._minibatch(
-                        learner, unravel, hyperparams, batch, trajectory.carry, environment_CG
-                    )
-
-                return run(learner) if self.config.ppo.target_kl is None else _unless_stopped(run, learner)
-
-            return jax.lax.scan(minibatch, learner, self._deal(key))
-
+        flat, unravel = jax.flatten_util.ravel_pytree(learner.policy.params)
+        run = _Run(self.config, self.policy, self.axis, self.watch, learner.hyperparams, unravel, batch)
+        start = Loop(flat, learner.opt_state, learner.updates, jnp.zeros((), bool), jnp.zeros_like(flat))
         keys = jax.random.split(key, self.config.ppo.num_epochs)
-        learner, metrics = jax.lax.scan(epoch, learner, keys)
-        return unravel(learner.flat), learner.opt_state, learner.updates, unravel(learner.gradient), metrics
+        loop, reports = jax.lax.scan(run.epoch, start, keys)
+        policy = dataclasses.replace(learner.policy, params=unravel(loop.flat))
+        learner = dataclasses.replace(learner, policy=policy, opt_state=loop.opt_state, updates=loop.updates)
+        return learner, unravel(loop.gradient), reports
 
-    def _deal(self, key: Array) -> Array:
+
+@dataclass(frozen=True, eq=False)  # hashed by identity, as scan asks of functions
+class _Run:
+    """The updates on one trajectory."""
+
+    config: Config
+    policy: Policy
+    axis: Axis
+    watch: bool
+    hyperparams: PPOHyperparams
+    unravel: Callable[[Array], PyTree]
+    batch: Batch
+
+    def epoch(self, loop: Loop, key: Array) -> tuple[Loop, Reports]:
         config = self.config
         minibatches = config.ppo.num_minibatches
         groups = config.envs_per_device // minibatches
-        return minibatch_environments(
+        environment_MCG = minibatch_environments(
             key,
             config.num_chunks,
             groups * minibatches * self.axis.size,
@@ -165,18 +160,22 @@ class Updater:
             self.axis.index() * groups,
             groups,
         )
+        return jax.lax.scan(self._unless_stopped, loop, environment_MCG)
 
-    def _minibatch(
-        self,
-        learner: _Learner,
-        unravel: Callable[[Array], PyTree],
-        hyperparams: Hyperparams,
-        batch: Batch,
-        carry: PyTree,
-        environment_CG: Array,
-    ) -> tuple[_Learner, dict[str, Array]]:
-        params = learner.flat
-        gradient, sums = self._gradient(params, unravel, hyperparams, batch, carry, environment_CG)
+    def _unless_stopped(self, loop: Loop, environment_CG: Array) -> tuple[Loop, Reports]:
+        """Spends nothing on minibatches after a KL stop; `stopped` is equal on all devices."""
+        if self.config.ppo.target_kl is None:
+            return self._minibatch(loop, environment_CG)
+
+        def run(loop: Loop) -> tuple[Loop, Reports]:
+            return self._minibatch(loop, environment_CG)
+
+        idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, loop)[1])
+        return jax.lax.cond(loop.stopped, lambda loop: (loop, idle), run, loop)
+
+    def _minibatch(self, loop: Loop, environment_CG: Array) -> tuple[Loop, Reports]:
+        params = loop.flat
+        gradient, sums = self._gradient(params, environment_CG)
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums))
         gradient, sums = unpack(self.axis.psum(packed))
@@ -184,31 +183,31 @@ class Updater:
         means = jax.tree.map(lambda x: x / sums.count, sums)
         ppo = self.config.ppo
         rate = optimizer.learning_rate(
-            hyperparams.learning_rate,
+            self.hyperparams.learning_rate,
             ppo.schedule,
-            learner.updates,
+            loop.updates,
             self.config.total_updates,
             ppo.warmup_updates,
         )
 
-        def apply(learner: _Learner) -> _Learner:
-            transform = optimizer.optimizer(hyperparams, rate)
-            step, opt_state = transform.update(gradient, learner.opt_state)
-            return _Learner(learner.flat + step, opt_state, learner.updates + 1, learner.stopped, gradient)
+        def apply(loop: Loop) -> Loop:
+            transform = optimizer.optimizer(self.hyperparams.max_grad_norm, rate)
+            step, opt_state = transform.update(gradient, loop.opt_state)
+            return Loop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
 
         norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
         made, skipped = jnp.ones((), bool), jnp.zeros((), bool)
         if ppo.target_kl is not None:
-            stopped = learner.stopped | (means.approx_kl > hyperparams.target_kl)
-            made, learner = ~stopped, dataclasses.replace(learner, stopped=stopped)
+            stopped = loop.stopped | (means.approx_kl > self.hyperparams.target_kl)
+            made, loop = ~stopped, dataclasses.replace(loop, stopped=stopped)
         if self.config.nonfinite == "skip":
             skipped = made & ~jnp.isfinite(norm + means.policy + means.value + means.entropy)
             made = made & ~skipped
         if ppo.target_kl is None and self.config.nonfinite != "skip":
-            learner = apply(learner)
+            loop = apply(loop)
         else:
-            learner = jax.lax.cond(made, apply, lambda learner: learner, learner)
-        metrics = {
+            loop = jax.lax.cond(made, apply, lambda loop: loop, loop)
+        reports = {
             "made": made,
             "skipped": skipped,
             "loss/policy": means.policy,
@@ -220,16 +219,13 @@ class Updater:
             "grad/norm": norm,
         }
         if self.watch:
-            metrics |= self._watched(unravel(params), unravel(gradient), batch, carry, environment_CG)
-        return learner, metrics
+            reports |= self._watched(self.unravel(params), self.unravel(gradient), environment_CG)
+        return loop, reports
 
-    def _watched(
-        self, params: PyTree, gradient: PyTree, batch: Batch, carry: PyTree, environment_CG: Array
-    ) -> dict[str, Array]:
+    def _watched(self, params: PyTree, gradient: PyTree, environment_CG: Array) -> Reports:
         """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""
-        sequences = take_sequences(batch, environment_CG, self.config.sequence_length)
-        carries = take_carries(carry, environment_CG)
-        outputs = self.policy.layers(params, sequences.obs, carries, sequences.reset, sequences.action_mask)
+        part = self.batch.take(environment_CG, self.config.sequence_length)
+        outputs = self.policy.layers(params, part.obs, part.carry, part.reset, part.action_mask)
         nonfinite = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(outputs)}
         found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, nonfinite)).items()}
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
@@ -237,28 +233,18 @@ class Updater:
             found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
         return found
 
-    def _gradient(
-        self,
-        flat: Array,
-        unravel: Callable[[Array], PyTree],
-        hyperparams: Hyperparams,
-        batch: Batch,
-        carry: PyTree,
-        environment_CG: Array,
-    ) -> tuple[Array, Sums]:
+    def _gradient(self, flat: Array, environment_CG: Array) -> tuple[Array, Sums]:
         """Gradient of the summed loss over one minibatch, in equal parts."""
-        chunk_parts, group_parts = divided = self.parts(batch.obs)
+        chunk_parts, group_parts = divided = parts(self.config, self.policy, self.axis, self.batch.obs)
         length = self.config.sequence_length
         gradient = jax.grad(self._loss, has_aux=True)
 
         def part(environment_CG: Array, first_chunk: Array | int) -> tuple[Array, Sums]:
-            sequences = take_sequences(batch, environment_CG, length, first_chunk)
-            carries = take_carries(carry, environment_CG, first_chunk)
-            return gradient(flat, unravel, hyperparams, sequences, carries)
+            return gradient(flat, self.batch.take(environment_CG, length, first_chunk))
 
         if chunk_parts == group_parts == 1:
             return part(environment_CG, 0)
-        chunks, groups = (n // parts for n, parts in zip(environment_CG.shape, divided, strict=True))
+        chunks, groups = (n // k for n, k in zip(environment_CG.shape, divided, strict=True))
         by_part = environment_CG.reshape(chunk_parts, chunks, group_parts, groups).swapaxes(1, 2)
         by_part = by_part.reshape(-1, chunks, groups)
         first_chunk = jnp.repeat(jnp.arange(chunk_parts) * chunks, group_parts)
@@ -266,33 +252,9 @@ class Updater:
         add = lambda total, which: (jax.tree.map(jnp.add, total, part(*which)), None)  # noqa: E731
         return jax.lax.scan(add, zeros, (by_part, first_chunk))[0]
 
-    def parts(self, obs: PyTree) -> tuple[int, int]:
-        """How often the chunks in time and the groups of environments of a minibatch are divided.
-
-        By `ppo.gradient_accumulation`, or on CPU so that each part has about `CPU_PART_STEPS` time steps.
-        """
-        config = self.config
-        if config.ppo.gradient_accumulation or self.axis.platform != "cpu":
-            return 1, config.ppo.gradient_accumulation or 1
-        groups = config.ppo.minibatch_envs(config.envs_per_device)
-        most = groups * config.ppo.rollout_length // CPU_PART_STEPS[self._kind_of_work(obs)]
-        group_parts = _largest_divisor(groups, most)
-        return _largest_divisor(config.num_chunks, most // group_parts), group_parts
-
-    def _kind_of_work(self, obs: PyTree) -> str:
-        if any(is_large_image(x.shape[2:]) for x in jax.tree.leaves(obs)):
-            return "images"
-        return "recurrent" if self.policy.waits_for_the_carry else "feed-forward"
-
-    def _loss(
-        self,
-        flat: Array,
-        unravel: Callable[[Array], PyTree],
-        hyperparams: Hyperparams,
-        batch: Batch,
-        carry: PyTree,
-    ) -> tuple[Array, Sums]:
-        out = self.policy.apply(unravel(flat), batch.obs, carry, batch.reset, batch.action_mask)
+    def _loss(self, flat: Array, batch: Batch) -> tuple[Array, Sums]:
+        params, hyperparams = self.unravel(flat), self.hyperparams
+        out = self.policy.apply(params, batch.obs, batch.carry, batch.reset, batch.action_mask)
         log_prob = out.distribution.log_prob(batch.action)
         clip = hyperparams.clip_range
         if self.config.ppo.clip_value:
@@ -312,20 +274,6 @@ class Updater:
         return loss, sums
 
 
-def _largest_divisor(n: int, most: int) -> int:
-    """The largest divisor of `n` up to `most`, at least 1."""
-    return max(d for d in range(1, n + 1) if n % d == 0 and d <= max(1, most))
-
-
-@flax.struct.dataclass
-class _Learner:
-    flat: Array
-    opt_state: PyTree
-    updates: Array
-    stopped: Array
-    gradient: Array
-
-
 def layer_norms(gradient: PyTree) -> dict[str, Array]:
     """float32[] by `grad/norm/LAYER`: norms over the arrays of each layer, named as in the parameters."""
     squares: dict[str, Array] = {}
@@ -334,11 +282,3 @@ def layer_norms(gradient: PyTree) -> dict[str, Array]:
         total = jnp.sum(jnp.square(leaf.astype(jnp.float32)))
         squares[f"grad/norm/{name}"] = squares.get(f"grad/norm/{name}", jnp.float32(0)) + total
     return {name: jnp.sqrt(x) for name, x in squares.items()}
-
-
-def _unless_stopped(
-    run: Callable[[_Learner], tuple[_Learner, dict[str, Array]]], learner: _Learner
-) -> tuple[_Learner, dict[str, Array]]:
-    """Spends nothing on minibatches after a KL stop. `stopped` is equal on all devices, so `run` may sum."""
-    idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, learner)[1])
-    return jax.lax.cond(learner.stopped, lambda learner: (learner, idle), run, learner)

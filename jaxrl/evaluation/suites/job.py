@@ -13,7 +13,7 @@ from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.suites import definition, play
 from jaxrl.evaluation.suites.definition import Level, Suite
 from jaxrl.evaluation.suites.summary import summarize
-from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.runs.folder import RunFolder
 
 Levels = Mapping[str, list[tuple[Level, EnvSpec]]]
@@ -73,7 +73,7 @@ def _changed(level: Level, episodes: int | None) -> Level:
     return dataclasses.replace(level, episodes=episodes or level.episodes)
 
 
-def _report(policy: Trained, suite: Suite, levels: Levels) -> dict[str, Any]:
+def _report(policy: TrainedPolicy, suite: Suite, levels: Levels) -> dict[str, Any]:
     modes: dict[str, Any] = {}
     for mode in suite.modes:
         categories: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def _report(policy: Trained, suite: Suite, levels: Levels) -> dict[str, Any]:
     }
 
 
-def _described(policy: Trained, level: Level) -> dict[str, Any]:
+def _described(policy: TrainedPolicy, level: Level) -> dict[str, Any]:
     return {
         "env": level.env,
         "wrappers": list(play.wrappers_of(policy, level)),
@@ -106,7 +106,7 @@ def _described(policy: Trained, level: Level) -> dict[str, Any]:
     }
 
 
-def _films(policy: Trained, suite: Suite, levels: Levels, folder: str) -> Iterator[str]:
+def _films(policy: TrainedPolicy, suite: Suite, levels: Levels, folder: str) -> Iterator[str]:
     """Writes a film of each level in the first mode; yields lines that say so, or why not."""
     from jaxrl.evaluation.suites import video
 

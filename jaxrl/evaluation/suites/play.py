@@ -12,9 +12,9 @@ from envs import registry
 from envs.base import Dict, EnvSpec, HostOptions, Space
 from envs.vector import VectorEnv
 from jaxrl.config.errors import ConfigError
-from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.suites.definition import Level
-from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.rollout.host.episodes import HostPlayer, quotas
 
@@ -42,12 +42,12 @@ class Outcomes:
     cost: np.ndarray | None
 
 
-def wrappers_of(trained: Trained, level: Level) -> tuple[str, ...]:
+def wrappers_of(trained: TrainedPolicy, level: Level) -> tuple[str, ...]:
     """The level's wrappers, or those of the run."""
     return trained.config.env.wrappers if level.wrappers is None else level.wrappers
 
 
-def check(trained: Trained, level: Level, where: str) -> EnvSpec:
+def check(trained: TrainedPolicy, level: Level, where: str) -> EnvSpec:
     """Makes sure that the policy can play the level, before anything is played.
 
     Raises:
@@ -98,7 +98,7 @@ def _info_of(level: Level, wrappers: tuple[str, ...]) -> set[str]:
     return {key for key, x in jax.eval_shape(step).items() if x.shape == (1,)}
 
 
-def play(trained: Trained, level: Level, spec: EnvSpec, sample: bool, seed: int) -> Outcomes:
+def play(trained: TrainedPolicy, level: Level, spec: EnvSpec, sample: bool, seed: int) -> Outcomes:
     """Plays exactly the level's episodes, a fixed share in each of some environments.
 
     Raises:
@@ -126,19 +126,19 @@ def play(trained: Trained, level: Level, spec: EnvSpec, sample: bool, seed: int)
     )
 
 
-def _play_device(trained: Trained, level: Level, sample: bool, key: jax.Array) -> Episodes:
+def _play_device(trained: TrainedPolicy, level: Level, sample: bool, key: jax.Array) -> Episodes:
     env = VectorEnv(registry.make(level.env, wrappers_of(trained, level)))
-    evaluator = Evaluator(trained.policy, env, trained.topology, trained.config, level.info_keys)
-    return evaluator.play(trained.params, trained.obs_stats, key, level.episodes, sample)
+    evaluator = DeviceEvaluator(trained.policy, env, trained.topology, level.info_keys)
+    return evaluator.play(trained.state, key, level.episodes, sample)
 
 
-def _play_host(trained: Trained, level: Level, sample: bool, key: jax.Array) -> Episodes:
+def _play_host(trained: TrainedPolicy, level: Level, sample: bool, key: jax.Array) -> Episodes:
     factory = registry.make_host(level.env, wrappers_of(trained, level))
-    player = HostPlayer(trained.policy, factory, trained.config.normalize.clip_observations, sample)
+    player = HostPlayer(trained.policy, factory, sample)
     num_envs = min(level.episodes, _MAX_HOST_ENVIRONMENTS)
     keys = jax.random.split(key, num_envs)
     seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys)
     options = HostOptions(seeds=tuple(map(int, seeds)))
     # Host environments are stepped by one device.
-    params, obs_stats = jax.tree.map(jnp.asarray, jax.device_get((trained.params, trained.obs_stats)))
-    return player.play(options, params, obs_stats, keys, quotas(num_envs, level.episodes))
+    state = jax.tree.map(jnp.asarray, jax.device_get(trained.state))
+    return player.play(options, state, keys, quotas(num_envs, level.episodes))

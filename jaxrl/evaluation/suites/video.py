@@ -15,7 +15,7 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.suites import play
 from jaxrl.evaluation.suites.definition import Level
-from jaxrl.evaluation.trained_policy import Trained
+from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 # A longer episode is cut; of a long one only every n-th step is shown.
 MAX_STEPS, MAX_FRAMES = 2000, 150
@@ -27,7 +27,7 @@ def file_name(category: str, index: int, mode: str) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '-', category).strip('-')}-{index}-{mode}.gif"
 
 
-def write(trained: Trained, level: Level, sample: bool, seed: int, file: str) -> str:
+def write(trained: TrainedPolicy, level: Level, sample: bool, seed: int, file: str) -> str:
     """Films one episode of a level; returns a line that says where it is, or why there is none.
 
     Raises:
@@ -45,7 +45,7 @@ def write(trained: Trained, level: Level, sample: bool, seed: int, file: str) ->
     return f"video of {steps} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
 
 
-def _play(trained: Trained, level: Level, sample: bool, seed: int) -> tuple[list[np.ndarray], int]:
+def _play(trained: TrainedPolicy, level: Level, sample: bool, seed: int) -> tuple[list[np.ndarray], int]:
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(level.env, play.wrappers_of(trained, level), seed)

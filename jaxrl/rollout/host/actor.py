@@ -11,10 +11,9 @@ from typing import Any
 import jax
 
 from envs.base import HostEnvError
-from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.rollout.host.collector import HostRollout
+from jaxrl.rollout.host.collector import HostCollector
 from jaxrl.rollout.host.waiting import LOOK_EVERY, Cancelled, end
-from jaxrl.types import Array, PyTree, Trajectory
+from jaxrl.types import Array, EpisodeTotals, PolicyState, Trajectory
 
 
 class Actor:
@@ -22,8 +21,8 @@ class Actor:
 
         with Actor(collector, keys_of, overlap=True) as actor:
             for iteration in range(n):
-                trajectory, totals = actor.rollout(iteration, params, obs_stats)
-                params, obs_stats = learn(trajectory)
+                trajectory, totals = actor.rollout(iteration, policy)
+                policy = learn(trajectory)
 
     Without overlap the thread works only during `rollout`, with the parameters given. With overlap it
     collects the next iteration's rollout during the learner's work on this one, with the parameters that
@@ -41,7 +40,7 @@ class Actor:
 
     def __init__(
         self,
-        collector: HostRollout,
+        collector: HostCollector,
         keys_of: Callable[[int], Array],
         overlap: bool,
         given_up: Callable[[], bool] = lambda: False,
@@ -56,21 +55,21 @@ class Actor:
         self._thread = threading.Thread(target=self._work, name="actor", daemon=True)
         self._thread.start()
 
-    def prepare(self, params: PyTree, obs_stats: PyTree) -> None:
+    def prepare(self, policy: PolicyState) -> None:
         """Compiles everything and waits until all environments have started; before the first rollout.
 
         Raises:
           HostEnvError, Cancelled: as `rollout`.
         """
-        self._requests.put(lambda: self._prepare(params, obs_stats))
+        self._requests.put(lambda: self._prepare(policy))
         self._wait()
 
-    def rollout(self, iteration: int, params: PyTree, obs_stats: PyTree) -> tuple[Trajectory, EpisodeTotals]:
+    def rollout(self, iteration: int, policy: PolicyState) -> tuple[Trajectory, EpisodeTotals]:
         """Waits for the rollout of `iteration`; iterations are asked for one after the other.
 
         Args:
           iteration: one more than the last time.
-          params, obs_stats: the newest; free to be donated after the call.
+          policy: the newest; free to be donated after the call.
 
         Raises:
           HostEnvError: an environment failed or hung; the actor is closed.
@@ -79,13 +78,13 @@ class Actor:
         if self._closed.is_set():
             raise RuntimeError("the actor is closed")
         if self._overlap:
-            params, obs_stats = self._copy((params, obs_stats))
+            policy = self._copy(policy)
         if self._asked_for is None:
-            self._ask(iteration, params, obs_stats)
+            self._ask(iteration, policy)
         if self._asked_for != iteration:
             raise RuntimeError(f"iteration {iteration} was asked for where {self._asked_for} comes next")
         if self._overlap:
-            self._ask(iteration + 1, params, obs_stats)
+            self._ask(iteration + 1, policy)
         else:
             self._asked_for = None
         found: tuple[Trajectory, EpisodeTotals] = self._wait()
@@ -94,6 +93,7 @@ class Actor:
     def close(self) -> None:
         """Gives up what is being collected, ends the thread and closes the environments."""
         self._closed.set()
+        self._collector.cancel()
         self._requests.put(None)
         with contextlib.suppress(queue.Empty):  # a finished rollout that nobody will fetch
             self._results.get_nowait()
@@ -105,14 +105,14 @@ class Actor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prepare(self, params: PyTree, obs_stats: PyTree) -> bool:
-        self._collector.prepare(params, obs_stats, self._keys_of(0))
+    def _prepare(self, policy: PolicyState) -> bool:
+        self._collector.prepare(policy, self._keys_of(0))
         return True
 
-    def _ask(self, iteration: int, params: PyTree, obs_stats: PyTree) -> None:
-        collect, keys, cancelled = self._collector.collect, self._keys_of(iteration), self._closed.is_set
+    def _ask(self, iteration: int, policy: PolicyState) -> None:
+        keys = self._keys_of(iteration)
         self._asked_for = iteration
-        self._requests.put(lambda: collect(params, obs_stats, keys, cancelled))
+        self._requests.put(lambda: self._collector.collect(None, policy, keys)[1:])
 
     def _wait(self) -> Any:
         """The next result; an exception closes the actor."""

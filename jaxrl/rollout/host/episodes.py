@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
-from jaxrl.networks import Policy, normalizer
+from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.rollout.host.waiting import Cancelled, Watch, attended
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array, PolicyState, PyTree
 
 
 class HostPlayer:
@@ -22,20 +22,17 @@ class HostPlayer:
     Args:
       policy: the policy.
       factory: of the environments, started afresh for every evaluation.
-      clip_obs: bound of normalised observations.
       sample: sample actions instead of taking the distribution's mode.
     """
 
-    def __init__(self, policy: Policy, factory: HostFactory, clip_obs: float, sample: bool):
-        self._policy, self._factory = policy, factory
-        self._clip_obs, self._sample = clip_obs, sample
+    def __init__(self, policy: Policy, factory: HostFactory, sample: bool):
+        self._policy, self._factory, self._sample = policy, factory, sample
         self._act = jax.jit(self._actions)
 
     def play(
         self,
         options: HostOptions,
-        params: PyTree,
-        obs_stats: PyTree,
+        state: PolicyState,
         keys_E: Array,
         quota_E: np.ndarray,
         given_up: Callable[[], bool] = lambda: False,
@@ -49,8 +46,7 @@ class HostPlayer:
 
         Args:
           options: how to start the environments; not staggered.
-          params: network parameters.
-          obs_stats: running moments of the observations, or None.
+          state: parameters and frozen statistics of the policy.
           keys_E: one key per environment, for sampled actions.
           quota_E: int[E], episodes to play.
           given_up: asked now and then: whether the result is not wanted any more.
@@ -66,7 +62,7 @@ class HostPlayer:
         env = self._factory.start(options)
         watch = Watch(env)
         attended(
-            lambda cancelled: self._play(watch, book, params, obs_stats, keys_E, cancelled),
+            lambda cancelled: self._play(watch, book, state, keys_E, cancelled),
             watch.overdue,
             given_up,
             env,
@@ -77,8 +73,7 @@ class HostPlayer:
         self,
         watch: Watch,
         book: _Book,
-        params: PyTree,
-        obs_stats: PyTree,
+        state: PolicyState,
         keys_E: Array,
         cancelled: Callable[[], bool],
     ) -> None:
@@ -93,24 +88,20 @@ class HostPlayer:
                 book.count(rows[g], step)
                 # Copies, for the environment may overwrite its arrays while the device still reads them.
                 obs, first = jax.tree.map(np.array, (step.obs, step.first))
-                action, carries[g] = self._act(
-                    params, obs_stats, obs, carries[g], first, keys_E[rows[g]], book.steps
-                )
+                action, carries[g] = self._act(state, obs, carries[g], first, keys_E[rows[g]], book.steps)
                 env.send(g, np.asarray(action))
             book.steps += 1
 
     def _actions(
         self,
-        params: PyTree,
-        obs_stats: PyTree,
+        state: PolicyState,
         obs: PyTree,
         carry: PyTree,
         first: Array,
         keys_E: Array,
         t: Array,
     ) -> tuple[Array, PyTree]:
-        seen = normalizer.normalize(obs_stats, self._factory.decode(obs), self._clip_obs)
-        out = self._policy.step(params, seen, carry, first, None)
+        out = self._policy.act(state, self._factory.decode(obs), carry, first, None)
         head = self._policy.head
         if not self._sample:
             return head.to_env(out.distribution.mode()), out.carry

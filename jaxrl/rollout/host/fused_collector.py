@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import HostEnvError, TracedSteps
+from jaxrl.networks import PolicyOutput
 from jaxrl.parallel.compilation import never_cached
-from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.rollout.host.collector import Chosen, HostRollout, Programs
-from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.types import Array, PyTree, Trajectory
+from jaxrl.rollout.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.rollout.host.programs import Chosen, GroupPrograms
+from jaxrl.rollout.host.stepped_collector import SteppedCollector
+from jaxrl.types import Array, CollectorState, EpisodeTotals, PolicyState, PyTree, Trajectory
 
 
 @flax.struct.dataclass
@@ -40,85 +40,82 @@ class _Group:
     done: Array
 
 
-class FusedRollout(HostRollout):
-    """A `HostRollout` that is one program on the CPU, where the environments can be traced.
+class FusedCollector(HostCollector):
+    """One program on the CPU that steps the environments, where these can be traced.
 
     A step costs what the environments and the policy cost, without the Python in between that takes most of
     a rollout of cheap environments. The first rollout, and those in which first episodes are cut off, are
     stepped from Python. What the program waits for is not known, and it cannot be given up half-way: an
     environment counts as hung where a rollout takes longer by `env.timeout` than any before it.
+
+    Args:
+      stepped: collects until the environments can be traced; its environments are used from here on.
+      traced: of these environments, `env.traced()`.
+      options: as `stepped` has them.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._traced = self.env.traced()
-        if self._traced is not None:
-            program = _Program(self._programs, self._traced, tuple(self._rows))
-            self._run: Any = jax.jit(program.rollout)
+    def __init__(self, stepped: SteppedCollector, traced: TracedSteps, options: HostCollectorOptions):
+        self.env = stepped.env
+        self._stepped, self._traced, self._length = stepped, traced, options.length
+        program = _Program(stepped.programs, traced, tuple(stepped.rows))
+        self._run: Any = jax.jit(program.rollout)
         self._groups: list[_Group] | None = None
         self._longest, self._since, self._steps = 0.0, 0.0, 0
 
-    def prepare(self, params: PyTree, obs_stats: PyTree, keys_B: Array) -> None:
-        super().prepare(params, obs_stats, keys_B)
-        if self._traced is not None:
-            arguments = jax.device_put((params, obs_stats, keys_B, self._received()), self.device)
-            lowered = self._run.lower(*arguments)
-            with never_cached():  # it has addresses of this process in it
-                self._run = lowered.compile()
+    def prepare(self, policy: PolicyState, keys_B: Array) -> None:
+        self._stepped.prepare(policy, keys_B)
+        lowered = self._run.lower(*jax.device_put((policy, keys_B, self._received()), self._stepped.device))
+        with never_cached():  # it has addresses of this process in it
+            self._run = lowered.compile()
 
     def collect(
-        self,
-        params: PyTree,
-        obs_stats: PyTree,
-        keys_B: Array,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> tuple[Trajectory, EpisodeTotals]:
+        self, state: CollectorState | None, policy: PolicyState, keys_B: Array
+    ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
         started = time.monotonic()
-        if self._steps and self._traced is not None and self._traced.is_ready:
-            if cancelled():
-                raise Cancelled
+        if self._steps and self._traced.is_ready:
+            self._stepped.require_wanted()
             self._since = started
             try:
-                found = self._collect_fused(self._traced, params, obs_stats, keys_B)
+                found = state, *self._collect(policy, keys_B)
             finally:
                 self._since = 0.0
         else:
-            found = super().collect(params, obs_stats, keys_B, cancelled)
+            found = self._stepped.collect(state, policy, keys_B)
         self._longest = max(self._longest, time.monotonic() - started)
         self._steps += self._length
         return found
+
+    def cancel(self) -> None:
+        self._stepped.cancel()
 
     def overdue(self) -> str | None:
         limit, since = self.env.timeout, self._since
         if since and limit is not None and time.monotonic() - since >= limit + self._longest:
             return f"{self._where()}: did not answer within {limit:g} s"
-        return super().overdue()
+        return self._stepped.overdue()
 
     def waits(self) -> dict[str, float]:
-        return super().waits() if self._traced is None else {}
+        """Nothing is known of what the program waits for."""
+        return {}
 
-    def _collect_fused(
-        self, traced: TracedSteps, params: PyTree, obs_stats: PyTree, keys_B: Array
-    ) -> tuple[Trajectory, EpisodeTotals]:
+    def _collect(self, policy: PolicyState, keys_B: Array) -> tuple[Trajectory, EpisodeTotals]:
         if self._groups is None:
-            self._groups, self._buffer = self._received(), None
-        arguments = jax.device_put((params, obs_stats, keys_B, self._groups), self.device)
+            self._groups = self._received()
+        arguments = jax.device_put((policy, keys_B, self._groups), self._stepped.device)
         try:
             self._groups, trajectory, games, finite = jax.block_until_ready(self._run(*arguments))
         except jax.errors.JaxRuntimeError as error:  # whatever C++ throws
             self.env.close()
             raise HostEnvError(f"{self._where()}: {' '.join(str(error).split())}") from error
         trajectory, games, finite = jax.tree.map(np.asarray, (trajectory, games, finite))
-        traced.stepped(trajectory.reward, finite)
-        return self._place(trajectory, self._games.count(**games))
+        self._traced.stepped(trajectory.reward, finite)
+        return self._stepped.place(trajectory, self._stepped.games.count(**games))
 
     def _received(self) -> list[_Group]:
         """Where the rollouts stepped from Python have left every group."""
-        assert self._traced is not None
-        buffer = self._buffer
-        assert buffer is not None
+        stepped, buffer = self._stepped, self._stepped.last_row
         groups = []
-        for handle, carry, rows in zip(self._traced.handles, self._carries, self._rows, strict=True):
+        for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):
             obs, first = buffer.seen(-1, rows)
             done = buffer.terminated[-1, rows] | buffer.truncated[-1, rows]
             received: Any = (handle, carry, obs, first, done)
@@ -134,21 +131,21 @@ class FusedRollout(HostRollout):
 class _Program:
     """The rollout of all groups, which take turns; `rows` are the environments of each."""
 
-    programs: Programs
+    programs: GroupPrograms
     traced: TracedSteps
     rows: tuple[slice, ...]
 
     def rollout(
-        self, params: PyTree, obs_stats: PyTree, keys_B: Array, groups: list[_Group]
+        self, policy: PolicyState, keys_B: Array, groups: list[_Group]
     ) -> tuple[list[_Group], Trajectory, dict[str, Array], Array]:
         """(where the groups are then, trajectory, arguments of `GameBook.count`, bool[T, B] of `recv`)."""
         length, chunk = self.programs.length, self.programs.chunk
 
-        def policy(group: _Group) -> Any:
-            return self.programs.act(group.carry, params, obs_stats, group.obs, group.first)
+        def act(group: _Group) -> PolicyOutput:
+            return self.programs.act(policy, group.carry, group.obs, group.first)
 
         def step(groups: list[_Group], noises: list[Array]) -> Any:
-            outs = [policy(group) for group in groups]
+            outs = [act(group) for group in groups]
             actions = [out.distribution.sample(noise) for out, noise in zip(outs, noises, strict=True)]
             after, rows = [], []
             for index, (group, out, action) in enumerate(zip(groups, outs, actions, strict=True)):
@@ -181,7 +178,7 @@ class _Program:
             truncated=told.truncated,
             valid=~following,
             action_mask=None,
-            **self.programs.finish(with_carries, [policy(group).value for group in groups], cut),
+            **self.programs.finish(with_carries, [act(group).value for group in groups], cut),
         )
         games = {"first": following, "score": told.score, "game_over": told.game_over}
         return groups, trajectory, games, finite

@@ -158,7 +158,7 @@ class Checkpointer:
         return restored, dict(record.meta)
 
     def restore_partial(self, step: int, names: Sequence[str], abstract: PyTree) -> dict[str, PyTree]:
-        """Restores only the fields `names`, for example ("params",); the rest is not read.
+        """Restores only the fields `names`, for example ("learner/policy",); the rest is not read.
 
         Args:
           step: one of `all_steps()`.
@@ -242,8 +242,13 @@ class Checkpointer:
             for field, tree in fields.items()
             for name, array in state_arrays.asked(tree).items()
         }
+        if lacking := {name.partition("/")[0] for name in asked} - set(record.fields):
+            raise CheckpointError(
+                f"the checkpoint of step {record.step} in {self._folder} was written by another version of "
+                f"jaxrl: it has no {', '.join(sorted(lacking))}, it holds {', '.join(record.fields)}"
+            )
         # Orbax would cast silently, or fail with pages of trees.
-        held = {k: v for k, v in record.arrays.items() if k.partition("/")[0] in compare}
+        held = {k: v for k, v in record.arrays.items() if state_arrays.is_part(k, compare)}
         for name in sorted(held.keys() | asked.keys()):
             there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
             here = f"{asked[name].dtype}{list(asked[name].shape)}" if name in asked else "absent"

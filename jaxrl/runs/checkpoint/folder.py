@@ -21,7 +21,7 @@ from etils import epath
 
 from jaxrl.config import ConfigError
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import integrity
+from jaxrl.runs.checkpoint import integrity, state_arrays
 from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
 
 STATE, META = "state", "meta"  # items of a checkpoint
@@ -138,7 +138,7 @@ def read_arrays(
     Args:
       path: its folder.
       record: from `read_record(path)`.
-      fields: which fields of the state to read; None reads all.
+      fields: which fields of the state to read, such as `learner/policy`; None reads all.
 
     Returns:
       Arrays by `field/path`.
@@ -150,7 +150,7 @@ def read_arrays(
     wanted = {
         name: described
         for name, described in record.arrays.items()
-        if fields is None or name.partition("/")[0] in fields
+        if fields is None or state_arrays.is_part(name, fields)
     }
     with _judging(path):
         arrays = _read_state(path / STATE, wanted) if wanted else {}

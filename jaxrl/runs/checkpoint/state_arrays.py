@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -36,6 +36,11 @@ def stored(state: PyTree) -> dict[str, dict[str, Any]]:
 def flat(arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Arrays by `field/path`."""
     return {f"{field}/{path}": x for field, tree in arrays.items() for path, x in tree.items()}
+
+
+def is_part(name: str, fields: Iterable[str]) -> bool:
+    """Whether the array `name` belongs to one of the fields, given as paths: `learner/policy`."""
+    return any(name.startswith(f"{field}/") or name == field for field in fields)
 
 
 def asked(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:

@@ -84,7 +84,7 @@ def _verified(kind: str, path: epath.Path, step: int | None) -> CheckpointEntry:
     entry = CheckpointEntry(kind, str(path), None, _size(path), step)
     try:
         record = checkpoint_folder.read_record(path)
-        counts = Counter(name.partition("/")[0] for name in record.arrays)
+        counts = Counter(map(_field, record.arrays))
         entry = dataclasses.replace(
             entry,
             step=record.step,
@@ -97,6 +97,11 @@ def _verified(kind: str, path: epath.Path, step: int | None) -> CheckpointEntry:
     except CheckpointError as error:
         return dataclasses.replace(entry, problem=str(error), bad=kind == CHECKPOINT)
     return entry
+
+
+def _field(name: str) -> str:
+    """`learner/opt_state` of `learner/opt_state/mu`, `key` of `key/:fry`."""
+    return "/".join(part for part in name.partition(":")[0].split("/")[:2] if part)
 
 
 def _stray(path: epath.Path, kind: str, run: epath.Path) -> CheckpointEntry:

@@ -1,7 +1,5 @@
 """The update phase on one trajectory: what the first minibatch says, what is averaged, when it stops."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,18 +7,16 @@ import optax
 import pytest
 
 from jaxrl.algorithms.advantage import gae
-from jaxrl.algorithms.ppo import losses, update
-from jaxrl.algorithms.ppo.update import Updater
-from jaxrl.rollout.device import EpisodeTotals
-from jaxrl.types import Axis
-from tests.programs import Noise, start, tiny_program
+from jaxrl.algorithms.ppo import accumulation, losses
+from jaxrl.types import Axis, EpisodeTotals
+from tests.programs import Noise, start, tiny_program, with_learner, with_policy
 
 T, B = 16, 8
 
 
 def with_numbers(state, **numbers):
     values = {name: jnp.float32(x) for name, x in numbers.items()}
-    return state.replace(hyperparams=state.hyperparams.replace(**values))
+    return with_learner(state, hyperparams=state.learner.hyperparams.replace(**values))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
         ppo__gradient_accumulation=parts,
     )
     state = with_numbers(start(program), learning_rate=0.0, clip_range=1e-5)
-    params = state.params
+    params = state.learner.policy.params
     iterate = jax.jit(program.iterate)
     for _ in range(2):  # the second starts from a carry that is not zero
         state, metrics = iterate(state)
@@ -54,8 +50,8 @@ def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
         assert metrics["ppo/learning_rate"] == 0.0
         assert metrics["episode/count"] > 0  # resets inside the sequences
         assert metrics["grad/norm"] > 1e-3
-    jax.tree.map(np.testing.assert_array_equal, state.params, params)
-    assert state.updates == 2 * 4
+    jax.tree.map(np.testing.assert_array_equal, state.learner.policy.params, params)
+    assert state.learner.updates == 2 * 4
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +65,7 @@ def rolled():
 
 def advantages(trajectory, state):
     """Advantages, not normalised, and value targets, float64."""
-    h = state.hyperparams
+    h = state.learner.hyperparams
     t = trajectory
     arrays = (t.reward, t.value, t.last_value, t.terminated, t.truncated, t.bootstrap_value)
     return [np.asarray(x, np.float64) for x in gae(*arrays, h.gamma, h.gae_lambda)]
@@ -84,7 +80,7 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     advantage, target = advantages(trajectory, state)
     advantage = jnp.float32((advantage - advantage.mean()) / (advantage.std() + 1e-8))
     carry = jax.tree.map(lambda x: x[0], trajectory.carry)
-    h = state.hyperparams
+    h = state.learner.hyperparams
 
     def mean_loss(params):
         out = base.policy.apply(params, trajectory.obs, carry, trajectory.reset, None)
@@ -95,9 +91,9 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
         entropy = out.distribution.entropy().mean()
         return policy + h.value_coef * value - h.entropy_coef * entropy, (policy, value, entropy)
 
-    (_, parts), gradient = jax.jit(jax.value_and_grad(mean_loss, has_aux=True))(state.params)
+    (_, parts), gradient = jax.jit(jax.value_and_grad(mean_loss, has_aux=True))(state.learner.policy.params)
     oracle = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2, eps=1e-5))
-    step, _ = oracle.update(gradient, oracle.init(state.params))
+    step, _ = oracle.update(gradient, oracle.init(state.learner.policy.params))
     after, metrics = jax.jit(program.update)(state, trajectory, totals)
     norm = jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(gradient)))
     np.testing.assert_allclose(metrics["grad/norm"], norm, rtol=1e-4)  # before clipping
@@ -108,7 +104,10 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     for name, expected in zip(("policy", "value", "entropy"), parts, strict=True):
         np.testing.assert_allclose(metrics[f"loss/{name}"], expected, rtol=1e-4, atol=1e-6)
     jax.tree.map(
-        lambda got, p, s: np.testing.assert_allclose(got, p + s, atol=1e-5), after.params, state.params, step
+        lambda got, p, s: np.testing.assert_allclose(got, p + s, atol=1e-5),
+        after.learner.policy.params,
+        state.learner.policy.params,
+        step,
     )
     residual = target - np.asarray(trajectory.value)
     np.testing.assert_allclose(
@@ -125,7 +124,10 @@ def updated(rolled):
 
 def assert_same_update(got, expected):
     np.testing.assert_allclose(
-        *(np.concatenate([x.ravel() for x in jax.tree.leaves(s.params)]) for s in (got[0], expected[0])),
+        *(
+            np.concatenate([x.ravel() for x in jax.tree.leaves(s.learner.policy.params)])
+            for s in (got[0], expected[0])
+        ),
         atol=2e-5,
     )
     for name, x in expected[1].items():
@@ -143,9 +145,9 @@ def test_accumulated_gradients_equal_whole_ones(rolled, updated):
 def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
     # With so few time steps a part, each is two chunks or one of one environment.
     _, *arguments = rolled
-    monkeypatch.setitem(update.CPU_PART_STEPS, "recurrent", steps)
+    monkeypatch.setitem(accumulation.CPU_PART_STEPS, "recurrent", steps)
     program = tiny_program(ppo__sequence_length=4)
-    parts = Updater(program.config, program.policy, program.axis).parts(arguments[1].obs)
+    parts = accumulation.parts(program.config, program.policy, program.axis, arguments[1].obs)
     assert parts == {8: (2, 4), 2: (4, 4)}[steps]
     assert_same_update(jax.jit(program.update)(*arguments), updated)
 
@@ -156,11 +158,11 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
 )
 def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
     obs = rolled[2].obs
-    monkeypatch.setattr(update, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
+    monkeypatch.setattr(accumulation, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
     program = tiny_program(network__core=core)
     # Four environments of 16 steps in a minibatch.
     expected = {"recurrent": (1, 1), "feed-forward": (1, 4)}[kind]
-    assert Updater(program.config, program.policy, program.axis).parts(obs) == expected
+    assert accumulation.parts(program.config, program.policy, program.axis, obs) == expected
 
 
 def test_two_devices_make_the_updates_of_one(rolled, updated):
@@ -174,9 +176,10 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
 
     last_value = half(trajectory.last_value, 0)
     trajectory = half(trajectory.replace(last_value=trajectory.value), 1).replace(last_value=last_value)
-    update = jax.vmap(lambda trajectory: program.update(state, trajectory, totals), axis_name="data")
+    half_totals = jax.tree.map(lambda x: x / 2, totals)
+    update = jax.vmap(lambda trajectory: program.update(state, trajectory, half_totals), axis_name="data")
     states, metrics = jax.jit(update)(trajectory)
-    for leaf in jax.tree.leaves((states.params, metrics)):
+    for leaf in jax.tree.leaves((states.learner.policy.params, metrics)):
         np.testing.assert_array_equal(leaf[0], leaf[1])
     assert_same_update(jax.tree.map(lambda x: x[0], (states, metrics)), updated)
 
@@ -215,12 +218,14 @@ def test_rows_that_are_not_valid_reach_nothing():
     update = jax.jit(program.update)
     clean, dirty = update(state, trajectory, totals), update(state, polluted, totals)
     assert_same_update(dirty, clean)
-    assert clean[0].obs_stats.count == clean[0].reward_stats.count == (~dummy).sum()
-    np.testing.assert_array_equal(dirty[0].obs_stats.m2[0], clean[0].obs_stats.m2[0])
-    np.testing.assert_array_equal(dirty[0].reward_stats.m2[0], clean[0].reward_stats.m2[0])
+    assert clean[0].learner.policy.obs_stats.count == clean[0].learner.reward_stats.count == (~dummy).sum()
+    np.testing.assert_array_equal(
+        dirty[0].learner.policy.obs_stats.m2[0], clean[0].learner.policy.obs_stats.m2[0]
+    )
+    np.testing.assert_array_equal(dirty[0].learner.reward_stats.m2[0], clean[0].learner.reward_stats.m2[0])
     # The same with all rows valid is another update: the mask is read.
     everything, _ = update(state, polluted.replace(valid=jnp.ones((T, B), bool)), totals)
-    assert everything.obs_stats.count == T * B
+    assert everything.learner.policy.obs_stats.count == T * B
 
 
 def test_losses_are_means_over_the_valid_steps(rolled):
@@ -259,18 +264,20 @@ def test_kl_stop_counts_and_schedules_only_the_updates_made(update_with_target):
     # correctness 19: the first minibatch has KL 0 and is made; its step moves the policy, so the second
     # stops, and so do all after it, also in later epochs.
     before, after, metrics = update_with_target(1e-6)
-    assert after.updates == metrics["ppo/updates"] == 1
+    assert after.learner.updates == metrics["ppo/updates"] == 1
     assert after.iteration == before.iteration + 1
-    counts = [x for x in jax.tree.leaves(after.opt_state) if x.dtype == jnp.int32]
+    counts = [x for x in jax.tree.leaves(after.learner.opt_state) if x.dtype == jnp.int32]
     assert counts == [1]
     # Adam's first step is no longer than the rate in any parameter; a second one would be seen.
-    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), after.params, before.params)
+    moved = jax.tree.map(
+        lambda a, b: float(jnp.abs(a - b).max()), after.learner.policy.params, before.learner.policy.params
+    )
     assert 0.9e-2 < max(jax.tree.leaves(moved)) <= 1.001e-2
     # Averages are over the one that was made, at the full rate; the next rollout goes on from there: of 40
     # planned updates one is done.
     np.testing.assert_allclose(metrics["ppo/learning_rate"], 1e-2, rtol=1e-6)
     assert metrics["ppo/approx_kl"] < 1e-10
-    _, _, following = update_with_target(1e-6, after.replace(params=before.params))
+    _, _, following = update_with_target(1e-6, with_policy(after, params=before.learner.policy.params))
     np.testing.assert_allclose(following["ppo/learning_rate"], 1e-2 * (1 - 1 / 40), rtol=1e-5)
 
 
@@ -280,21 +287,21 @@ def test_kl_stop_lasts_to_the_end_of_the_iteration(rolled, update_with_target):
     _, state, trajectory, _ = rolled
     shifted = trajectory.replace(log_prob=trajectory.log_prob.at[:4, 0].add(1.0))
     _, after, _ = update_with_target(1e-3, with_numbers(state, learning_rate=0.0), shifted)
-    assert after.updates <= 1
+    assert after.learner.updates <= 1
 
 
 def test_kl_below_the_target_stops_nothing(update_with_target):
     _, after, metrics = update_with_target(1e9)
-    assert after.updates == 4
+    assert after.learner.updates == 4
     # Full rate, then 39, 38 and 37 fortieths of it.
     np.testing.assert_allclose(metrics["ppo/learning_rate"], 1e-2 * (1 - 1.5 / 40), rtol=1e-5)
 
 
 def test_kl_stop_before_the_first_update(update_with_target):
     before, after, metrics = update_with_target(-1.0)
-    assert after.updates == 0
-    jax.tree.map(np.testing.assert_array_equal, after.params, before.params)
-    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.opt_state)
+    assert after.learner.updates == 0
+    jax.tree.map(np.testing.assert_array_equal, after.learner.policy.params, before.learner.policy.params)
+    jax.tree.map(np.testing.assert_array_equal, after.learner.opt_state, before.learner.opt_state)
     assert all(np.isfinite(x) for x in metrics.values())
 
 
@@ -323,7 +330,7 @@ def test_value_clipping_is_what_the_config_asks_for(rolled):
     _, metrics = jax.jit(program.update)(state, shifted, totals)
     _, target = advantages(shifted, state)
     expected = losses.clipped_value_loss(
-        trajectory.value, shifted.value, jnp.float32(target), state.hyperparams.clip_range
+        trajectory.value, shifted.value, jnp.float32(target), state.learner.hyperparams.clip_range
     )
     np.testing.assert_allclose(metrics["loss/value"], expected.mean(), rtol=1e-4)
     assert float(losses.value_loss(trajectory.value, jnp.float32(target)).mean()) < expected.mean()
@@ -332,5 +339,7 @@ def test_value_clipping_is_what_the_config_asks_for(rolled):
 def test_totals_are_reported_as_they_are(updated, rolled):
     totals = rolled[3]
     assert isinstance(totals, EpisodeTotals)
-    for field, name in zip(dataclasses.fields(totals), ("count", "return", "length"), strict=True):
-        assert updated[1][f"episode/{name}"] == getattr(totals, field.name)
+    metrics = updated[1]
+    assert metrics["episode/count"] == totals.count > 0
+    assert metrics["episode/return"] == totals.episode_return / totals.count
+    assert metrics["episode/length"] == totals.length / totals.count

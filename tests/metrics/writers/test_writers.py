@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms.ppo.learning import PPO
 from jaxrl.config import default_config, resolve, to_json
 from jaxrl.metrics.writers import (
     JsonlWriter,
@@ -214,7 +214,7 @@ class TestTensorBoard:
     def test_the_layout_names_keys_that_are_documented(self) -> None:
         text = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
         documented = re.findall(r"^\| `([\w/]+)` \|", text, re.MULTILINE)
-        layout = summaries.layout(ppo.HIGHLIGHTS)
+        layout = summaries.layout(PPO.highlights)
         tags = [tag for group in layout.values() for tags in group.values() for tag in tags]
         assert not [tag for tag in tags if not any(re.match(tag, key) for key in documented)]
 

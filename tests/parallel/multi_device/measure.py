@@ -20,7 +20,9 @@ from ml_collections import ConfigDict
 import jaxrl
 from jaxrl.config import Config, resolve
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.trainer import Trainer
+from tests.programs import with_learner
 
 ITERATIONS = 5
 
@@ -59,7 +61,7 @@ def main(folder: Path) -> None:
 def _loop(devices: int, folder: Path) -> dict[str, Any]:
     """The user's own loop: the trajectory of iteration 1, and parameters and metrics of all."""
     trainer = Trainer(on(devices))
-    _save(folder / f"initial_{devices}.npz", trainer.state.params)
+    _save(folder / f"initial_{devices}.npz", trainer.state.learner.policy.params)
     metrics = []
     for iteration in range(ITERATIONS):
         trajectory = trainer.rollout()
@@ -75,16 +77,14 @@ def _fit(folder: Path) -> dict[str, Any]:
     before = jax.tree.leaves(trainer.state)
     summary = trainer.fit()
     _save(folder / "state_fit.npz", _learned(trainer))
-    hlo = trainer.program.lower_repeat().compile().as_text()
+    hlo = training_program(trainer)
     evaluations = {}
     for episodes in (5, 8, 19):
         result = trainer.evaluate(episodes)
         evaluations[episodes] = [result.episodes, result.mean, result.mean_length]
     alone = Trainer(on(1))
-    alone.iteration = trainer.iteration
-    alone._state = alone.state.replace(
-        params=jax.device_get(trainer.state.params), obs_stats=jax.device_get(trainer.state.obs_stats)
-    )
+    alone.progress = trainer.progress
+    alone._state = with_learner(alone.state, policy=jax.device_get(trainer.state.learner.policy))
     result = alone.evaluate(5)
     evaluations["5 on one device"] = [result.episodes, result.mean, result.mean_length]
     return {
@@ -93,12 +93,19 @@ def _fit(folder: Path) -> dict[str, Any]:
         "replicas_equal": _replicas_equal(_learned(trainer)),
         "host_transfers": sorted(set(re.findall(r"infeed|outfeed|\bsend\(|\brecv\(|callback", hlo))),
         "all_reduces": all_reduces_by_loop_depth(hlo),
-        "batch_copies": batch_copies_by_loop_depth(Trainer(on(1)).program.lower_repeat().compile().as_text()),
+        "batch_copies": batch_copies_by_loop_depth(training_program(Trainer(on(1)))),
         "other_collectives": sorted(
             set(re.findall(r"all-gather|all-to-all|reduce-scatter|collective-permute", hlo))
         ),
         "evaluations": evaluations,
     }
+
+
+def training_program(trainer: Trainer) -> str:
+    """HLO of the compiled program."""
+    assert isinstance(trainer._runtime, DeviceRuntime)
+    text: str = trainer._runtime.trace().lower().compile().as_text()
+    return text
 
 
 def _restore_onto_fewer(folder: Path) -> dict[str, Any]:
@@ -112,7 +119,7 @@ def _restore_onto_fewer(folder: Path) -> dict[str, Any]:
     _save(folder / "state_restored.npz", _learned(trainer))
     return {
         "iteration": int(trainer.state.iteration),
-        "devices": len(jax.tree.leaves(trainer.state.obs)[0].devices()),
+        "devices": len(jax.tree.leaves(trainer.state.collector.obs)[0].devices()),
     }
 
 
@@ -120,11 +127,11 @@ def _learned(trainer: Trainer) -> dict[str, Any]:
     """What every device must hold alike."""
     state = trainer.state
     return {
-        "params": state.params,
-        "opt_state": state.opt_state,
-        "obs_stats": state.obs_stats,
-        "reward_stats": state.reward_stats,
-        "updates": state.updates,
+        "params": state.learner.policy.params,
+        "opt_state": state.learner.opt_state,
+        "obs_stats": state.learner.policy.obs_stats,
+        "reward_stats": state.learner.reward_stats,
+        "updates": state.learner.updates,
     }
 
 

@@ -34,7 +34,10 @@ def main(folder: Path) -> None:
             trainer.update(trajectory)
         trainer.close()
         state = trainer.state
-        save(folder / f"state_{devices}.npz", (state.params, state.obs_stats, state.reward_stats))
+        save(
+            folder / f"state_{devices}.npz",
+            (state.learner.policy.params, state.learner.policy.obs_stats, state.learner.reward_stats),
+        )
     # Everything in flight at once: the collectives of the learner beside the actor's programs.
     config.host.overlap = True
     config.stop.steps *= 5

@@ -15,6 +15,7 @@ import numpy as np
 import jaxrl
 from jaxrl.config import resolve
 from jaxrl.networks.kernels.lstm_kernel import interpreted
+from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.trainer import Trainer
 
 
@@ -27,10 +28,11 @@ def train(recurrence: str, devices: int) -> tuple[Any, Any, list[dict[str, float
     config.ppo.update(rollout_length=16, sequence_length=8, num_epochs=1, num_minibatches=2)
     config.ppo.update(gradient_accumulation=1, learning_rate=1e-2, schedule="constant")
     trainer = Trainer(resolve(config, devices))
-    before = jax.device_get(trainer.state.params)
+    before = jax.device_get(trainer.state.learner.policy.params)
     metrics = [trainer.update(trainer.rollout()) for _ in range(2)]
-    kernel = "pallas_call" in str(trainer.program.trace_repeat().jaxpr)
-    return before, jax.device_get(trainer.state.params), metrics, kernel
+    assert isinstance(trainer._runtime, DeviceRuntime)
+    kernel = "pallas_call" in str(trainer._runtime.trace().jaxpr)
+    return before, jax.device_get(trainer.state.learner.policy.params), metrics, kernel
 
 
 def largest_difference(a: Any, b: Any) -> float:

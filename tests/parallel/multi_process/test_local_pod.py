@@ -28,7 +28,9 @@ def assert_same(folder: Path, expected: States) -> None:
         for name, array in arrays.items():
             np.testing.assert_allclose(found[name], array, err_msg=f"{name} at {step}", **TOLERANCE)
     first, last = expected[min(expected)], expected[max(expected)]
-    moved = [np.abs(last[name] - first[name]).max() for name in first if name.startswith("params/")]
+    moved = [
+        np.abs(last[name] - first[name]).max() for name in first if name.startswith("learner/policy/params/")
+    ]
     assert np.median(moved) > 100 * TOLERANCE["atol"]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax.experimental import io_callback
 
 from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
-from jaxrl.training.iteration import Program
 from jaxrl.types import TrainState
+from tests.programs import Program, rollout_keys
 
 
 def record(program: Program, state: TrainState, length: int) -> dict[str, np.ndarray]:
@@ -23,8 +23,7 @@ def record(program: Program, state: TrainState, length: int) -> dict[str, np.nda
     Arrays of [length, B]: obs (before the step), final_obs (after it), reward, terminated, truncated.
     """
     env = program.env
-    key, _ = program._keys_of_iteration(state)
-    step_keys_B, _ = jax.vmap(jax.random.split, out_axes=1)(program._keys_of_environments(key))
+    step_keys_B, _ = jax.vmap(jax.random.split, out_axes=1)(rollout_keys(program, state))
 
     def step(loop: Any, t: jax.Array) -> Any:
         env_state, obs = loop
@@ -34,7 +33,7 @@ def record(program: Program, state: TrainState, length: int) -> dict[str, np.nda
         return (env_state, timestep.obs), {"obs": obs} | {name: getattr(timestep, name) for name in names}
 
     scan = jax.jit(lambda start: jax.lax.scan(step, start, jax.numpy.arange(length))[1])
-    return jax.tree.map(np.asarray, scan((state.env_state, state.obs)))
+    return jax.tree.map(np.asarray, scan((state.collector.env_state, state.collector.obs)))
 
 
 class Playback(HostEnv):

@@ -1,12 +1,32 @@
-"""What tests of collecting from a recorded host environment share; `device` in conftest.py plays it."""
+"""What tests of collecting from host environments share; `device` in conftest.py plays a recorded one."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import jax
 
+from envs.base import HostEnv
+from jaxrl.networks import Policy
+from jaxrl.rollout.host.collector import HostCollectorOptions
+from jaxrl.rollout.host.fused_collector import FusedCollector
+from jaxrl.rollout.host.stepped_collector import SteppedCollector
+
 T, B, L = 16, 8, 4
+
+
+def stepped(policy: Policy, env: HostEnv, length: int = T, **options: Any) -> SteppedCollector:
+    """Collects by stepping from Python."""
+    return SteppedCollector(policy, env, HostCollectorOptions(length, L, **options))
+
+
+def fused(policy: Policy, env: HostEnv, length: int = T, **options: Any) -> FusedCollector:
+    """Collects with one program, from environments that can be traced."""
+    traced = env.traced()
+    assert traced is not None
+    collector = stepped(policy, env, length, **options)
+    return FusedCollector(collector, traced, HostCollectorOptions(length, L, **options))
 
 
 def keys_of(iteration: int) -> jax.Array:

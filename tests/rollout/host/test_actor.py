@@ -13,11 +13,11 @@ import envs
 from envs.base import HostEnvError, HostOptions
 from jaxrl import networks
 from jaxrl.rollout.host.actor import Actor
-from jaxrl.rollout.host.collector import HostRollout
 from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.types import PolicyState
 from tests.programs import loud, tiny_config
 from tests.rollout.host.host_env import Playback
-from tests.rollout.host.playing import B, L, T, actors, keys_of
+from tests.rollout.host.playing import B, T, actors, keys_of, stepped
 
 ROLLOUTS = 3
 
@@ -26,17 +26,15 @@ ROLLOUTS = 3
 def test_actor_hands_over_parameters_and_rollouts(device, overlap):
     # With overlap the data are one iteration old, never more and never less.
     program, state, recorded = device
-    scaled = [jax.tree.map(lambda x: x * (1 + i / 2), state.params) for i in range(ROLLOUTS)]  # noqa: B023
-    by_hand = HostRollout(program.policy, Playback(program.env.spec, recorded), T, L, 10.0)
-    actor = Actor(
-        HostRollout(program.policy, Playback(program.env.spec, recorded), T, L, 10.0), keys_of, overlap
-    )
+    scaled = [jax.tree.map(lambda x: x * (1 + i / 2), state.learner.policy) for i in range(ROLLOUTS)]  # noqa: B023
+    by_hand = stepped(program.policy, Playback(program.env.spec, recorded))
+    actor = Actor(stepped(program.policy, Playback(program.env.spec, recorded)), keys_of, overlap)
     with actor:
         for i in range(ROLLOUTS):
             used = max(0, i - 1) if overlap else i
-            expected, expected_totals = by_hand.collect(scaled[used], None, keys_of(i))
+            _, expected, expected_totals = by_hand.collect(None, scaled[used], keys_of(i))
             given = jax.tree.map(jnp.copy, scaled[i])
-            got, totals = actor.rollout(i, given, None)
+            got, totals = actor.rollout(i, given)
             for x in jax.tree.leaves(given):
                 x.delete()  # as a learner does that donates its state
             if overlap:
@@ -46,17 +44,17 @@ def test_actor_hands_over_parameters_and_rollouts(device, overlap):
             assert totals.count == expected_totals.count
     assert not actors()
     with pytest.raises(RuntimeError, match="closed"):
-        actor.rollout(ROLLOUTS, state.params, None)
+        actor.rollout(ROLLOUTS, state.learner.policy)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_failing_environment_ends_the_actor(device, overlap):
     program, state, recorded = device
     env = Playback(program.env.spec, recorded, fail="raise", fail_at=T + 5)
-    actor = Actor(HostRollout(program.policy, env, T, L, 10.0), keys_of, overlap)
-    actor.rollout(0, state.params, None)
+    actor = Actor(stepped(program.policy, env), keys_of, overlap)
+    actor.rollout(0, state.learner.policy)
     with pytest.raises(HostEnvError, match=rf"^test:Noise, environment 2, step {T + 5}: broke$"):
-        actor.rollout(1, state.params, None)
+        actor.rollout(1, state.learner.policy)
     assert env.closed
     assert not actors()
 
@@ -64,11 +62,11 @@ def test_failing_environment_ends_the_actor(device, overlap):
 def test_hanging_environment_ends_the_actor(device):
     program, state, recorded = device
     env = Playback(program.env.spec, recorded, num_groups=2, fail="hang")
-    actor = Actor(HostRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
+    actor = Actor(stepped(program.policy, env), keys_of, overlap=False)
     with pytest.raises(
         HostEnvError, match=r"^test:Noise, environments 0 to 3, step 5: did not answer within"
     ):
-        actor.rollout(0, state.params, None)
+        actor.rollout(0, state.learner.policy)
     assert env.closed
     assert not actors()
 
@@ -76,16 +74,16 @@ def test_hanging_environment_ends_the_actor(device):
 def test_closing_gives_up_a_rollout_half_way(device):
     program, state, recorded = device
     env = Playback(program.env.spec, recorded)
-    collector = HostRollout(program.policy, env, T, L, 10.0)
+    collector = stepped(program.policy, env)
     actor = Actor(collector, keys_of, overlap=True)
-    actor.rollout(0, state.params, None)
+    actor.rollout(0, state.learner.policy)
     actor.close()
     assert env.closed
     assert not actors()
+    collector = stepped(program.policy, Playback(program.env.spec, recorded))
+    collector.cancel()
     with pytest.raises(Cancelled):
-        HostRollout(program.policy, Playback(program.env.spec, recorded), T, L, 10.0).collect(
-            state.params, None, keys_of(0), cancelled=lambda: True
-        )
+        collector.collect(None, state.learner.policy, keys_of(0))
 
 
 def test_environments_of_worker_processes_train_the_same_way():
@@ -95,8 +93,8 @@ def test_environments_of_worker_processes_train_the_same_way():
     found = []
     for groups, workers in ((1, 1), (2, 2)):
         env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=groups, num_workers=workers))
-        with Actor(HostRollout(policy, env, T, L, 10.0), keys_of, overlap=True) as actor:
-            found.append([actor.rollout(i, params, None)[0] for i in range(ROLLOUTS)])
+        with Actor(stepped(policy, env), keys_of, overlap=True) as actor:
+            found.append([actor.rollout(i, PolicyState(params, None))[0] for i in range(ROLLOUTS)])
         assert not env.process_ids
     for x, y in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)

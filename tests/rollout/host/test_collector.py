@@ -1,4 +1,4 @@
-"""The host runtime against the device runtime on the same transitions, and against a plain loop."""
+"""The host collector against the device collector on the same transitions, and against a plain loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from envs.base import Box, Discrete, EnvSpec, HostOptions, HostStep
 from jaxrl import networks
 from jaxrl.algorithms.advantage import gae
 from jaxrl.networks import normalizer
-from jaxrl.rollout.host.collector import HostRollout
-from tests.programs import loud, over_time, start, tiny_config, tiny_program
+from jaxrl.types import PolicyState
+from tests.programs import loud, over_time, rollout_keys, start, tiny_config, tiny_program
 from tests.rollout.host.host_env import Playback, record
+from tests.rollout.host.playing import B, L, T, keys_of, stepped
 
-T, B, L, ROLLOUTS = 16, 8, 4, 3
+ROLLOUTS = 3
 LENGTH = T * ROLLOUTS
 
 
@@ -33,14 +34,11 @@ def device():
     return program, state, jax.tree.map(np.asarray, trajectory), recorded
 
 
-def keys_of(iteration):
-    return jax.random.split(jax.random.key(iteration), B)
-
-
 def collect(program, state, env, rollouts=ROLLOUTS, obs_stats=None):
-    collector = HostRollout(program.policy, env, T, L, 10.0)
-    found = [collector.collect(state.params, obs_stats, keys_of(i)) for i in range(rollouts)]
-    return collector, [jax.tree.map(np.asarray, t) for t, _ in found], [totals for _, totals in found]
+    collector = stepped(program.policy, env)
+    policy = PolicyState(state.learner.policy.params, obs_stats)
+    found = [collector.collect(None, policy, keys_of(i)) for i in range(rollouts)]
+    return collector, [jax.tree.map(np.asarray, t) for _, t, _ in found], [totals for _, _, totals in found]
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["synchronous", "double-buffered"])
@@ -56,7 +54,7 @@ def joined(trajectories):
     return {name: np.concatenate([getattr(t, name) for t in trajectories]) for name in names}
 
 
-def test_valid_rows_are_those_of_the_device_runtime(device, host):
+def test_valid_rows_are_those_of_the_device_collector(device, host):
     # correctness 10: without the rows that are no transition it is the same trajectory, row for row.
     _, _, expected, _ = device
     rows = joined(host[2])
@@ -94,7 +92,9 @@ def test_policy_stepped_by_hand_says_the_same(device, host):
     trajectories = host[2]
     rows = joined(trajectories)
     carry = program.policy.initial_carry(B)
-    distribution, value, carries = over_time(program.policy, state.params, rows["obs"], carry, rows["reset"])
+    distribution, value, carries = over_time(
+        program.policy, state.learner.policy.params, rows["obs"], carry, rows["reset"]
+    )
     np.testing.assert_allclose(rows["log_prob"], distribution.log_prob(rows["action"]), atol=1e-5)
     np.testing.assert_allclose(rows["value"], value, atol=1e-5)
     assert rows["log_prob"].std() > 0.1
@@ -116,7 +116,7 @@ def test_update_sees_the_policy_of_the_rollout(device, host):
 
     carry = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), trajectory.carry)
     out = jax.jit(program.policy.apply)(
-        state.params, chunks(trajectory.obs), carry, chunks(trajectory.reset), None
+        state.learner.policy.params, chunks(trajectory.obs), carry, chunks(trajectory.reset), None
     )
     ratio = jnp.exp(out.distribution.log_prob(chunks(trajectory.action)) - chunks(trajectory.log_prob))
     np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
@@ -154,7 +154,7 @@ def test_masked_advantages_are_those_without_the_masked_rows(device, host):
     assert compared > 0.5 * LENGTH * B
 
 
-def test_trajectory_is_the_device_runtimes_in_structure(device, host):
+def test_trajectory_is_the_device_collectors_in_structure(device, host):
     expected, got = device[2], host[2][0]
     for name, value in vars(expected).items():
         if name == "valid":
@@ -203,9 +203,10 @@ def test_totals_report_the_game_and_not_the_life(device):
 
 def test_first_episodes_of_staggered_environments_are_not_reported(device):
     program, state, _, recorded = device
-    collector = HostRollout(program.policy, Playback(program.env.spec, recorded), T, L, 10.0, staggered=True)
+    collector = stepped(program.policy, Playback(program.env.spec, recorded), staggered=True)
     everything = collect(program, state, Playback(program.env.spec, recorded))
-    found = [collector.collect(state.params, None, keys_of(i))[1].count for i in range(ROLLOUTS)]
+    policy = state.learner.policy
+    found = [collector.collect(None, policy, keys_of(i))[2].count for i in range(ROLLOUTS)]
     assert sum(found) == sum(x.count for x in everything[2]) - B
 
 
@@ -219,7 +220,7 @@ def test_policy_sees_normalised_observations(device):
     rows = joined(trajectories)
     carry = program.policy.initial_carry(B)
     obs = normalizer.normalize(stats, rows["obs"], 10.0)
-    _, value, _ = over_time(program.policy, state.params, obs, carry, rows["reset"])
+    _, value, _ = over_time(program.policy, state.learner.policy.params, obs, carry, rows["reset"])
     np.testing.assert_allclose(rows["value"], value, atol=1e-5)
     cut = (rows["truncated"] & ~rows["terminated"])[:-1]
     np.testing.assert_allclose(rows["bootstrap_value"][:-1][cut], value[1:][cut], atol=1e-5)
@@ -243,8 +244,8 @@ def test_synchronous_mode_equals_a_plain_loop_bit_for_bit():
     options = HostOptions(seeds=tuple(range(B)))
     policy, params = policy_for(factory.spec)
     env = factory.start(options)
-    collector = HostRollout(policy, env, T, L, 10.0)
-    trajectories = [collector.collect(params, None, keys_of(i))[0] for i in range(ROLLOUTS)]
+    collector, given = stepped(policy, env), PolicyState(params, None)
+    trajectories = [collector.collect(None, given, keys_of(i))[1] for i in range(ROLLOUTS)]
     env.close()
     rows = joined([jax.tree.map(np.asarray, t) for t in trajectories])
 
@@ -294,9 +295,9 @@ SPACE = envs.base.Dict((("image", Box.of(0, 255, (4, 5, 2), np.uint8)), ("vector
 def test_images_stay_bytes_and_are_decoded_on_the_device(device):
     env = Images(device[3])
     policy, params = policy_for(env.spec, core="none")
-    collector = HostRollout(policy, env, T, L, 10.0)
+    collector = stepped(policy, env)
     for i in range(2):
-        obs = collector.collect(params, None, keys_of(i))[0].obs
+        obs = collector.collect(None, PolicyState(params, None), keys_of(i))[1].obs
         assert (obs["image"].dtype, obs["image"].shape) == (jnp.uint8, (T, B, 4, 5, 2))
         expected = (i * T + np.arange(T)[:, None] + np.arange(2)) % 100
         np.testing.assert_array_equal(obs["image"][:, 3, 2, 1], expected)
@@ -305,20 +306,19 @@ def test_images_stay_bytes_and_are_decoded_on_the_device(device):
 def test_trajectories_outlive_the_next_rollout(device):
     # JAX on CPU reads the host's arrays in place: they must not be used again.
     program, state, _, recorded = device
-    collector = HostRollout(program.policy, Playback(program.env.spec, recorded), T, L, 10.0)
-    first, _ = collector.collect(state.params, None, keys_of(0))
+    collector = stepped(program.policy, Playback(program.env.spec, recorded))
+    _, first, _ = collector.collect(None, state.learner.policy, keys_of(0))
     before = jax.tree.map(lambda x: np.array(x, copy=True), first)
-    collector.collect(state.params, None, keys_of(1))
+    collector.collect(None, state.learner.policy, keys_of(1))
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, first), before)
 
 
-def test_noise_is_that_of_the_device_runtime(device):
+def test_noise_is_that_of_the_device_collector(device):
     # The same keys give the same actions wherever an environment runs, as long as no episode has ended.
     program, state, expected, recorded = device
     env = Playback(program.env.spec, recorded)
-    key, _ = program._keys_of_iteration(state)
-    collector = HostRollout(program.policy, env, LENGTH, L, 10.0)
-    got, _ = collector.collect(state.params, None, program._keys_of_environments(key))
+    collector = stepped(program.policy, env, LENGTH)
+    _, got, _ = collector.collect(None, state.learner.policy, rollout_keys(program, state))
     end = np.flatnonzero((expected.terminated | expected.truncated).any(axis=1)).min()
     np.testing.assert_array_equal(got.action[: end + 1], expected.action[: end + 1])
     np.testing.assert_allclose(got.log_prob[: end + 1], expected.log_prob[: end + 1], atol=1e-5)

@@ -11,6 +11,7 @@ from envs.base import Box, Discrete, EnvSpec, HostEnvError, HostOptions
 from jaxrl import networks
 from jaxrl.rollout.host import episodes as host_episodes
 from jaxrl.rollout.host.episodes import HostPlayer, quotas
+from jaxrl.types import PolicyState
 from tests.programs import loud, tiny_config
 from tests.rollout.host.host_env import PlaybackFactory
 
@@ -35,7 +36,7 @@ def recorded():
 
 def policy_of(spec):
     policy = networks.build(tiny_config().network, spec)
-    return policy, loud(jax.jit(policy.init)(jax.random.key(0)))
+    return policy, PolicyState(loud(jax.jit(policy.init)(jax.random.key(0))), None)
 
 
 @pytest.mark.parametrize(("num_groups", "lives"), [(1, 1), (2, 2)])
@@ -44,12 +45,12 @@ def test_every_environment_plays_its_quota(recorded, num_groups, lives):
     ends = recorded["terminated"]
     game_over = ends & (ends.cumsum(axis=0) % lives == 0)
     factory = PlaybackFactory(SPEC, recorded, game_over=game_over)
-    policy, params = policy_of(SPEC)
+    policy, state = policy_of(SPEC)
     quota = np.array([2, 1, 2, 0])
-    player = HostPlayer(policy, factory, 10.0, sample=True)
+    player = HostPlayer(policy, factory, sample=True)
     options = HostOptions(seeds=tuple(range(E)), num_groups=num_groups)
     for _ in range(2):  # every evaluation starts afresh
-        episodes = player.play(options, params, None, KEYS, quota)
+        episodes = player.play(options, state, KEYS, quota)
         np.testing.assert_array_equal(episodes.played, [[1, 1], [1, 0], [1, 1], [0, 0]])
         np.testing.assert_array_equal(episodes.finished, episodes.played)
         for e, count in enumerate(quota):
@@ -64,15 +65,15 @@ def test_every_environment_plays_its_quota(recorded, num_groups, lives):
 
 
 def test_greedy_and_sampled_actions(recorded):
-    policy, params = policy_of(SPEC)
+    policy, state = policy_of(SPEC)
     sent = []
     for sample in (False, True):
         factory = PlaybackFactory(SPEC, recorded)
-        HostPlayer(policy, factory, 10.0, sample).play(
-            HostOptions(seeds=tuple(range(E))), params, None, KEYS, np.ones(E, int)
+        HostPlayer(policy, factory, sample).play(
+            HostOptions(seeds=tuple(range(E))), state, KEYS, np.ones(E, int)
         )
         sent.append(np.stack(factory.last.actions[0]))
-    out = policy.step(params, recorded["obs"][0], policy.initial_carry(E), np.ones(E, bool), None)
+    out = policy.step(state.params, recorded["obs"][0], policy.initial_carry(E), np.ones(E, bool), None)
     np.testing.assert_array_equal(sent[0][0], out.distribution.mode())
     assert (sent[0][: len(sent[1])] != sent[1][: len(sent[0])]).any()
 
@@ -84,11 +85,9 @@ def test_endless_episodes_are_given_up(recorded, monkeypatch):
     ends = np.zeros((LENGTH, E), bool)
     ends[4::5, :2] = True
     factory = PlaybackFactory(spec, recorded | {"terminated": ends})
-    policy, params = policy_of(spec)
+    policy, state = policy_of(spec)
     options = HostOptions(seeds=tuple(range(E)))
-    episodes = HostPlayer(policy, factory, 10.0, sample=False).play(
-        options, params, None, KEYS, np.full(E, 2)
-    )
+    episodes = HostPlayer(policy, factory, sample=False).play(options, state, KEYS, np.full(E, 2))
     np.testing.assert_array_equal(episodes.played, [[1, 1], [1, 1], [1, 0], [1, 0]])
     np.testing.assert_array_equal(episodes.finished, [[1, 1], [1, 1], [0, 0], [0, 0]])
     np.testing.assert_array_equal(episodes.length, [[5, 5], [5, 5], [7, 0], [7, 0]])
@@ -96,20 +95,20 @@ def test_endless_episodes_are_given_up(recorded, monkeypatch):
 
 def test_environments_are_closed_after_a_failure(recorded):
     factory = PlaybackFactory(SPEC, recorded, fail="raise", fail_at=1)
-    policy, params = policy_of(SPEC)
+    policy, state = policy_of(SPEC)
     with pytest.raises(HostEnvError, match="broke"):
-        HostPlayer(policy, factory, 10.0, sample=False).play(
-            HostOptions(seeds=tuple(range(E))), params, None, KEYS, np.ones(E, int)
+        HostPlayer(policy, factory, sample=False).play(
+            HostOptions(seeds=tuple(range(E))), state, KEYS, np.ones(E, int)
         )
     assert factory.last.closed
 
 
 def test_evaluating_cartpole():
     factory = envs.make_host("envpool:CartPole-v1")
-    policy, params = policy_of(factory.spec)
-    player = HostPlayer(policy, factory, 10.0, sample=False)
+    policy, state = policy_of(factory.spec)
+    player = HostPlayer(policy, factory, sample=False)
     options = HostOptions(seeds=tuple(range(E)))
-    one, two = (player.play(options, params, None, KEYS, np.full(E, 2)) for _ in range(2))
+    one, two = (player.play(options, state, KEYS, np.full(E, 2)) for _ in range(2))
     np.testing.assert_array_equal(one.episode_return, one.length)
     np.testing.assert_array_equal(one.episode_return, two.episode_return)
     assert one.length.min() > 5

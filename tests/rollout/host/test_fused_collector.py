@@ -14,12 +14,11 @@ import envs
 from envs.base import HostEnvError, HostOptions
 from jaxrl import networks
 from jaxrl.rollout.host.actor import Actor
-from jaxrl.rollout.host.collector import HostRollout
-from jaxrl.rollout.host.fused_collector import FusedRollout
 from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.types import PolicyState
 from tests.programs import loud, tiny_config
 from tests.rollout.host.host_env import Playback, TracedPlayback
-from tests.rollout.host.playing import B, L, T, actors, keys_of
+from tests.rollout.host.playing import B, T, actors, fused, keys_of, stepped
 
 ROLLOUTS = 5  # of which at most three are stepped from Python
 SMALL = "img_height=42, img_width=42, max_episode_steps=50"
@@ -27,9 +26,9 @@ ATARI = f"envpool:Breakout-v5(episodic_life=True, reward_clip=True, {SMALL})"
 
 
 def collected(collector_of, env, policy, params, staggered):
-    collector = collector_of(policy, env, T, L, 10.0, staggered)
-    collector.prepare(params, None, keys_of(0))
-    found = [collector.collect(params, None, keys_of(i)) for i in range(ROLLOUTS)]
+    collector, given = collector_of(policy, env, staggered=staggered), PolicyState(params, None)
+    collector.prepare(given, keys_of(0))
+    found = [collector.collect(None, given, keys_of(i))[1:] for i in range(ROLLOUTS)]
     env.close()
     return collector, [jax.tree.map(np.asarray, each) for each in found]
 
@@ -60,14 +59,14 @@ def test_one_program_steps_as_python_does(name, cuts, groups):
     policy = networks.build(tiny_config().network, factory.spec)
     params = loud(jax.jit(policy.init)(jax.random.key(0)))
     options = HostOptions(seeds=tuple(range(B)), num_groups=groups, first_episode_steps=cuts)
-    plain, expected = collected(HostRollout, factory.start(options), policy, params, cuts is not None)
-    fused, got = collected(FusedRollout, factory.start(options), policy, params, cuts is not None)
+    plain, expected = collected(stepped, factory.start(options), policy, params, cuts is not None)
+    one, got = collected(fused, factory.start(options), policy, params, cuts is not None)
     assert_same(got, expected)
     assert not all(trajectory.valid.all() for trajectory, _ in got[2:])
     assert sum(totals.count for _, totals in got[2:]) > 0
-    assert fused.waits() == {}
+    assert one.waits() == {}
     assert plain.waits().keys() == {"environments", "inference"}
-    assert fused._groups is not None  # the last rollouts were not stepped from Python
+    assert one._groups is not None  # the last rollouts were not stepped from Python
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ def test_environments_with_64_bit_types_are_stepped_from_python():
     policy = networks.build(tiny_config().network, factory.spec)
     env = factory.start(HostOptions(seeds=tuple(range(B))))
     assert env.traced() is None
-    collector, _ = collected(FusedRollout, env, policy, jax.jit(policy.init)(jax.random.key(0)), False)
+    collector, _ = collected(stepped, env, policy, jax.jit(policy.init)(jax.random.key(0)), False)
     assert collector.waits()["environments"] > 0
 
 
@@ -84,16 +83,13 @@ def test_environments_with_64_bit_types_are_stepped_from_python():
 def test_the_same_with_and_without_overlap(device):
     program, state, recorded = device
     for overlap in (False, True):
-        plain, fused = (
-            kind(program.policy, env(program.env.spec, recorded, 2), T, L, 10.0)
-            for kind, env in ((HostRollout, Playback), (FusedRollout, TracedPlayback))
-        )
-        with Actor(fused, keys_of, overlap) as actor:
-            actor.prepare(state.params, None)
+        plain = stepped(program.policy, Playback(program.env.spec, recorded, 2))
+        one = fused(program.policy, TracedPlayback(program.env.spec, recorded, 2))
+        with Actor(one, keys_of, overlap) as actor:
+            actor.prepare(state.learner.policy)
             for i in range(3):
-                params = jax.tree.map(jnp.copy, state.params)
-                got, _ = actor.rollout(i, params, None)
-                assert_same(got, plain.collect(state.params, None, keys_of(i))[0])
+                got, _ = actor.rollout(i, jax.tree.map(jnp.copy, state.learner.policy))
+                assert_same(got, plain.collect(None, state.learner.policy, keys_of(i))[1])
 
 
 def test_number_that_is_not_finite_is_named():
@@ -102,22 +98,23 @@ def test_number_that_is_not_finite_is_named():
     policy = networks.build(tiny_config().network, factory.spec)
     params = jax.jit(policy.init)(jax.random.key(0))
     env = factory.start(HostOptions(seeds=tuple(range(B)), num_groups=2))
-    collector = FusedRollout(policy, env, T, L, 10.0)
-    collector.collect(params, None, keys_of(0))
-    collector.collect(params, None, keys_of(1))
-    broken = jax.tree.map(lambda x: x * np.nan, params)
+    collector, given = fused(policy, env), PolicyState(params, None)
+    collector.collect(None, given, keys_of(0))
+    collector.collect(None, given, keys_of(1))
+    broken = jax.tree.map(lambda x: x * np.nan, given)
     with pytest.raises(HostEnvError, match=r"environment 0, step 33: returned an observation that is not"):
-        collector.collect(broken, None, keys_of(2))
+        collector.collect(None, broken, keys_of(2))
     with pytest.raises(HostEnvError, match="is closed"):
-        collector.collect(params, None, keys_of(3))
+        collector.collect(None, given, keys_of(3))
 
 
 def test_closing_gives_up_the_next_rollout(device):
     program, state, recorded = device
-    collector = FusedRollout(program.policy, TracedPlayback(program.env.spec, recorded), T, L, 10.0)
-    collector.collect(state.params, None, keys_of(0))
+    collector = fused(program.policy, TracedPlayback(program.env.spec, recorded))
+    collector.collect(None, state.learner.policy, keys_of(0))
+    collector.cancel()
     with pytest.raises(Cancelled):
-        collector.collect(state.params, None, keys_of(1), cancelled=lambda: True)
+        collector.collect(None, state.learner.policy, keys_of(1))
 
 
 @pytest.mark.parametrize(
@@ -127,11 +124,11 @@ def test_closing_gives_up_the_next_rollout(device):
 def test_broken_environment_ends_the_actor(device, fail, problem):
     program, state, recorded = device
     env = TracedPlayback(program.env.spec, recorded, fail=fail, fail_at=T + 5)
-    actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
-    actor.prepare(state.params, None)
-    actor.rollout(0, state.params, None)
+    actor = Actor(fused(program.policy, env), keys_of, overlap=False)
+    actor.prepare(state.learner.policy)
+    actor.rollout(0, state.learner.policy)
     with pytest.raises(HostEnvError, match=f"^test:Noise, environments 0 to 7, steps 17 to 32: {problem}"):
-        actor.rollout(1, state.params, None)
+        actor.rollout(1, state.learner.policy)
     assert env.closed
     assert not actors()
 
@@ -140,10 +137,9 @@ FOREVER = """
 import sys, time
 from envs.base import HostEnvError
 from jaxrl.rollout.host.actor import Actor
-from jaxrl.rollout.host.fused_collector import FusedRollout
 from tests.programs import start, tiny_program
 from tests.rollout.host.host_env import TracedPlayback, record
-from tests.rollout.host.playing import L, T, keys_of
+from tests.rollout.host.playing import T, fused, keys_of
 
 class Forever(TracedPlayback):
     def interrupt(self):
@@ -152,11 +148,11 @@ class Forever(TracedPlayback):
 program = tiny_program()
 state = start(program)
 env = Forever(program.env.spec, record(program, state, 2 * T), fail="hang", fail_at=T + 5)
-actor = Actor(FusedRollout(program.policy, env, T, L, 10.0), keys_of, overlap=False)
-actor.prepare(state.params, None)
-actor.rollout(0, state.params, None)
+actor = Actor(fused(program.policy, env), keys_of, overlap=False)
+actor.prepare(state.learner.policy)
+actor.rollout(0, state.learner.policy)
 try:
-    actor.rollout(1, state.params, None)
+    actor.rollout(1, state.learner.policy)
 except HostEnvError as error:
     sys.exit(str(error))
 """

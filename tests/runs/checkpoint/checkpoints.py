@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
 from jaxrl.runs.checkpoint import Checkpointer
-from jaxrl.types import EpisodeStats, Hyperparams, TrainState
+from jaxrl.types import CollectorState, EpisodeStats, PolicyState, TrainState
+from tests.programs import with_policy
 
 
 def make_state(num_envs: int = 4) -> TrainState:
@@ -30,22 +33,22 @@ def make_state(num_envs: int = 4) -> TrainState:
         "inner": (jnp.full(num_envs, jnp.nan), None, jnp.arange(num_envs, dtype=jnp.bfloat16)),
     }
     zeros = jnp.zeros(num_envs)
-    return TrainState(
-        params=params,
+    learner = PPOState(
+        policy=PolicyState(params, None),
+        hyperparams=PPOHyperparams(*(jnp.asarray(0.1 * i, jnp.float32) for i in range(8))),
+        updates=jnp.asarray(190, jnp.int32),
         opt_state=opt_state,
+        reward_stats={"count": jnp.asarray(3.0)},
+        discounted_return=zeros - 0.25,
+    )
+    collector = CollectorState(
         env_state=env_state,
         obs=jnp.linspace(0, 1, num_envs * 3).reshape(num_envs, 3),
         reset=jnp.arange(num_envs) % 2 == 0,
         carry=(),
         episode=EpisodeStats(zeros + 1.5, zeros.astype(jnp.int32) + 7, zeros.astype(bool)),
-        obs_stats=None,
-        reward_stats={"count": jnp.asarray(3.0)},
-        discounted_return=zeros - 0.25,
-        hyperparams=Hyperparams(*(jnp.asarray(0.1 * i, jnp.float32) for i in range(8))),
-        key=jax.random.key(3),
-        iteration=jnp.asarray(12, jnp.int32),
-        updates=jnp.asarray(190, jnp.int32),
     )
+    return TrainState(learner, collector, key=jax.random.key(3), iteration=jnp.asarray(12, jnp.int32))
 
 
 def abstract_of(state: Any) -> Any:
@@ -66,8 +69,10 @@ def state_at(step: int) -> TrainState:
     """`make_state` with contents of this step, among them an array that does not compress."""
     rng = np.random.default_rng(step)
     state = make_state()
-    params = {**state.params, "head": jnp.asarray(rng.normal(size=(64, 32)), jnp.float32)}
-    return state.replace(params=params, obs=state.obs + step, key=jax.random.key(step))
+    params = {**state.learner.policy.params, "head": jnp.asarray(rng.normal(size=(64, 32)), jnp.float32)}
+    collector = dataclasses.replace(state.collector, obs=state.collector.obs + step)
+    state = dataclasses.replace(state, collector=collector, key=jax.random.key(step))
+    return with_policy(state, params=params)
 
 
 def save_run(run: Path, *steps: int, **meta: Any) -> None:

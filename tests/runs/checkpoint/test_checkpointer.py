@@ -67,11 +67,15 @@ def test_donating_the_state_right_after_save_does_not_reach_the_checkpoint(
 def test_partial_restore_needs_no_environment_state(checkpointer: Checkpointer) -> None:
     state = make_state()
     checkpointer.save(5, state, {})
-    abstract = {"params": abstract_of(state.params), "obs_stats": None}
-    restored = checkpointer.restore_partial(5, ("params", "obs_stats"), abstract)
-    assert sorted(restored) == ["obs_stats", "params"]
-    assert restored["obs_stats"] is None
-    assert_bitwise_equal(restored["params"], state.params)
+    abstract = {
+        "learner/policy": abstract_of(state.learner.policy),
+        "iteration": abstract_of(state.iteration),
+    }
+    restored = checkpointer.restore_partial(5, ("learner/policy", "iteration"), abstract)
+    assert sorted(restored) == ["iteration", "learner/policy"]
+    assert restored["learner/policy"].obs_stats is None
+    assert_bitwise_equal(restored["learner/policy"], state.learner.policy)
+    assert_bitwise_equal(restored["iteration"], state.iteration)
 
 
 def test_keeps_the_latest_and_the_best(checkpointer: Checkpointer) -> None:
@@ -148,6 +152,15 @@ def test_another_random_number_generator_is_refused(checkpointer: Checkpointer) 
     checkpointer.save(1, {"key": jax.random.key(0, impl="rbg")}, {})
     with pytest.raises(CheckpointError, match="key/:rbg"):
         checkpointer.restore(1, {"key": abstract_of(jax.random.key(0, impl="unsafe_rbg"))})
+
+
+def test_a_state_of_another_version_is_refused(checkpointer: Checkpointer) -> None:
+    checkpointer.save(1, {"params": jnp.zeros(2), "key": jax.random.key(0)}, {})
+    state = {"learner": {"params": jnp.zeros(2)}, "key": jax.random.key(0)}
+    with pytest.raises(
+        CheckpointError, match="another version of jaxrl: it holds key, params, this one reads"
+    ):
+        checkpointer.restore(1, abstract_of(state))
 
 
 def test_a_field_that_is_stored_but_not_asked_for_is_refused(checkpointer: Checkpointer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import resource
@@ -16,6 +17,7 @@ from etils import epath
 
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from tests.programs import with_policy
 from tests.runs.checkpoint.checkpoints import (
     abstract_of,
     assert_bitwise_equal,
@@ -109,11 +111,11 @@ def test_one_bit_of_an_array_is_found_and_named(run: Path, checkpointer: Checkpo
     folder = run / "checkpoints" / "10"
     assert (
         str(caught.value)
-        == f"the checkpoint {folder} is damaged: the array params/head is not what was saved"
+        == f"the checkpoint {folder} is damaged: the array learner/policy/params/head is not what was saved"
     )
     # Other fields can still be trusted, each by its own digests.
-    restored = checkpointer.restore_partial(10, ("obs",), ABSTRACT)
-    assert_bitwise_equal(restored["obs"], state_at(10).obs)
+    restored = checkpointer.restore_partial(10, ("collector",), ABSTRACT)
+    assert_bitwise_equal(restored["collector"], state_at(10).collector)
 
 
 def test_the_one_before_is_used_and_training_goes_on_from_there(
@@ -126,7 +128,7 @@ def test_the_one_before_is_used_and_training_goes_on_from_there(
     assert found[0] == 5
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
-    assert "params/head is not what was saved" in messages[0]
+    assert "learner/policy/params/head is not what was saved" in messages[0]
     assert str(run / "corrupt" / "10") in messages[0]
     assert messages[1] == "continuing from step 5, the latest intact checkpoint"
     assert files_of(run / "corrupt" / "10") == damaged
@@ -192,23 +194,26 @@ def test_contents_of_another_checkpoint_are_refused(run: Path, checkpointer: Che
 
 def test_two_arrays_that_changed_places_are_found(run: Path, checkpointer: Checkpointer) -> None:
     state = state_at(10)
-    params = state.params["torso"]
-    swapped = state.replace(
-        params=state.params | {"torso": params | {"bias": state.params["torso"]["bias"] + 1}}
+    params = state.learner.policy.params
+    swapped = with_policy(
+        state, params=params | {"torso": params["torso"] | {"bias": params["torso"]["bias"] + 1}}
     )
     other = Checkpointer(str(run / "other"))
     other.save(10, swapped, {"iteration": 2}, score=-10.0)
     other.close()
     shutil.rmtree(run / "checkpoints" / "10" / "state")
     shutil.copytree(run / "other" / "10" / "state", run / "checkpoints" / "10" / "state")
-    with pytest.raises(CorruptCheckpoint, match="the array params/torso/bias is not what was saved"):
+    with pytest.raises(
+        CorruptCheckpoint, match="the array learner/policy/params/torso/bias is not what was saved"
+    ):
         checkpointer.restore(10, ABSTRACT)
 
 
 def test_what_does_not_fit_is_not_damaged(run: Path, checkpointer: Checkpointer) -> None:
-    other = ABSTRACT.replace(obs=jax.ShapeDtypeStruct((4, 9), jnp.float32))
+    collector = dataclasses.replace(ABSTRACT.collector, obs=jax.ShapeDtypeStruct((4, 9), jnp.float32))
+    other = dataclasses.replace(ABSTRACT, collector=collector)
     before = files_of(run)
-    with pytest.raises(CheckpointError, match="does not fit: obs/ is") as caught:
+    with pytest.raises(CheckpointError, match="does not fit: collector/obs is") as caught:
         checkpointer.restore_latest(other)
     assert not isinstance(caught.value, CorruptCheckpoint)
     assert files_of(run) == before

@@ -1,0 +1,16 @@
+"""Algorithms by the name in `config.algorithm`."""
+
+from __future__ import annotations
+
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.ppo.learning import PPO
+from jaxrl.config import Config
+from jaxrl.networks import Policy
+from jaxrl.types import Axis
+
+_ALGORITHMS = {"ppo": PPO}
+
+
+def build(config: Config, policy: Policy, axis: Axis) -> Algorithm:
+    """The algorithm of a configuration, for one device of `axis`."""
+    return _ALGORITHMS[config.algorithm](config, policy, axis)

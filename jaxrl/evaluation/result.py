@@ -1,0 +1,64 @@
+"""What the episodes of an evaluation say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from jaxrl.rollout.episodes import Episodes
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Result:
+    """What N episodes gave; returns are raw, lengths in steps.
+
+    `low` and `high` bound the mean return with 95% confidence (normal approximation); `unfinished`
+    counts episodes that the safety limit of environments without a time limit cut off.
+    """
+
+    episodes: int
+    mean: float
+    std: float
+    low: float
+    high: float
+    minimum: float
+    maximum: float
+    mean_length: float
+    std_length: float
+    unfinished: int
+
+    @classmethod
+    def of(cls, episodes: Episodes) -> Result:
+        """Summarises host copies of the episodes."""
+        played = np.asarray(episodes.played)
+        returns = np.asarray(episodes.episode_return, np.float64)[played]
+        lengths = np.asarray(episodes.length)[played]
+        mean, std = float(returns.mean()), float(returns.std(ddof=1)) if returns.size > 1 else 0.0
+        half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * std / math.sqrt(returns.size)
+        return cls(
+            episodes=int(returns.size),
+            mean=mean,
+            std=std,
+            low=mean - half,
+            high=mean + half,
+            minimum=float(returns.min()),
+            maximum=float(returns.max()),
+            mean_length=float(lengths.mean()),
+            std_length=float(lengths.std(ddof=1)) if lengths.size > 1 else 0.0,
+            unfinished=int((~np.asarray(episodes.finished)[played]).sum()),
+        )
+
+
+def samples(episodes: Episodes) -> dict[str, Any]:
+    """Returns and lengths of the single episodes, from host copies; for histograms."""
+    played = np.asarray(episodes.played)
+    return {
+        "returns": np.asarray(episodes.episode_return)[played],
+        "lengths": np.asarray(episodes.length)[played],
+    }

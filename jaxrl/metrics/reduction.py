@@ -1,0 +1,202 @@
+"""Metric values that carry their reduction, from one update on a device to one row in a file.
+
+A metric is declared once, as the class of its value: the same object says how two iterations are merged
+inside the compiled program, what a row shows, and what a checkpoint keeps of an unfinished interval.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, Self
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.types import Array
+
+
+class Metric(abc.ABC):
+    """A scalar with its reduction; a pytree of scalars."""
+
+    @classmethod
+    @abc.abstractmethod
+    def empty(cls) -> Self:
+        """The value before the first `merge`."""
+
+    @abc.abstractmethod
+    def merge(self, later: Self) -> Self:
+        """Both as one; `later` was measured after this."""
+
+    @abc.abstractmethod
+    def value(self) -> Any:
+        """The number to report."""
+
+    @property
+    @abc.abstractmethod
+    def is_empty(self) -> Any:
+        """Whether there is nothing to report."""
+
+
+@flax.struct.dataclass
+class Mean(Metric):
+    """A ratio of sums: per update, per episode, per anything that `count` counts."""
+
+    total: Array
+    count: Array
+
+    @classmethod
+    def of(cls, x: Array) -> Mean:
+        """One measurement."""
+        return cls(x, jnp.ones((), jnp.float32))
+
+    @classmethod
+    def empty(cls) -> Mean:
+        return cls(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
+
+    def merge(self, later: Mean) -> Mean:
+        return Mean(self.total + later.total, self.count + later.count)
+
+    def value(self) -> Any:
+        return self.total / self.count
+
+    @property
+    def is_empty(self) -> Any:
+        return self.count == 0
+
+
+@flax.struct.dataclass
+class Sum(Metric):
+    """A count, or anything else that adds up."""
+
+    total: Array
+
+    @classmethod
+    def empty(cls) -> Sum:
+        return cls(jnp.zeros((), jnp.float32))
+
+    def merge(self, later: Sum) -> Sum:
+        return Sum(self.total + later.total)
+
+    def value(self) -> Any:
+        return self.total
+
+    @property
+    def is_empty(self) -> bool:
+        return False
+
+
+@flax.struct.dataclass
+class Last(Metric):
+    """A counter of its own, such as the updates since the start of the run; int32."""
+
+    latest: Array
+
+    @classmethod
+    def empty(cls) -> Last:
+        return cls(jnp.zeros((), jnp.int32))
+
+    def merge(self, later: Last) -> Last:
+        return later
+
+    def value(self) -> Any:
+        return self.latest
+
+    @property
+    def is_empty(self) -> bool:
+        return False
+
+
+@flax.struct.dataclass
+class Minimum(Metric):
+    """The smallest; nothing where there was none."""
+
+    lowest: Array
+
+    @classmethod
+    def empty(cls) -> Minimum:
+        return cls(jnp.full((), jnp.inf, jnp.float32))
+
+    def merge(self, later: Minimum) -> Minimum:
+        return Minimum(jnp.minimum(self.lowest, later.lowest))
+
+    def value(self) -> Any:
+        return self.lowest
+
+    @property
+    def is_empty(self) -> Any:
+        return self.lowest == jnp.inf
+
+
+@flax.struct.dataclass
+class Maximum(Metric):
+    """The largest; nothing where there was none."""
+
+    highest: Array
+
+    @classmethod
+    def empty(cls) -> Maximum:
+        return cls(jnp.full((), -jnp.inf, jnp.float32))
+
+    def merge(self, later: Maximum) -> Maximum:
+        return Maximum(jnp.maximum(self.highest, later.highest))
+
+    def value(self) -> Any:
+        return self.highest
+
+    @property
+    def is_empty(self) -> Any:
+        return self.highest == -jnp.inf
+
+
+Metrics = dict[str, Metric]
+
+
+@flax.struct.dataclass
+class Interval:
+    """The metrics of the iterations since the last row, merged.
+
+    Attributes:
+      iterations: int32[], how many.
+      metrics: by name.
+    """
+
+    iterations: Array
+    metrics: Metrics
+
+    @classmethod
+    def empty(cls, metrics: Mapping[str, type[Metric]]) -> Interval:
+        """No iterations, of metrics declared by name and class."""
+        return cls(jnp.zeros((), jnp.int32), {name: kind.empty() for name, kind in metrics.items()})
+
+    def add(self, metrics: Metrics) -> Interval:
+        """With one more iteration."""
+        merged = {name: metric.merge(metrics[name]) for name, metric in self.metrics.items()}
+        return Interval(self.iterations + 1, merged)
+
+
+def row(metrics: Metrics) -> dict[str, float]:
+    """What a row shows: every metric that is not empty, as Python numbers.
+
+    Waits for the devices. Divides in float64, after the sums were made on the device.
+    """
+    host = jax.tree.map(float, jax.device_get(metrics))
+    return {name: float(metric.value()) for name, metric in host.items() if not metric.is_empty}
+
+
+def to_json(interval: Interval) -> dict[str, float]:
+    """An unfinished interval by path, for a checkpoint; float32 survives the way through JSON exactly."""
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(interval))
+    return {jax.tree_util.keystr(path): x.item() for path, x in leaves}
+
+
+def from_json(stored: Mapping[str, float], empty: Interval) -> Interval:
+    """Inverse of `to_json`; what is not stored stays `empty`. The arrays are of numpy."""
+
+    def leaf(path: Any, x: Array) -> np.ndarray:
+        return np.asarray(stored.get(jax.tree_util.keystr(path), x), x.dtype)
+
+    restored: Interval = jax.tree_util.tree_map_with_path(leaf, empty)
+    return restored

@@ -1,0 +1,180 @@
+"""Collecting from host environments that Python steps, while the policy works on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import HostEnv, group_rows
+from jaxrl.networks import Policy
+from jaxrl.rollout.host.buffer import Buffer, GameBook
+from jaxrl.rollout.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.rollout.host.programs import Chosen, GroupLoop, GroupPrograms
+from jaxrl.rollout.host.waiting import Cancelled, Watch, by_group
+from jaxrl.types import Array, CollectorState, EpisodeTotals, PolicyState, PyTree, Trajectory
+
+
+class SteppedCollector(HostCollector):
+    """Steps all environments of a `HostEnv` from Python.
+
+    Rows of a trajectory are what the policy saw. The row after an end shows the true final observation:
+    the policy consumes it with its live carry, its value is the bootstrap of the row before where that was
+    a truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
+
+    With one group of environments everything happens strictly in turn. Two or more are served by a thread
+    each: while one steps, the policy works for another; with several cores also for both. Both ways give the
+    same rows for the same parameters and keys, up to rounding where the policy sees other batch sizes.
+
+    Args:
+      policy: the policy.
+      env: the environments, none of whose groups has been received from yet. Not closed here.
+      options: how to collect.
+
+    Attributes:
+      env: the environments.
+      device: where the policy works.
+      programs: the compiled parts.
+      rows: the environments of each group.
+      carries: the policy's carry of each group, before the row that comes next.
+      games: the episodes in progress.
+      place: turns host arrays into what `collect` returns.
+    """
+
+    def __init__(self, policy: Policy, env: HostEnv, options: HostCollectorOptions):
+        self.env = env
+        self.device = options.device or jax.devices()[0]
+        self._length = options.length
+        self.rows = [group_rows(env, group) for group in range(env.num_groups)]
+        self.programs = programs = GroupPrograms(policy, env.decode, options.length, options.chunk)
+        self._begin = jax.jit(programs.begin)
+        self._step = jax.jit(programs.step, donate_argnums=0)
+        self._last_value = jax.jit(programs.last_value)
+        self._finish = jax.jit(programs.finish)
+        self._decode = jax.jit(env.decode)
+        self.place = options.place or self._on_device
+        self._watch = Watch(env)
+        self._inference_seconds = [0.0] * env.num_groups
+        n = env.num_envs // env.num_groups
+        carry = jax.device_put(policy.initial_carry(n), self.device)
+        self.carries: list[PyTree] = [carry] * env.num_groups
+        self.games = GameBook(env.num_envs, options.staggered)
+        self._buffer: Buffer | None = None
+        self._is_fresh = False  # the buffer holds the first observations only, and no rollout
+        self._cancelled = threading.Event()
+
+    def prepare(self, policy: PolicyState, keys_B: Array) -> None:
+        policy, keys_B = jax.device_put((policy, keys_B), self.device)
+        buffer, rows = self._next_buffer(), self.rows[0]
+        obs, first = buffer.seen(0, rows)
+        loop = self._begin(keys_B[rows], self.carries[0], policy, obs, first)
+        loop, _ = self._step(loop, policy, obs, first)
+        value = self._last_value(loop, policy, obs, first)
+        groups = len(self.rows)
+        jax.block_until_ready(self._finish([loop.chosen] * groups, [value] * groups, buffer.truncated))
+        self._is_fresh = True
+
+    def collect(
+        self, state: CollectorState | None, policy: PolicyState, keys_B: Array
+    ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
+        """As `Collector.collect`; only actions are random.
+
+        Raises:
+          HostEnvError: an environment failed.
+          Cancelled: after `cancel`.
+        """
+        policy, keys_B = jax.device_put((policy, keys_B), self.device)
+        buffer = self._next_buffer()
+
+        def collect(group: int, failed: Callable[[], bool]) -> tuple[GroupLoop, Array]:
+            return self._collect(group, policy, keys_B, buffer, failed)
+
+        loops, last_values = zip(*by_group(collect, len(self.rows)), strict=True)
+        self.carries = [loop.carry for loop in loops]
+        trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(last_values))
+        totals = self.games.count(buffer.first[1:], buffer.score, buffer.game_over)
+        return state, *self.place(trajectory, totals)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def require_wanted(self) -> None:
+        """Raises Cancelled after `cancel`."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    @property
+    def last_row(self) -> Buffer:
+        """The buffer whose last row comes next."""
+        assert self._buffer is not None
+        return self._buffer
+
+    def _collect(
+        self, group: int, policy: PolicyState, keys_B: Array, buffer: Buffer, failed: Callable[[], bool]
+    ) -> tuple[GroupLoop, Array]:
+        """The rollout of one group: what its device keeps, and the last values."""
+        rows = self.rows[group]
+        obs, first = buffer.seen(0, rows)
+        loop = self._begin(keys_B[rows], self.carries[group], policy, obs, first)
+        for t in range(self._length):
+            self.require_wanted()
+            if failed():
+                raise Cancelled
+            started = time.perf_counter()
+            loop, action = self._step(loop, policy, obs, first)
+            action = np.asarray(action)
+            self._inference_seconds[group] += time.perf_counter() - started
+            self.env.send(group, action)
+            step = self._watch.recv(group)
+            buffer.write(t + 1, rows, step)
+            obs, first = buffer.seen(t + 1, rows)
+        return loop, self._last_value(loop, policy, obs, first)
+
+    def overdue(self) -> str | None:
+        return self._watch.overdue()
+
+    def waits(self) -> dict[str, float]:
+        inference = sum(self._inference_seconds) / len(self._inference_seconds)
+        return {"environments": self._watch.seconds, "inference": inference}
+
+    def _next_buffer(self) -> Buffer:
+        """A new buffer, whose row 0 is the row that followed the rollout before.
+
+        Always a new one: on CPU a trajectory reads the arrays in place, and the learner may still need it.
+        """
+        if self._buffer is not None and self._is_fresh:
+            self._is_fresh = False
+            return self._buffer
+        if self._buffer is None:
+            steps = [self._watch.recv(g) for g in range(len(self.rows))]
+            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs)
+            for rows, step in zip(self.rows, steps, strict=True):
+                buffer.write(0, rows, step)
+        else:
+            buffer = self._buffer.successor()
+        self._buffer = buffer
+        return buffer
+
+    def _trajectory(self, buffer: Buffer, chosen: list[Chosen], last_values: list[Array]) -> Trajectory:
+        length = self._length
+        host: dict[str, Any] = {
+            "obs": jax.tree.map(lambda x: x[:length], buffer.obs),
+            "reset": buffer.first[:length],
+            "reward": buffer.reward,
+            "terminated": buffer.terminated,
+            "truncated": buffer.truncated,
+            "valid": ~buffer.first[1:],
+        }
+        cut = buffer.truncated & ~buffer.terminated
+        return Trajectory(**host, **self._finish(chosen, last_values, cut), action_mask=None)
+
+    def _on_device(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
+        trajectory = jax.device_put(trajectory, self.device)
+        trajectory = dataclasses.replace(trajectory, obs=self._decode(trajectory.obs))
+        return trajectory, EpisodeTotals(*map(jnp.float32, totals))

@@ -1,0 +1,79 @@
+"""What a trainer drives, built and checked from a configuration."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from envs import registry
+from jaxrl.config import Config
+from jaxrl.evaluation.evaluators import Evaluators
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.training.device_runtime import DeviceRuntime
+from jaxrl.training.host_runtime import HostRuntime
+from jaxrl.training.runtime import Runtime
+from jaxrl.types import TrainState
+
+
+def build_runtime(config: Config, topology: Topology, clock: Clock, agreement: Agreement) -> Runtime:
+    """The runtime of `env.name`.
+
+    Args:
+      config: the resolved configuration.
+      topology: all devices.
+      clock: of the run.
+      agreement: with the other processes.
+    """
+    if registry.is_host(config.env.name):
+        return HostRuntime(config, topology, clock, agreement.gives_up)
+    return DeviceRuntime(config, topology)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The devices and everything that works on them; nothing is compiled yet.
+
+    Attributes:
+      config: the resolved configuration.
+      clock: where the seconds of the run go.
+      topology: all devices.
+      agreement: of the processes on signals, time and pace.
+      runtime: makes iterations.
+      evaluators: play episodes.
+    """
+
+    config: Config
+    clock: Clock
+    topology: Topology
+    agreement: Agreement
+    runtime: Runtime
+    evaluators: Evaluators
+
+    @classmethod
+    def build(cls, config: Config, interruption: Interruption | None = None) -> Assembly:
+        """Raises ConfigError where the configuration cannot be trained here."""
+        clock, topology = Clock(), Topology.of(config.device_count)
+        agreement = Agreement(clock, topology.gatherer(), interruption)
+        runtime = build_runtime(config, topology, clock, agreement)
+        evaluators = Evaluators(config, runtime.policy, topology, agreement.gives_up)
+        return cls(config, clock, topology, agreement, runtime, evaluators)
+
+    def compile(self, state: TrainState) -> TrainState:
+        """Compiles training and evaluation side by side, for XLA compiles outside the GIL.
+
+        Returns:
+          The state to begin with; meanwhile environments on the host have started.
+        """
+        with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
+            training = pool.submit(self.runtime.compile)
+            policy = self.runtime.learning.abstract_state().learner.policy
+            episodes = self.config.evaluate.episodes
+            jobs = [training, *(pool.submit(each.compile, policy, episodes) for each in self.evaluators)]
+            state = self.runtime.prepare(state)
+            for job in jobs:
+                job.result()
+            self.agreement.begin()  # The others compile for as long as they compile.
+        return state

@@ -1,0 +1,72 @@
+"""What environments on the host start with: keys, seeds, lengths of first episodes, shapes of a rollout."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import EnvSpec, zeros
+from jaxrl.config import Config
+from jaxrl.networks import Policy
+from jaxrl.networks.distributions import draw_noise
+from jaxrl.training.learning import environment_keys, iteration_keys
+from jaxrl.types import Array, EpisodeTotals, Trajectory
+
+# Keeps the seeds of environments apart from all that is split off or folded into the same key.
+_SEEDS = 0x53454544
+
+
+def is_staggered(config: Config, spec: EnvSpec) -> bool:
+    """Whether first episodes are cut off at random lengths."""
+    return config.env.stagger and (spec.max_episode_steps or 0) > 1
+
+
+def action_keys(key: Array, iteration: Array, index: Array) -> Array:
+    """One key per environment for the actions of an iteration: those that a device collector would use."""
+    rollout_key, _ = iteration_keys(key, iteration)
+    return environment_keys(rollout_key, index)
+
+
+def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
+    """What environments that start at an iteration draw: (seeds, lengths of staggered first episodes).
+
+    Args:
+      spec: of the environments.
+      key: the base key of the state.
+      iteration: that of the state; environments that start later in a run get other numbers.
+      index: global indices.
+    """
+    key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)
+    seed_keys, stagger_keys = jax.vmap(jax.random.split, out_axes=1)(environment_keys(key, index))
+    limit = spec.max_episode_steps or 1
+    seeds = jax.vmap(lambda k: jax.random.randint(k, (), 0, 2**31 - 1))(seed_keys)
+    return seeds, jax.vmap(lambda k: jax.random.randint(k, (), 1, limit + 1))(stagger_keys)
+
+
+def example_rollout(config: Config, policy: Policy, spec: EnvSpec) -> tuple[Trajectory, EpisodeTotals]:
+    """A rollout of all environments and totals of [devices], filled with zeros; for shapes and dtypes."""
+    length, num_envs = config.rollout_length, config.env.num_envs
+    carry = policy.initial_carry(num_envs)
+    flags = jnp.zeros((length, num_envs), bool)
+    obs = zeros(spec.observation_space, (length, num_envs))
+    state = policy.initial_state(jax.random.key(0))
+    out = policy.act(state, jax.tree.map(lambda x: x[0], obs), carry, flags[0], None)
+    noise = draw_noise(policy.head.noise_kind, jax.random.key(0), (num_envs, *policy.head.noise_shape))
+    action = out.distribution.sample(noise)
+    number = jnp.zeros((length, num_envs))
+    trajectory = Trajectory(
+        obs=obs,
+        reset=flags,
+        action=jnp.broadcast_to(action, (length, *action.shape)),
+        action_mask=None,
+        log_prob=number,
+        value=number,
+        reward=number,
+        terminated=flags,
+        truncated=flags,
+        bootstrap_value=number,
+        carry=jax.tree.map(lambda x: jnp.broadcast_to(x, (config.num_chunks, *x.shape)), carry),
+        last_value=number[0],
+        valid=flags,
+    )
+    return trajectory, EpisodeTotals(*jnp.zeros((3, config.device_count)))

@@ -1,0 +1,88 @@
+"""What a run does after a NaN or an infinity: `nonfinite` is halt, skip or rollback."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import NoReturn
+
+import jax
+
+from jaxrl.config import Config
+from jaxrl.training import nonfinite
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.progress import Progress
+from jaxrl.training.runtime import Runtime
+from jaxrl.types import TrainState
+
+# Without a checkpoint in between: what fails thrice from there will fail again.
+MAX_ROLLBACKS = 3
+# In a row, of which `nonfinite="skip"` dropped every update: nothing is learnt any more.
+MAX_IDLE_ITERATIONS = 100
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Goes back to a checkpoint, or says what is wrong and gives up."""
+
+    def __init__(self, config: Config, runtime: Runtime, checkpoints: RunCheckpoints, debug: bool) -> None:
+        """`debug` also names the operation that made a NaN."""
+        self._config, self._runtime, self._checkpoints = config, runtime, checkpoints
+        self._debug = debug
+        self._rollbacks = 0
+        self._updated_at, self._updates = 0, 0.0
+
+    @property
+    def halts(self) -> bool:
+        """Whether the next NaN ends the run."""
+        return self._config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS
+
+    def note_checkpoint(self) -> None:
+        """There is a newer state to go back to."""
+        self._rollbacks = 0
+
+    def roll_back(self, failed_at: int) -> tuple[TrainState, Progress]:
+        """Returns the state and progress to train on from: of the newest checkpoint, or the first ones.
+
+        Args:
+          failed_at: iterations finished before the one that was not finite.
+        """
+        self._rollbacks += 1
+        self._runtime.close()
+        learning = self._runtime.learning
+        state, progress = self._checkpoints.restore() or (
+            learning.initial_state(),
+            Progress(learning.empty_interval()),
+        )
+        key = jax.random.fold_in(state.key, self._rollbacks)
+        state = dataclasses.replace(state, key=learning.topology.replicate(key))
+        log.warning(
+            "iteration %d was not finite: back to step %d, on with other random numbers (%d of %d)",
+            failed_at + 1,
+            progress.iteration * self._config.steps_per_iteration,
+            self._rollbacks,
+            MAX_ROLLBACKS,
+        )
+        return state, progress
+
+    def has_stalled(self, iteration: int, row: Mapping[str, float]) -> bool:
+        """Whether all updates have been dropped for long, by the `row` at `iteration`."""
+        updates = row[self._runtime.learning.learning.algorithm.updates_metric]
+        if updates > self._updates:
+            self._updated_at, self._updates = iteration, updates
+        return iteration - self._updated_at >= MAX_IDLE_ITERATIONS
+
+    def give_up(self, state: TrainState) -> NoReturn:
+        """Writes down and raises where the first value that is not finite comes from.
+
+        Args:
+          state: the one before the iteration in which it appeared.
+
+        Raises:
+          NonFiniteError: always.
+        """
+        finding = nonfinite.diagnose(self._runtime, state, self._debug)
+        self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))
+        raise nonfinite.NonFiniteError(str(finding))
