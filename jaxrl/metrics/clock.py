@@ -1,4 +1,4 @@
-"""Where the seconds of a run went, and how much work to hand to the devices at once."""
+"""The time that each phase of a run takes, and how much work to dispatch at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 
 class Clock:
-    """Wall-clock seconds per phase and in all.
+    """Measures wall-clock seconds per phase and in total.
 
-    Phases may be nested; a second counts for the innermost one only, so that phases add up.
+    Phases may be nested; time counts for the innermost one only, so that phases add up.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -40,11 +40,11 @@ class Clock:
         return self._seconds.get(phase, 0.0)
 
     def total(self) -> float:
-        """Seconds since the start of the run, those before a resume included."""
+        """Seconds since the start of the run, including those before a resume."""
         return self._carried + self._now() - self._started
 
     def carry_over(self, seconds: float) -> None:
-        """Adds what `total()` was when the run that is being resumed saved its checkpoint."""
+        """Adds `total()` as it was in the checkpoint that is resumed."""
         self._carried += seconds
 
     def lap(self, phase: str, of: str = "") -> float:
@@ -58,24 +58,24 @@ class Clock:
         """Steps per second of `phase`, over the window since the previous call for it.
 
         Args:
-          phase: the phase whose seconds count; those of other phases do not.
+          phase: the phase whose seconds count.
           steps: environment steps made in the window.
 
         Returns:
-          The rate; NaN where no time has passed.
+          The rate; NaN if no time has passed.
         """
         window = self.lap(phase, "rate")
         return steps / window if window > 0 else float("nan")
 
     def row(self) -> dict[str, float]:
-        """Seconds of each phase of training and in all, as they are logged."""
+        """Seconds of each phase of training and in total, as logged."""
         phases = ("compile", "train", "evaluate", "save")
         return {f"time/{phase}_seconds": self.seconds(phase) for phase in phases} | {
             "time/seconds": self.total()
         }
 
     def still(self) -> tuple[str | None, float]:
-        """The phase, and for how many seconds this clock has not been used; from any thread, and no use."""
+        """(phase, seconds since this clock was last used); for any thread, and not itself a use."""
         phases = self._open_phases[-1:]
         return phases[0] if phases else None, self._now() - self._switched
 
@@ -87,10 +87,10 @@ class Clock:
 
 
 class Pace:
-    """How many iterations to dispatch at once, so that a dispatch lasts about `seconds`.
+    """Decides how many iterations to dispatch at once, so that a dispatch lasts about `seconds`.
 
-    Long enough that the host costs nothing, short enough that a signal or a time budget is answered soon.
-    What is computed does not depend on it.
+    Long enough that the host costs nothing, short enough to respond soon to a signal or a time budget. The
+    results do not depend on it.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -98,7 +98,7 @@ class Pace:
         self.iterations = 1
 
     def took(self, iterations: int, seconds: float) -> None:
-        """Notes that a dispatch of so many iterations took so long; the next ones at most double."""
+        """Records the seconds of a dispatch of `iterations`; the next ones at most double."""
         if iterations and seconds > 0:
             fitting = int(self._seconds * iterations / seconds)
             self.iterations = max(1, min(fitting, 2 * self.iterations))

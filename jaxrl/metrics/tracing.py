@@ -1,4 +1,4 @@
-"""Where time goes: device traces for the TensorBoard profile plugin, and a profile of the host's Python."""
+"""Profiles: device traces for the TensorBoard profile plugin, and a profile of the host's Python."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _log = logging.getLogger(__name__)
 
 # The parts of a run, as named in its programs (`phase` there) and on the host's timeline.
 PHASES = ("rollout", "advantage", "update", "evaluate", "checkpoint")
-# What a signal traces where the configuration does not say how much.
+# How much a signal traces if the configuration does not say.
 SIGNAL_ITERATIONS = 3
 _HOST_ROWS = 15
 
-# Names a stretch of the host's timeline in a trace; costs next to nothing outside one.
+# Names a span of the host's timeline in a trace; costs next to nothing outside one.
 host_phase = jax.profiler.TraceAnnotation
-# Names the operations that are traced into a program inside the block.
+# Names the operations of a program that are traced inside the block.
 phase = jax.named_scope
 
 
 class Traces:
-    """Traces windows of iterations: one that the configuration asks for, and others on request.
+    """Records traces of windows of iterations: one from the configuration, others on request.
 
     A trace that fails is reported; it never stops training. The profile plugin finds traces under
     `<folder>/plugins/profile` when TensorBoard is pointed at `folder`; beside each lie the compiled programs
-    as text, from which `jaxrl profile-summary` learns which operation is of which phase.
+    as text, which tell `jaxrl profile-summary` the phase of each operation.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Traces:
         """Prepares a trace.
 
         Args:
-          folder: where to; None records nothing, but keeps the edges.
-          window: (start, count): so many iterations (0: none) from the first call at or after `start`.
-          programs: returns what is compiled by then, as `jax.stages.Compiled`.
-          tell: says to people where a trace is.
-          clock: of the run; waiting for training counts as training.
+          folder: where to write; None records nothing but keeps the edges.
+          window: (start, count): `count` iterations (0: none) from the first call at or after `start`.
+          programs: returns what has been compiled, as `jax.stages.Compiled`.
+          tell: tells people where a trace is.
+          clock: the run's; waiting for training counts as training.
         """
         self._folder = None if folder is None else os.fspath(folder)
         start, self._count = window
@@ -69,10 +69,10 @@ class Traces:
         self._running = False
 
     def request(self, iteration: int, exact: bool) -> None:
-        """Asks for a trace that begins at `iteration`; one that is open goes on.
+        """Asks for a trace from `iteration` on; one that is open continues.
 
-        With `exact` a dispatch ends where the trace does. Of several processes that compute together one
-        must not do that alone: then the trace takes the dispatches as they come.
+        With `exact`, a dispatch ends where the trace does. One of several processes that compute together
+        must not do that alone: without it, the trace covers whole dispatches.
         """
         if self._end is None:
             self._begin, self._exact = iteration, exact
@@ -83,12 +83,12 @@ class Traces:
         return sys.maxsize if following is None or not self._exact else following
 
     def step(self, iteration: int, pending: PyTree = None) -> None:
-        """Opens or ends a trace where it is due.
+        """Opens or ends a trace when due.
 
         Args:
           iteration: the iteration about to be dispatched.
-          pending: results of the work in flight; waited for at both ends of a trace and only there, so
-            that it holds whole iterations although dispatch is asynchronous.
+          pending: results of the work in flight, waited for only at both ends of a trace, so that it
+            holds whole iterations although dispatch is asynchronous.
         """
         if self._end is not None and iteration >= self._end:
             self._wait(pending)
@@ -118,7 +118,7 @@ class Traces:
             jax.block_until_ready(pending)
 
     def _open(self, folder: str) -> None:
-        # Without every call of Python and every lock, a trace is smaller and truer.
+        # Without every Python call and every lock, a trace is smaller and more accurate.
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
         options.host_tracer_level = 1
@@ -163,7 +163,7 @@ def host_profile(folder: str | os.PathLike[str], enabled: bool) -> Iterator[list
 
 
 def _host_table(profiler: cProfile.Profile) -> list[str]:
-    """The functions with most time of their own."""
+    """The functions that take most time themselves."""
     stats = pstats.Stats(profiler, stream=io.StringIO())
     timings: Any = stats.stats  # type: ignore[attr-defined]
     total = sum(own for _, _, own, _, _ in timings.values())

@@ -1,4 +1,4 @@
-"""Metrics of a run, and where they are written to. Every key is explained in docs/metrics.md."""
+"""Writers of a run's metrics. Every key is explained in docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def open_writers(
     files_at: str | None = None,
     highlights: Sequence[tuple[str, str]] = (),
 ) -> Iterator[MultiWriter]:
-    """Writes the metrics of a run to the display and to `log.writers` while the block lasts.
+    """Writes the metrics of a run to the display and to `log.writers` during the block.
 
-    Fills metrics.jsonl, metrics.csv and tensorboard/ in `folder` and, with log records, train.log; in the
-    local folder `files_at` instead, where that is given. Displays show `highlights`, (metric, label).
+    The files metrics.jsonl, metrics.csv, tensorboard/ and train.log are in `folder`, or in the local folder
+    `files_at` if that is given. Displays show `highlights`, (metric, label).
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
     values = to_json(config)
@@ -68,7 +68,7 @@ def open_writers(
 
     writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
     display = console(config, highlights)
-    # The display is the first to open and the last to close: it shows what the others warn of.
+    # The display opens first and closes last: it shows the warnings of the others.
     with (
         contextlib.closing(display),
         log_to(os.path.join(path, "train.log")),

@@ -1,4 +1,4 @@
-"""What a metrics writer is, and several of them as one."""
+"""The interface of metrics writers, and several of them as one."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Receives the metrics of a run. A writer derives from this and overrides `write` and what it needs."""
+    """Receives the metrics of a run. A writer defines `write` and what else it needs."""
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Records one row; `step` counts environment steps and decreases only after `resume_from`."""
         raise NotImplementedError
 
     def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
-        """Records distributions, each as the values that are in it; few writers can show them."""
+        """Records distributions, each given by its values; few writers can show them."""
 
     def resume_from(self, step: int) -> None:
-        """Says that a run goes on from `step`, at its start or rolled back: rows beyond it come again."""
+        """Says that a run continues from `step`, resumed or rolled back: rows beyond it will come again."""
 
     def status(self, phase: str) -> None:
-        """Names the phase that begins now, such as "compiling"; for people."""
+        """Announces the phase that begins now, such as "compiling", to people."""
 
     def message(self, line: str) -> None:
-        """Says something that is neither a metric nor a warning; for people."""
+        """Tells people something that is neither a metric nor a warning."""
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Reports the end of training, with what becomes summary.json; for people."""
+        """Reports the end of training, with the content of summary.json."""
 
     def flush(self) -> None:
-        """Makes what was written durable."""
+        """Makes everything written so far durable."""
 
     def close(self) -> None:
         """Flushes and releases everything; nothing is written afterwards."""
@@ -42,7 +42,7 @@ class Writer:
 class MultiWriter(Writer):
     """Passes everything on to several writers.
 
-    A writer that fails with an `OSError` (a full disk, a lost network folder) is warned about once and
+    An `OSError` of a writer (a full disk, a lost network folder) is warned about once, and the writer is
     tried again next time: metrics are not worth a training run.
     """
 

@@ -17,16 +17,16 @@ from jaxrl.metrics.writers.base import Writer
 class CsvWriter(Writer):
     """Writes `step,time,KEY,...` with a row per call, and an empty cell where a row lacks a key.
 
-    Keys appear as they are first written; each new one is a column at the end, for which the file is
-    written anew. Rows leave the process when `write` returns. As with `JsonlWriter`, a run that starts anew
-    drops the rows of an earlier one, and a run that resumes keeps those up to the restored step.
+    A new key becomes the last column, and the file is rewritten for it. Rows leave the process before
+    `write` returns. As with `JsonlWriter`, a new run drops the rows of an earlier one, and a resumed run
+    keeps those up to the restored step.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Names a local file, whose folder must exist; written with the first row."""
+        """Takes the path of a local file, whose folder must exist; the first row creates it."""
         self._path = Path(path)
         self._start_step = 0
-        self._columns: list[str] | None = None  # None: the file has not been looked at
+        self._columns: list[str] | None = None  # None until the file has been read
 
     def resume_from(self, step: int) -> None:
         self._columns, self._start_step = None, step
@@ -49,7 +49,7 @@ class CsvWriter(Writer):
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    """The rows of a file; not one that a crash tore."""
+    """The rows of a file, without a last one torn by a crash."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")

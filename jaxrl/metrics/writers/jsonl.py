@@ -18,13 +18,13 @@ from jaxrl.metrics.writers.base import Writer
 class JsonlWriter(Writer):
     """Appends `{"step": ..., "time": unix seconds, key: value, ...}` to a file, a row at a time.
 
-    Each row has left the process when `write` returns, so a killed run loses none. JSON knows no NaN and
-    no infinity: such values are written as null. A run that starts anew drops the rows of an earlier one;
-    a run that resumes keeps those up to the restored step, so that steps continue exactly.
+    Each row leaves the process before `write` returns, so a killed run loses none. JSON has no NaN and no
+    infinity: such values are written as null. A new run drops the rows of an earlier one; a resumed run
+    keeps those up to the restored step, so that steps continue exactly.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Names a local file, whose folder must exist; opened with the first row."""
+        """Takes the path of a local file, whose folder must exist; the first row opens it."""
         self._path = Path(path)
         self._start_step = 0
         self._file: TextIO | None = None
@@ -35,7 +35,7 @@ class JsonlWriter(Writer):
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self._file is not None and not self._path.exists():
-            # It was moved or deleted, and what it is given is lost; the next row makes another.
+            # The file was moved or deleted, so what is written to it is lost; the next row makes another.
             self.close()
             self._file = None
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._path))
@@ -55,10 +55,9 @@ class JsonlWriter(Writer):
 
 
 def truncate_after(path: Path, step: int) -> None:
-    """Drops the rows of a metrics file whose step is beyond `step`, and a row torn by a crash.
+    """Drops the rows of a metrics file beyond `step`, and a row torn by a crash.
 
-    The file is replaced in one piece: an interruption leaves the old one or the new one. A missing file
-    is left missing.
+    The file is replaced in one piece. A missing file is left missing.
     """
     if not path.exists():
         return

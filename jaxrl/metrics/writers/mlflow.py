@@ -11,9 +11,9 @@ from jaxrl.config import flatten
 from jaxrl.metrics.files import is_remote
 from jaxrl.metrics.writers.tracker import Row, RunIds, is_number, keep_off_terminal, run_name
 
-# What one call of MLflow's interface takes.
+# Limits of one call of MLflow's interface.
 _MAX_METRICS, _MAX_PARAMETERS = 1000, 100
-# Its own would keep trying for many minutes; rows wait here instead.
+# By default it would retry for many minutes; rows wait here instead.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
 _STEP = "steps"
 
@@ -24,7 +24,7 @@ class MlflowTracker:
     name = "mlflow"
 
     def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Names the folder of the run, the experiment, the name that people see, and the configuration."""
+        """Takes the run's folder, the experiment, the displayed name, and the configuration."""
         self._folder = folder
         self._experiment = project
         self._run_name = run_name(folder, name)
@@ -87,7 +87,7 @@ class MlflowTracker:
         return run_id
 
     def _log_config(self) -> None:
-        """The configuration as parameters. They are final there: a resumed run keeps those that it has."""
+        """Logs the configuration as parameters, which are final: a resumed run keeps those it has."""
         from mlflow.entities import Param
 
         known = self._client.get_run(self._run_id).data.params
@@ -97,7 +97,7 @@ class MlflowTracker:
 
 
 def _status(summary: Mapping[str, Any] | None) -> str:
-    """How MLflow calls the end of a run."""
+    """MLflow's word for the end of a run."""
     if summary is None:
         return "FAILED"
     return "KILLED" if str(summary.get("stop_reason")).startswith("SIG") else "FINISHED"

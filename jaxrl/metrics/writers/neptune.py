@@ -21,7 +21,7 @@ class NeptuneTracker:
     name = "neptune"
 
     def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Names the folder of the run, a tag, the name that people see, and the configuration."""
+        """Takes the run's folder, a tag, the displayed name, and the configuration."""
         self._folder = folder
         self._tag = project
         self._run_name = run_name(folder, name)
@@ -34,7 +34,7 @@ class NeptuneTracker:
         import neptune
 
         keep_off_terminal("neptune")
-        # An identifier of our own names the run to resume even where it was made offline.
+        # A custom identifier names the run to resume even if it was made offline.
         run_id = (self._ids.read() if resume else None) or uuid.uuid4().hex
         self._run = neptune.init_run(
             custom_run_id=run_id,
@@ -64,6 +64,6 @@ class NeptuneTracker:
 
 
 def _supported(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Neptune knows neither lists nor None."""
+    """Replaces lists and None, which Neptune does not support."""
     flat = flatten(values)
     return {name: x if isinstance(x, (bool, int, float, str)) else str(x) for name, x in flat.items()}

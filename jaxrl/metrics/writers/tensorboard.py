@@ -18,10 +18,10 @@ FLUSH_SECONDS = 120
 
 
 class TensorBoardWriter(Writer):
-    """Writes every scalar under its own tag, against environment steps; a run's steps are the axis, no curve.
+    """Writes every scalar under its own tag against environment steps, except the steps themselves.
 
     The first file of a process also holds the configuration as text, hyperparameters and a layout of charts.
-    In the thread that calls: that of tensorboardX dies of a full disk, and its queue then blocks for ever.
+    Writes in the calling thread: a thread of tensorboardX would die of a full disk and block its queue.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TensorBoardWriter(Writer):
         config: Mapping[str, Any] = types.MappingProxyType({}),
         highlights: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Names the folder for event files, local or gs://; the first is opened with the first row.
+        """Takes the folder for event files; the first row opens the first file.
 
         Args:
           folder: local or gs://.

@@ -17,10 +17,10 @@ from jaxrl.metrics.writers.base import Writer
 
 _log = logging.getLogger(__name__)
 
-# Rows are handed over together: a call costs a tracker more than a row.
+# Rows are sent together: calls are expensive, rows are not.
 SECONDS_BETWEEN_CALLS = 5.0
 MAX_SECONDS_BETWEEN_TRIES = 60.0
-# How long the end of a run waits for a tracker; less where a signal ended it, and the machine may go away.
+# Seconds that the end of a run waits for a tracker; less after a signal, as the machine may go away.
 PATIENCE, PATIENCE_AFTER_SIGNAL = 60.0, 5.0
 _MAX_ROWS, _ROWS_PER_CALL = 20_000, 50
 _MAX_ERROR = 300
@@ -28,7 +28,7 @@ _MAX_ERROR = 300
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Metrics of one step; `time` in seconds since 1970, `samples` the values of distributions."""
+    """Metrics of one step; `time` is in seconds since 1970, `samples` are the values of distributions."""
 
     step: int
     time: float
@@ -42,17 +42,17 @@ class Tracker(Protocol):
     name: str
 
     def open(self, resume: bool) -> int:
-        """Begins a run, or with `resume` takes up that of the folder; returns its last step, or -1."""
+        """Begins a run, or with `resume` continues the folder's; returns its last step, or -1."""
 
     def log(self, rows: Sequence[Row]) -> None:
-        """Hands over rows, of steps that never decrease."""
+        """Sends rows, whose steps never decrease."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends the run, with a summary where training came to its end."""
+        """Ends the run, with a summary if training finished."""
 
 
 class RunIds:
-    """Names of a folder's run at the trackers, so that a resumed run goes on there: `trackers/NAME.json`."""
+    """The identifier of a folder's run at a tracker, kept in `trackers/NAME.json` for resumed runs."""
 
     def __init__(self, folder: str, tracker: str) -> None:
         self._file = epath.Path(folder) / "trackers" / f"{tracker}.json"
@@ -69,19 +69,21 @@ class RunIds:
 
 
 class Background(Writer):
-    """Hands rows to a tracker in a thread of its own, so that training never waits for it.
+    """Sends rows to a tracker in a thread, so that training never waits for it.
 
-    A tracker that fails is warned about once and tried again, ever more rarely; rows wait meanwhile, the
-    oldest are dropped. A resumed run goes on as the same run there; rows of steps that it has already are
-    not sent again.
+    A failure is warned about once and retried, ever more rarely; rows wait meanwhile, and the oldest are
+    dropped when there are too many. A resumed run continues the same run at the tracker; rows of steps that
+    it already has are not sent again.
     """
 
     def __init__(self, tracker: Tracker, every: float = SECONDS_BETWEEN_CALLS) -> None:
-        """Prepares; the thread starts with the first phase or row. `every`: seconds between calls."""
+        """`every` is seconds between calls; the thread starts with the first phase or row."""
         self._tracker = tracker
         self._every = every
         self._changed = threading.Condition()
-        self._inbox: deque[Row | None] = deque(maxlen=_MAX_ROWS)  # None: what follows comes again
+        self._inbox: deque[Row | None] = deque(
+            maxlen=_MAX_ROWS
+        )  # None: the rows that follow repeat earlier steps
         self._thread: threading.Thread | None = None
         self._resumes = self._urgent = self._closing = self._warned = False
         self._summary: Mapping[str, Any] | None = None
@@ -103,7 +105,7 @@ class Background(Writer):
             self._put(None)
 
     def status(self, phase: str) -> None:
-        # Opening a run takes seconds, which compiling hides.
+        # Opening a run takes seconds, hidden behind compiling.
         self._start()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -125,7 +127,7 @@ class Background(Writer):
             self._changed.notify()
         thread.join(min(2.0, self._patience))
         if thread.is_alive():
-            # One that has not even begun will hardly end.
+            # If it has not even started, waiting is unlikely to help.
             patience = self._patience if self._opened else min(self._patience, PATIENCE_AFTER_SIGNAL)
             _log.warning("waiting for %s, at most %.0f s", self._tracker.name, patience)
             thread.join(patience)
@@ -157,7 +159,7 @@ class Background(Writer):
             self._attempt(lambda: self._tracker.close(self._summary))
 
     def _deliver(self) -> bool:
-        """Hands over what there is; what could not be stays."""
+        """Sends what is waiting; what could not be sent stays."""
         return self._attempt(self._hand_over)
 
     def _hand_over(self) -> None:
@@ -195,18 +197,18 @@ class Background(Writer):
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a summary can be drawn."""
+    """Whether a value of a summary can be plotted."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def keep_off_terminal(logger: str) -> None:
-    """Takes a library's own handlers away, which would write past the display; its warnings show there."""
+    """Removes a library's log handlers, which would write across the display; its warnings show there."""
     log = logging.getLogger(logger)
     log.handlers.clear()
     log.propagate = True
 
 
 def run_name(folder: str, given: str) -> str:
-    """The name that people see: the given one, or the end of the folder's path."""
+    """The displayed name: the given one, or the end of the folder's path."""
     parts = [part for part in str(epath.Path(folder)).split("/") if part not in ("", ".", "runs")]
     return given or "/".join(parts[-2:]) or "run"

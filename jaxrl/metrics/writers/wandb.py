@@ -22,7 +22,7 @@ class WandbTracker:
     name = "wandb"
 
     def __init__(self, folder: str, project: str, name: str, config: Mapping[str, Any]) -> None:
-        """Names the folder of the run, the project, the name that people see, and the configuration."""
+        """Takes the run's folder, the project, the displayed name, and the configuration."""
         self._folder = folder
         self._project = project
         self._run_name = run_name(folder, name)
@@ -35,7 +35,7 @@ class WandbTracker:
 
         settings = wandb.Settings(console="off", silent=True, init_timeout=_INIT_SECONDS)
         if os.environ.get("WANDB_MODE", "online") == "online" and not _has_key():
-            # wandb would ask for it on the terminal, on which the display is.
+            # wandb would ask for it on the terminal, in the middle of the display.
             raise RuntimeError("no API key: run `wandb login`, or set WANDB_MODE=offline")
         self._run = wandb.init(
             project=self._project,

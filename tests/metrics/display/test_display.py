@@ -36,10 +36,7 @@ HIGHLIGHTS = (
     ("loss/value", "value loss"),
     ("loss/entropy", "entropy"),
     ("ppo/approx_kl", "approx. KL"),
-    ("ppo/clip_fraction", "clip fraction"),
     ("ppo/explained_variance", "explained var."),
-    ("grad/norm", "grad norm"),
-    ("ppo/learning_rate", "learning rate"),
 )
 
 
