@@ -25,56 +25,12 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError, check_same_spaces, versions
-from jaxrl.config.errors import RunError
+from jaxrl.config import ConfigError, versions
 from jaxrl.config.files import suite_file
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
-
-
-def evaluate(
-    workdir: str,
-    episodes: int,
-    checkpoint: str = "latest",
-    sample: bool = False,
-    seed: int = 0,
-    environment: str = "",
-) -> tuple[int, Result]:
-    """Plays exactly `episodes` episodes with a checkpoint of a run, on all devices.
-
-    Args:
-      workdir: folder of the run.
-      episodes: how many.
-      checkpoint: "latest", "best" (by greedy return during training) or a step.
-      sample: sample actions instead of taking the most likely ones.
-      seed: decides the resets, and the actions with `sample`.
-      environment: play another one, with the same spaces and the wrappers of the run.
-
-    Returns:
-      (step of the checkpoint, result).
-
-    Raises:
-      ConfigError: the folder is no run.
-      CheckpointError: it has no such checkpoint, or that is damaged.
-      RunError: an environment on the host failed.
-    """
-    import jax
-
-    from envs.base import HostEnvError
-    from jaxrl.evaluation import evaluators, trained_policy
-    from jaxrl.evaluation.result import Result
-
-    found = trained_policy.load(workdir, checkpoint)
-    config = found.config
-    if environment:
-        check_same_spaces("--environment", environment, config.env)
-    player = evaluators.build(config, environment or config.env.name, found.policy, found.topology)
-    try:
-        return found.step, Result.of(player.play(found.state, jax.random.key(seed), episodes, sample))
-    except HostEnvError as error:
-        raise RunError(str(error)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,6 +61,7 @@ def _job(argv: Sequence[str]) -> int:
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
+    from jaxrl.evaluation.trained_policy import evaluate
     from jaxrl.parallel import cpu_devices
     from jaxrl.runs.folder import RunFolder
 

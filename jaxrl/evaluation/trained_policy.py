@@ -7,9 +7,12 @@ import dataclasses
 import jax
 
 from envs import registry
-from envs.base import EnvSpec
+from envs.base import EnvSpec, HostEnvError
 from jaxrl import networks
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, check_same_spaces
+from jaxrl.config.errors import RunError
+from jaxrl.evaluation import evaluators
+from jaxrl.evaluation.result import Result
 from jaxrl.networks import Policy
 from jaxrl.parallel import sharding, tpu_slices
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
@@ -71,6 +74,43 @@ def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -
     finally:
         checkpoints.close()
     return TrainedPolicy(config, spec, policy, found[_STORED], step, topology)
+
+
+def evaluate(
+    workdir: str,
+    episodes: int,
+    checkpoint: str = "latest",
+    sample: bool = False,
+    seed: int = 0,
+    environment: str = "",
+) -> tuple[int, Result]:
+    """Plays exactly `episodes` episodes with a checkpoint of a run, on all devices.
+
+    Args:
+      workdir: folder of the run.
+      episodes: how many.
+      checkpoint: "latest", "best" (by greedy return during training) or a step.
+      sample: sample actions instead of taking the most likely ones.
+      seed: decides the resets, and the actions with `sample`.
+      environment: play another one, with the same spaces and the wrappers of the run.
+
+    Returns:
+      (step of the checkpoint, result).
+
+    Raises:
+      ConfigError: the folder is no run.
+      CheckpointError: it has no such checkpoint, or that is damaged.
+      RunError: an environment on the host failed.
+    """
+    found = load(workdir, checkpoint)
+    config = found.config
+    if environment:
+        check_same_spaces("--environment", environment, config.env)
+    player = evaluators.build(config, environment or config.env.name, found.policy, found.topology)
+    try:
+        return found.step, Result.of(player.play(found.state, jax.random.key(seed), episodes, sample))
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
 
 
 def step_of(checkpoints: Checkpointer, wanted: str) -> int:
