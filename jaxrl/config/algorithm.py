@@ -28,11 +28,6 @@ class AlgorithmConfig(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def gradients_per_step(self) -> float:
-        """How many gradients each environment step enters."""
-
-    @property
-    @abc.abstractmethod
     def envs_multiple(self) -> int:
         """Each device must hold a multiple of this many environments."""
 

@@ -59,10 +59,6 @@ class PPOConfig(AlgorithmConfig):
         return self.num_epochs * self.num_minibatches
 
     @property
-    def gradients_per_step(self) -> float:
-        return self.num_epochs
-
-    @property
     def envs_multiple(self) -> int:
         return self.num_minibatches * max(1, self.gradient_accumulation)
 

@@ -1,4 +1,4 @@
-"""How fast a configuration trains here, where the time goes, and what the machine's limit is."""
+"""The throughput of training on this machine, where the time goes, and the machine's limit."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from jaxrl.training.runtime import Runtime
 from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
-_PAIRS = 7  # of windows with and without the loop of a run
+_PAIRS = 7  # pairs of windows with and without the loop of a run
 _MATMUL_SIZE = 2048
-_ROWS = 64  # over which a forward pass is counted
+_ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
 def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
@@ -43,18 +43,18 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     Args:
       config: what to train.
       device_count: on how many devices.
-      seconds: how long the windows last in all.
+      seconds: total duration of the windows.
 
     Returns:
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
-      `windows` (all), `seconds_per_iteration` (total, rollout, update; on the host, where both may go on at
-      once, the updates alone and what the rest comes to; `host`: what the loop of a run adds on top, which
-      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `host_share_range` (the
-      same over the total, lowest and highest of several pairs of windows), `shares` (of the time, as the
-      metrics `time/*`; on the host only), `compile_seconds`, `peak_memory_bytes` (host process, device where
-      it tells, compiled program), `matmul` (FLOPs per step, measured rate, the bound in steps per second, the
-      fraction of it), `save` (seconds a checkpoint stalls training, and its
-      share at the configured interval), `device`, `hardware`, `versions` and the configuration.
+      `windows` (all), `seconds_per_iteration` (total, rollout, update; with environments on the host, where
+      both may overlap, the updates alone and the remainder; `host`: time added by the loop of a run, which
+      dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `host_share_range` (that
+      time as a share of the total, lowest and highest of several pairs of windows), `shares` (of the time, as
+      the metrics `time/*`; with environments on the host only), `compile_seconds`, `peak_memory_bytes` (host
+      process, device if reported, compiled program), `matmul` (FLOPs per step, measured rate, the bound in
+      steps per second, the fraction that is reached), `save` (seconds that a checkpoint stalls training,
+      and their share at the configured interval), `device`, `hardware`, `versions` and the configuration.
 
     Raises:
       ConfigError: the configuration is wrong.
@@ -132,11 +132,11 @@ def forward_flops(policy: Policy, spec: EnvSpec, config: Config) -> float:
     carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
     reset = jax.ShapeDtypeStruct((_ROWS,), bool)
     cost: Any = jax.jit(policy.step).lower(params, rows, carry, reset, mask).cost_analysis()
-    return float(cost["flops"]) / _ROWS * (1 + 3 * config.learner.gradients_per_step)
+    return float(cost["flops"]) / _ROWS
 
 
 def matmul_flops_per_second() -> float:
-    """Rate of one large float32 product on each device at once, summed; the best of several tries."""
+    """Total rate of one large float32 product on each device at once; the best of several tries."""
     topology = Topology.of(jax.device_count())
 
     def product(x: Array) -> Array:
@@ -150,7 +150,7 @@ def matmul_flops_per_second() -> float:
 
 
 def _train(runtime: Runtime, state: TrainState, iterations: int) -> TrainState:
-    """Trains so many iterations, as many at once as the runtime can."""
+    """Trains `iterations`, as many at once as the runtime can."""
     at_once = iterations if runtime.one_program else 1
     for _ in range(iterations // at_once):
         state, *_ = runtime.advance(state, runtime.learning.empty_interval(), at_once)
@@ -183,7 +183,7 @@ def _loop_shares(
     state: TrainState,
     count: int,
 ) -> tuple[TrainState, list[float]]:
-    """What a run's loop adds to the time of `count` iterations without it, in shares; for several pairs."""
+    """The time that a run's loop adds to `count` iterations, as a share of theirs, for several pairs."""
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         writers = JsonlWriter(f"{folder}/metrics.jsonl"), TensorBoardWriter(f"{folder}/tensorboard")
@@ -209,7 +209,7 @@ def _run_loop(
     state: TrainState,
     count: int,
 ) -> TrainState:
-    """Trains so many iterations as a run does: a few dispatches in flight, their metrics read and written."""
+    """Trains `count` iterations as a run does: with dispatches in flight, metrics read and written."""
     every = config.log_iterations
 
     def write(in_flight: int) -> None:
@@ -233,8 +233,8 @@ def _run_loop(
 def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) -> float:
     """Seconds of one rollout.
 
-    In a program of whole iterations, those of a program that makes nothing but rollouts. With the host in
-    between, what an iteration of `per_iteration` seconds takes longer than the updates alone.
+    If whole iterations are one program, this times a program of rollouts alone. Otherwise it is the remainder
+    of the `per_iteration` seconds of an iteration after its updates.
     """
     if not runtime.one_program:
         return max(0.0, per_iteration - _update_seconds(runtime, state))
@@ -243,7 +243,7 @@ def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) 
     def rollouts(_: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
         before, total = loop
         state, trajectory, _totals = runtime.rollout(before)
-        # Whatever a trajectory holds must be computed, or XLA drops what nobody reads.
+        # Everything in a trajectory must be used, or XLA leaves it out.
         used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
         return dataclasses.replace(state, iteration=before.iteration + 1), total + used
 
@@ -253,7 +253,7 @@ def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) 
 
 
 def _update_seconds(runtime: Runtime, state: TrainState) -> float:
-    """Seconds of the updates of one iteration, nothing else going on; the state is donated."""
+    """Seconds of the updates of one iteration with nothing else running; the state is donated."""
     state, trajectory, totals = runtime.rollout(state)
     runtime.close()
     took = []
@@ -265,7 +265,7 @@ def _update_seconds(runtime: Runtime, state: TrainState) -> float:
 
 
 def _save_seconds(state: TrainState) -> float:
-    """Seconds for which saving a checkpoint holds training up; writing goes on in the background."""
+    """Seconds for which saving a checkpoint stalls training; writing continues in the background."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpointer(folder)
         stalls = []

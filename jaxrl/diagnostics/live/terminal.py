@@ -1,4 +1,4 @@
-"""The live view on a terminal: drawn again and again, until a key or a signal ends it."""
+"""The live view on a terminal, redrawn until a key or a signal ends it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _REFRESH_SECONDS = 0.25
 
 
 def display(watcher: Watcher, interval: float) -> None:
-    """Redraws until q, Ctrl-C or SIGTERM; the terminal is then as it was."""
+    """Redraws until q, Ctrl-C or SIGTERM, then restores the terminal."""
     machine, over = Machine(), threading.Event()
 
     def keep_looking() -> None:
         while not over.wait(interval):
             watcher.look()
 
-    # Reading from afar takes a while; keys must not wait for it.
+    # Reading from a bucket takes a while; keys must not wait for it.
     threading.Thread(target=keep_looking, daemon=True).start()
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -47,7 +47,7 @@ def display(watcher: Watcher, interval: float) -> None:
 
 @contextlib.contextmanager
 def _single_keys() -> Iterator[Callable[[float], str]]:
-    """Gives what waits up to so many seconds for keys; they come without Enter and are not shown."""
+    """Gives a function that waits up to so many seconds for keys, which need no Enter and are not shown."""
     import termios
     import tty
 
@@ -57,7 +57,7 @@ def _single_keys() -> Iterator[Callable[[float], str]]:
     def pressed(seconds: float) -> str:
         ready, _, _ = select.select([terminal], [], [], seconds)
         keys = os.read(terminal, 64) if ready else b""
-        # The other end of the terminal has gone: nobody watches any more.
+        # The other end of the terminal has gone: nobody is watching.
         return "q" if ready and not keys else keys.decode(errors="replace")
 
     try:

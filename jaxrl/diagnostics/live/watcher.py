@@ -1,4 +1,4 @@
-"""The runs in some places, found and read again and again."""
+"""The runs in some folders, found and read repeatedly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl.runs import records
 
 
 class Watcher:
-    """The runs in some places; `look` finds new ones and reads what is new in each."""
+    """The runs in the folders `names`; `look` finds new ones and reads what is new in each."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -22,8 +22,9 @@ class Watcher:
         return list(self._found.values())
 
     def look(self) -> None:
+        """Finds new runs and reads new rows."""
         for name in self._names:
-            with contextlib.suppress(ConfigError, OSError):  # There is none yet, or the network is down.
+            with contextlib.suppress(ConfigError, OSError):  # no run yet, or the network is down
                 for path in records.find([name]):
                     if path not in self._found:
                         self._found[path] = LiveRun(path)
