@@ -80,8 +80,8 @@ class Agreement:
         signums, seconds, iterations = np.asarray(told).T
         signum = self._heard[0] or int(signums.max())
         self._heard = (signum, float(seconds.max()), int(iterations.min()))
-        # All processes end with the same exit code.
-        self.interruption.signum = signum or self.interruption.signum
+        if signum:
+            self.interruption.adopt(signum)
 
     def took(self, iterations: int, seconds: float) -> None:
         """Records how long a dispatch of `iterations` took in this process."""

@@ -55,6 +55,10 @@ class Interruption:
         finally:
             self.is_deferred = False
 
+    def adopt(self, signum: int) -> None:
+        """Takes over the signal that all processes of the run agreed on: they end with the same exit code."""
+        self.signum = signum
+
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if self.signum is None:

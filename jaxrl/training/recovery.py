@@ -69,6 +69,8 @@ class Recovery:
 
     def has_stalled(self, iteration: int, row: Mapping[str, float]) -> bool:
         """Whether all updates have been dropped for long, by the `row` at `iteration`."""
+        if self._config.nonfinite != "skip":
+            return False
         updates = row[self._runtime.learning.learning.algorithm.updates_metric]
         if updates > self._updates:
             self._updated_at, self._updates = iteration, updates

@@ -108,11 +108,12 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
 
 def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> int:
     trainer.start()
+    steps_at_start = trainer.steps
     folder.write_config(trainer.config)
     log.info("configuration: %s", json.dumps(to_json(trainer.config)))
     log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
     summary = trainer.fit()
-    if not trainer.interrupted and (trainer.progressed or not folder.has_summary):
+    if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
         folder.write_summary(summary)
     trainer.writer.finish(summary)
     return assembly.agreement.interruption.exit_code if trainer.interrupted else 0

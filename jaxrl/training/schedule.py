@@ -1,10 +1,11 @@
-"""When something is due in a run, and when it ends."""
+"""When something is due in a run, and when the run ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from jaxrl.config import Config
+from jaxrl.parallel.coordination import Agreement
 from jaxrl.training.progress import Progress
 
 
@@ -19,9 +20,10 @@ class Due:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The intervals and budgets of a configuration."""
+    """The intervals and budgets of a configuration, and what the processes of the run agreed on."""
 
     config: Config
+    agreement: Agreement
 
     def due(self, iteration: int) -> Due:
         """What is due at the end of `iteration`."""
@@ -34,23 +36,17 @@ class Schedule:
             checkpoint=_is_multiple(iteration, config.checkpoint_iterations) and not final,
         )
 
-    def stop_reason(self, progress: Progress, seconds: float, signal: str | None) -> str | None:
-        """Why the run ends here: the name of a signal, "return", "steps" or "seconds"; None to train on.
-
-        Args:
-          progress: of the run.
-          seconds: since the start of the run.
-          signal: the name of the one that asks to stop, or None.
-        """
+    def stop_reason(self, progress: Progress) -> str | None:
+        """Why the run ends here: the name of a signal, "return", "steps" or "seconds"; None to train on."""
         stop, finished = self.config.stop, progress.iteration >= self.config.num_iterations
-        if signal is not None and not finished:
-            return signal
+        if self.agreement.signum is not None and not finished:
+            return self.agreement.interruption.name
         evaluation = progress.evaluation
         if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
             return "return"
         if finished:
             return "steps"
-        if stop.seconds is not None and seconds >= stop.seconds:
+        if stop.seconds is not None and self.agreement.seconds >= stop.seconds:
             return "seconds"
         return None
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -82,7 +82,7 @@ class Trainer:
         self._pipeline = Pipeline(self._runtime, self._clock, self._agreement)
         self._checkpoints = RunCheckpoints(folder, self._runtime.learning)
         self._recovery = Recovery(config, self._runtime, self._checkpoints, debug)
-        self._schedule = Schedule(config)
+        self._schedule = Schedule(config, self._agreement)
         self._writer = writer
         self._reporter = Reporter(config, self._runtime, self._clock, lambda: self.writer)
         self.progress = Progress(self._pipeline.interval)
@@ -110,11 +110,6 @@ class Trainer:
     def steps(self) -> int:
         """Environment steps taken."""
         return self.progress.iteration * self.config.steps_per_iteration
-
-    @property
-    def progressed(self) -> bool:
-        """Whether this process has trained, or only found the budget used up."""
-        return self.steps > self._steps_at_start
 
     def rollout(self) -> Trajectory:
         """Steps the environments by one rollout and returns it, as global arrays [T, num_envs, ...]."""
@@ -182,7 +177,7 @@ class Trainer:
             if self._state is None:
                 self.start()
             self._agreement.begin()
-            reason = self._stop_reason()
+            reason = self._schedule.stop_reason(self.progress)
             if reason is not None and self.progress.evaluation_of_state is not None:
                 self.writer.status("nothing to do: the run has used up its budget")
                 log.info("nothing to do at step %d: %s", self.steps, reason)
@@ -207,12 +202,15 @@ class Trainer:
         trace_folder = folder.trace_folder if folder is not None and is_first() else None
         programs = lambda: (self._runtime.compiled, *self._assembly.evaluators.compiled)  # noqa: E731
         traces = Traces(trace_folder, self.config.profile_window, programs, self.writer.message, self._clock)
-        while (reason := self._stop_reason()) is None or not self._drain(0):
+        while (reason := self._schedule.stop_reason(self.progress)) is None or not self._drain(0):
             iteration = self.progress.iteration
             if interruption.takes_trace():
                 traces.request(iteration, exact=num_processes() == 1)
             traces.step(iteration, self._state)
-            self._dispatch(min(self.config.next_event(iteration), traces.edge()))
+            target = self._pipeline.fits(iteration, min(self.config.next_event(iteration), traces.edge()))
+            closes_row = self._schedule.due(target).row
+            self._state, iteration = self._pipeline.dispatch(self.state, iteration, target, closes_row)
+            self.progress = dataclasses.replace(self.progress, iteration=iteration)
             due = self._schedule.due(self.progress.iteration)
             # The host reads old metrics while the devices work, and waits for them only at an event.
             if not self._drain(0 if due.evaluation or due.checkpoint else MAX_IN_FLIGHT - 1):
@@ -224,14 +222,6 @@ class Trainer:
         traces.close()
         self._runtime.close()
         return reason
-
-    def _dispatch(self, target: int) -> None:
-        """Hands the devices the iterations to `target`, or fewer where these take long."""
-        iteration = self.progress.iteration
-        target = self._pipeline.fits(iteration, target)
-        closes_row = self._schedule.due(target).row
-        self._state, iteration = self._pipeline.dispatch(self.state, iteration, target, closes_row)
-        self.progress = dataclasses.replace(self.progress, iteration=iteration)
 
     def _drain(self, at_most: int) -> bool:
         """Waits until `at_most` dispatches are in flight and logs their rows.
@@ -245,29 +235,24 @@ class Trainer:
                 return False
             if dispatch.closes_row:
                 row = self._reporter.row(dispatch.iteration, dispatch.interval)
-                if self.config.nonfinite == "skip" and self._recovery.has_stalled(dispatch.iteration, row):
-                    self._halt()
+                if self._recovery.has_stalled(dispatch.iteration, row):
+                    self._recover(halt=True)
         return True
 
-    def _recover(self) -> None:
-        """After a NaN or an infinity; the state is the one before the iteration in which it appeared."""
+    def _recover(self, halt: bool = False) -> None:
+        """Rolls back after a NaN or an infinity, from the state before the iteration in which it appeared.
+
+        Where that is not wanted, or with `halt`, saves that state, says where the value comes from, and
+        gives up.
+        """
         self.progress = dataclasses.replace(self.progress, iteration=int(self.state.iteration))
-        if self._recovery.halts:
-            self._halt()
+        if halt or self._recovery.halts:
+            self._save()
+            self.writer.status("looking for the first value that is not finite")
+            self._recovery.give_up(self.state)
         self._state, self.progress = self._recovery.roll_back(self.progress.iteration)
         self._pipeline.restart(self.progress.interval)
         self.writer.resume_from(self.steps)
-
-    def _halt(self) -> NoReturn:
-        """Saves the state, says where the first value that is not finite comes from, and gives up."""
-        self._save()
-        self.writer.status("looking for the first value that is not finite")
-        self._recovery.give_up(self.state)
-
-    def _stop_reason(self) -> str | None:
-        agreement = self._agreement
-        signal = agreement.interruption.name if agreement.signum is not None else None
-        return self._schedule.stop_reason(self.progress, agreement.seconds, signal)
 
     def _evaluate(self) -> bool:
         """Evaluates and reports; returns False where a signal asked not to wait for that."""

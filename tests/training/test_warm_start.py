@@ -185,10 +185,9 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> No
     # It belongs to another run: nothing there is moved, and an older one would be a silent surprise.
     state = state_of(seed=1)
     noise = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    checkpointer = Checkpointer(str(tmp_path / "checkpoints"), keep=2)
-    for step in (1, 2):
-        checkpointer.save(step, dataclasses.replace(state, params=state.policy.params | {"bulk": noise}), {})
-    checkpointer.close()
+    params = state.policy.params | {"bulk": noise}
+    bulky = dataclasses.replace(state, policy=dataclasses.replace(state.policy, params=params))
+    save(tmp_path, (1, bulky), (2, bulky))
     flip_largest(tmp_path / "checkpoints" / "2")
     with pytest.raises(
         CorruptCheckpoint, match="checkpoints/2 is damaged: the array learner/policy/params/bulk is not what"
@@ -211,9 +210,8 @@ class TestPrecedence:
         first.start()
         fresh = first.state.learner.policy.params
         other = self.trainer(tmp_path / "other", seed=3)
-        moved = dataclasses.replace(
-            other.state, params=jax.tree.map(lambda x: x + 1, other.state.learner.policy.params)
-        )
+        params = jax.tree.map(lambda x: x + 1, other.state.learner.policy.params)
+        moved = with_policy(other.state, params=params)
         self.save(other, moved, steps=STEP)
 
         warm = self.trainer(tmp_path / "warm", init_from=str(tmp_path / "other"))

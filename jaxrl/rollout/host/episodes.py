@@ -90,7 +90,7 @@ class HostPlayer:
                 obs, first = jax.tree.map(np.array, (step.obs, step.first))
                 action, carries[g] = self._act(state, obs, carries[g], first, keys_E[rows[g]], book.steps)
                 env.send(g, np.asarray(action))
-            book.steps += 1
+            book.next_row()
 
     def _actions(
         self,
@@ -124,6 +124,10 @@ class _Book:
     @property
     def finished(self) -> bool:
         return bool((self._slot >= self._quota).all())
+
+    def next_row(self) -> None:
+        """Every group has been received from once more."""
+        self.steps += 1
 
     def count(self, rows: slice, step: HostStep) -> None:
         playing = ~step.first & (self._slot[rows] < self._quota[rows])
