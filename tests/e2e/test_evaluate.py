@@ -53,7 +53,9 @@ def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
         logits = 2.0 * jax.nn.one_hot(action, actions)[None]
         return PolicyOutput(Categorical(logits), jnp.zeros(reset.shape), count + 1)
 
-    return Policy(lambda key: (), lambda n: jnp.full(n, 7), apply, lambda *_: [], head, True)
+    clip = CONFIG.normalize.clip_observations
+    initial_carry = lambda n: jnp.full(n, 7)  # noqa: E731
+    return Policy(lambda key: (), initial_carry, apply, lambda *_: [], head, True, clip_observations=clip)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 11])

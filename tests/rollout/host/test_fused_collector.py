@@ -13,8 +13,13 @@ import pytest
 import envs
 from envs.base import HostEnvError, HostOptions
 from jaxrl import networks
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.sharding import Topology
 from jaxrl.rollout.host.actor import Actor
+from jaxrl.rollout.host.fused_collector import FusedCollector
+from jaxrl.rollout.host.stepped_collector import SteppedCollector
 from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.training.host_runtime import HostRuntime
 from jaxrl.types import PolicyState
 from tests.programs import loud, tiny_config
 from tests.rollout.host.host_env import Playback, TracedPlayback
@@ -67,6 +72,18 @@ def test_one_program_steps_as_python_does(name, cuts, groups):
     assert one.waits() == {}
     assert plain.waits().keys() == {"environments", "inference"}
     assert one._groups is not None  # the last rollouts were not stepped from Python
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("envpool:CartPole-v1", FusedCollector), ("envpool:HalfCheetah-v4", SteppedCollector)],
+)
+def test_training_fuses_what_can_be_traced(name, kind):
+    runtime = HostRuntime(tiny_config(env__name=name), Topology.of(1), Clock(), lambda: False)
+    collector = runtime._start(jax.random.key(0), 0)
+    collector.env.close()
+    assert type(collector) is kind
 
 
 @pytest.mark.slow
