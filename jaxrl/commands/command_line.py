@@ -44,7 +44,7 @@ class Arguments:
 def exit_code(job: Callable[[], int], debug: bool) -> int:
     """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
 
-    Bad input is 2, a run that cannot go on 1 (75 where it lost another process), a signal 128 + its number.
+    Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number.
     """
     try:
         return job()
@@ -90,7 +90,7 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
     Args:
       usage: the module's docstring, which `--help` prints.
       job: takes the program's name and its arguments.
-      argv: these, or None for those of the process.
+      argv: the program's name and its arguments; None takes the process's.
     """
     argv = list(sys.argv if argv is None else argv)
     if {"--help", "-h", "-help"} & set(argv):

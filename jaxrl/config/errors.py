@@ -13,7 +13,7 @@ class ConfigError(ValueError):
 
 
 class RunError(Exception):
-    """A run cannot go on, through no fault of its input. Its message is one line."""
+    """A run cannot continue, through no fault of its input. Its message is one line."""
 
     exit_code = 1
 

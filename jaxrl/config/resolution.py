@@ -31,7 +31,7 @@ _ALGORITHMS = {name for name, kind in _SECTIONS.items() if issubclass(kind, Algo
 
 @functools.cache
 def declared_fields() -> dict[str, Field]:
-    """Returns every field by its dotted name, such as `ppo.gamma`; those of no section come first."""
+    """Returns every field by its dotted name, such as `ppo.gamma`; fields without a section come first."""
     found = list(declarations(Config))
     for section, cls in _SECTIONS.items():
         found += declarations(cls, f"{section}.")
@@ -122,7 +122,7 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Config:
-    """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed anew.
+    """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
     Raises:
       ConfigError: the data is not what `to_json` wrote.
@@ -202,7 +202,7 @@ def _check_environment(c: Config) -> None:
 
 
 def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
-    """Raises ConfigError unless the environment `name` has the spaces of that of the configuration."""
+    """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
     other, own = (_spec(field, x, name, env.wrappers) for x in (name, env.name))
     for what in ("observation_space", "action_space"):
         if getattr(other, what) != getattr(own, what):

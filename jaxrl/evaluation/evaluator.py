@@ -19,7 +19,7 @@ from jaxrl.types import Array, PolicyState
 # Environments played side by side at most; more episodes are played one after the other.
 MAX_ENVIRONMENTS = 1024
 
-# Keeps the keys of evaluations apart from those of training.
+# Keeps the keys of evaluations apart from the keys of training.
 STREAM = 0x4556414C
 
 
@@ -33,7 +33,7 @@ class Evaluator(abc.ABC):
 
     @abc.abstractmethod
     def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
-        """Compiles for `play`, as far as that can be done before; `state` may be abstract."""
+        """Compiles ahead of `play` what can be compiled; `state` may be abstract."""
 
     @abc.abstractmethod
     def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:

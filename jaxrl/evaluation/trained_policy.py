@@ -32,7 +32,7 @@ class TrainedPolicy:
       spec: of the environment it was trained on.
       policy: the network.
       state: its parameters and frozen statistics, replicated over `topology`.
-      step: that of the checkpoint.
+      step: the checkpoint's step.
       topology: the devices that hold the arrays.
     """
 
@@ -68,7 +68,7 @@ def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -
     try:
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
     except CorruptCheckpoint as error:
-        # Only a trainer may set it aside and go on from another; here the user chooses.
+        # Only a trainer may set it aside and take another; here the user chooses.
         intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:

@@ -35,14 +35,14 @@ class RunCheckpoints:
     def save(self, state: TrainState, progress: Progress) -> bool:
         """Starts saving; returns whether it did, and warns where that failed.
 
-        Training goes on then, and the next interval tries again. A state that is saved already is left.
+        Training continues then, and the next interval tries again. A saved state is not saved twice.
         """
         if self._is_saved(progress):
             return False
         try:
             self._save(state, progress)
         except SaveError as error:
-            log.warning("step %d: no checkpoint, training goes on: %s", self._steps(progress), error)
+            log.warning("step %d: no checkpoint, training continues: %s", self._steps(progress), error)
             return False
         return True
 
@@ -97,9 +97,9 @@ class RunCheckpoints:
             self._folder.write_report(name, content)
 
     def _with_changed_hyperparams(self, state: TrainState, meta: Mapping[str, Any]) -> TrainState:
-        """Takes over the numbers that the configuration has changed since; the others stay the state's own.
+        """Applies the numbers that the configuration has changed since; the others stay the state's own.
 
-        In a population each member has numbers of its own, which no configuration knows.
+        The members of a population have numbers of their own, which no configuration knows.
         """
         of = self._learning.learning.algorithm.hyperparameters
 

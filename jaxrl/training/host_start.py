@@ -12,7 +12,7 @@ from jaxrl.networks.distributions import draw_noise
 from jaxrl.training.learning import environment_keys, iteration_keys
 from jaxrl.types import Array, EpisodeTotals, Trajectory
 
-# Keeps the seeds of environments apart from all that is split off or folded into the same key.
+# Keeps the seeds of environments apart from everything else derived from the same key.
 _SEEDS = 0x53454544
 
 
@@ -22,7 +22,7 @@ def is_staggered(config: Config, spec: EnvSpec) -> bool:
 
 
 def action_keys(key: Array, iteration: Array, index: Array) -> Array:
-    """One key per environment for the actions of an iteration: those that a device collector would use."""
+    """One key per environment for the actions of an iteration: the keys that a device collector would use."""
     rollout_key, _ = iteration_keys(key, iteration)
     return environment_keys(rollout_key, index)
 
@@ -33,7 +33,7 @@ def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> 
     Args:
       spec: of the environments.
       key: the base key of the state.
-      iteration: that of the state; environments that start later in a run get other numbers.
+      iteration: the state's; environments that start later in a run get other numbers.
       index: global indices.
     """
     key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)

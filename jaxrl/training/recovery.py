@@ -16,9 +16,9 @@ from jaxrl.training.progress import Progress
 from jaxrl.training.runtime import Runtime
 from jaxrl.types import TrainState
 
-# Without a checkpoint in between: what fails thrice from there will fail again.
+# Rollbacks to one checkpoint: what fails three times from there will fail again.
 MAX_ROLLBACKS = 3
-# In a row, of which `nonfinite="skip"` dropped every update: nothing is learnt any more.
+# Iterations in a row whose updates were all dropped (`nonfinite="skip"`): nothing is learnt any more.
 MAX_IDLE_ITERATIONS = 100
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ class Recovery:
         return self._config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS
 
     def note_checkpoint(self) -> None:
-        """There is a newer state to go back to."""
+        """Notes that there is a newer state to go back to."""
         self._rollbacks = 0
 
     def roll_back(self, failed_at: int) -> tuple[TrainState, Progress]:
-        """Returns the state and progress to train on from: of the newest checkpoint, or the first ones.
+        """Returns the state and progress of the newest checkpoint, or of the start, with another random key.
 
         Args:
           failed_at: iterations finished before the one that was not finite.
@@ -59,7 +59,7 @@ class Recovery:
         key = jax.random.fold_in(state.key, self._rollbacks)
         state = dataclasses.replace(state, key=learning.topology.replicate(key))
         log.warning(
-            "iteration %d was not finite: back to step %d, on with other random numbers (%d of %d)",
+            "iteration %d was not finite: back to step %d, with other random numbers (%d of %d)",
             failed_at + 1,
             progress.iteration * self._config.steps_per_iteration,
             self._rollbacks,
@@ -68,7 +68,7 @@ class Recovery:
         return state, progress
 
     def has_stalled(self, iteration: int, row: Mapping[str, float]) -> bool:
-        """Whether all updates have been dropped for long, by the `row` at `iteration`."""
+        """Whether all updates have been dropped for too long; `row` is the row at `iteration`."""
         if self._config.nonfinite != "skip":
             return False
         updates = row[self._runtime.learning.learning.algorithm.updates_metric]
@@ -77,7 +77,7 @@ class Recovery:
         return iteration - self._updated_at >= MAX_IDLE_ITERATIONS
 
     def give_up(self, state: TrainState) -> NoReturn:
-        """Writes down and raises where the first value that is not finite comes from.
+        """Finds the first value that is not finite, writes a report, and raises.
 
         Args:
           state: the one before the iteration in which it appeared.

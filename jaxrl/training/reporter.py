@@ -1,4 +1,4 @@
-"""What a run tells: rows of metrics while it trains, a summary at the end."""
+"""What a run reports: rows of metrics while it trains, a summary at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reporter:
 
     def row(self, iteration: int, interval: Interval) -> Mapping[str, float]:
         """Writes and returns the metrics of the log interval up to `iteration`; waits for the devices."""
-        with self._clock.measure("train"):  # with writing: the devices go on meanwhile
+        with self._clock.measure("train"):  # includes writing: the devices work meanwhile
             steps = iteration * self._config.steps_per_iteration
             made = int(interval.iterations) * self._config.steps_per_iteration
             row = {"steps": steps, **reduction.row(interval.metrics)}
@@ -48,12 +48,12 @@ class Reporter:
         self._writer().write(steps, {"checkpoint/step": steps} | self._clock.row())
 
     def summary(self, result: Result, steps: int, steps_of_process: int, device: str) -> dict[str, Any]:
-        """What is said of a run in the end.
+        """Returns what becomes summary.json.
 
         Args:
           result: the evaluation of the final state.
           steps: of the whole run.
-          steps_of_process: those since it was resumed.
+          steps_of_process: the steps since it was last resumed.
           device: for people.
         """
         trained = self._clock.seconds("train")

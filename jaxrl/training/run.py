@@ -45,7 +45,7 @@ def run(
 
     Args:
       config: as from a config file.
-      workdir: the run's folder; of several processes, that of the first holds.
+      workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
       debug: name the operation too, where a value was not finite.
       processes: which others take part; all must be given the same configuration.
@@ -55,7 +55,7 @@ def run(
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
-      RunError: training cannot go on.
+      RunError: training cannot continue.
     """
     with process_group.joined(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))

@@ -1,4 +1,4 @@
-"""What a runtime is: how iterations are made, on the devices alone or with environments on the host."""
+"""What a runtime is: how iterations run, on the devices alone or with environments on the host."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jaxrl.types import Array, EpisodeTotals, PyTree, TrainState, Trajectory
 
 
 class Runtime(abc.ABC):
-    """Makes iterations of one configuration on one topology.
+    """Runs iterations of one configuration on one topology.
 
     Attributes:
       spec: of the environment.
       policy: what is trained.
       learning: the program that learns, over all devices.
-      one_program: whether whole iterations are one program, of which several can be dispatched at once.
-        Else each needs the host: one is made at a time, and none before the last is known to be finite.
+      one_program: whether whole iterations are one program, so that several can be dispatched at once.
+        Otherwise each needs the host: they run one at a time, each once the last is known to be finite.
       compiled: the training program, once `compile` has run.
     """
 
@@ -43,7 +43,7 @@ class Runtime(abc.ABC):
     def advance(
         self, state: TrainState, interval: Interval, count: int
     ) -> tuple[TrainState, Interval, Array]:
-        """Makes `count` iterations (one, unless `one_program`), and returns before they are finished.
+        """Runs `count` iterations (one, unless `one_program`), and returns before they are finished.
 
         Args:
           state: donated.

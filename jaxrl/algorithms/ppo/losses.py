@@ -46,7 +46,7 @@ def value_loss(value: Array, target: Array) -> Array:
 
 
 def clipped_value_loss(value: Array, old_value: Array, target: Array, clip_range: Array | float) -> Array:
-    """The larger of the value loss and that of a value kept near the old one.
+    """The larger of two value losses: of the value, and of the value kept near the old one.
 
         max((v - target)^2, (v_old + clip(v - v_old, -clip_range, clip_range) - target)^2) / 2
 

@@ -43,7 +43,7 @@ class Outcomes:
 
 
 def wrappers_of(trained: TrainedPolicy, level: Level) -> tuple[str, ...]:
-    """The level's wrappers, or those of the run."""
+    """The level's wrappers, or the run's."""
     return trained.config.env.wrappers if level.wrappers is None else level.wrappers
 
 

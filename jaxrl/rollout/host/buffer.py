@@ -37,7 +37,7 @@ class Buffer:
 
     @classmethod
     def like(cls, obs: PyTree, length: int, num_envs: int) -> Buffer:
-        """An empty buffer for observations such as those of one group [N, ...]."""
+        """An empty buffer for observations like one group's [N, ...]."""
         told = {name: np.zeros((length, num_envs), dtype) for name, dtype in _TOLD.items()}
         return cls(
             jax.tree.map(lambda x: _aligned((length + 1, num_envs, *x.shape[1:]), x.dtype), obs),
@@ -96,7 +96,7 @@ class GameBook:
         """
         scores = self._score + np.cumsum(np.where(first, 0.0, score), axis=0, dtype=np.float64)
         lengths = self._length + np.cumsum(~first, axis=0)
-        # One row for each game that ended, those of an environment one after the other.
+        # One row for each game that ended, environment by environment.
         env, t = np.nonzero((game_over & ~first).T)
         is_next = env[1:] == env[:-1]
         ended = np.stack([scores[t, env], lengths[t, env]])
