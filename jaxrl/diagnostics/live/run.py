@@ -93,12 +93,14 @@ class LiveRun:
 
     def _highlights(self) -> list[tuple[str, str]]:
         """The losses, what the algorithm logs under its own name, and the norm of the gradient."""
-        groups = ("loss", self._config.get("algorithm"))
         found = []
-        for key in self.progress.latest:
-            group, _, name = key.partition("/")
-            if key == "grad/norm" or (group in groups and name != "updates" and "/" not in name):
-                found.append((key, (key if group == "grad" else name).replace("/", " ").replace("_", " ")))
+        for wanted in ("loss", self._config.get("algorithm")):
+            for key in self.progress.latest:
+                group, _, name = key.partition("/")
+                if group == wanted and name != "updates" and "/" not in name:
+                    found.append((key, name.replace("_", " ")))
+        if "grad/norm" in self.progress.latest:
+            found.append(("grad/norm", "grad norm"))
         return found[:_MAX_HIGHLIGHTS]
 
     def _set_phase(self) -> None:

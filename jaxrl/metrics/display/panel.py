@@ -87,7 +87,7 @@ class RunPanel:
         spent = f" of {text.clock(run.total_seconds)}" if run.total_seconds else " elapsed"
         yield _line(Text(", ".join([*counts, text.clock(run.elapsed()) + spent])))
         if self._state is None:
-            yield self._phase()
+            yield self._phase(width)
         yield from (Text(), self._curves(width, _CURVES))
         if run.highlights:
             yield from (Text(), self._numbers(width))
@@ -109,12 +109,14 @@ class RunPanel:
         bar.add_row(ProgressBar(total=1.0, completed=fraction), f"{fraction:.1%}", *cells, remaining)
         return bar
 
-    def _phase(self) -> RenderableType:
+    def _phase(self, width: int) -> RenderableType:
         run = self._run
         if run.finished:
             return _line(Text(run.phase, style="bold green"))
         waited = int(run.now() - run.phase_since)
-        self._spinner.update(text=Text(f"{run.phase}…" + (f" {waited} s" if waited else "")))
+        phase = Text(f"{run.phase}…" + (f" {waited} s" if waited else ""))
+        phase.truncate(width - 2, overflow="ellipsis")  # The spinner would wrap it.
+        self._spinner.update(text=phase)
         return self._spinner
 
     def _curves(self, width: int, curves: Sequence[tuple[str, str, str]]) -> Table:
@@ -130,14 +132,15 @@ class RunPanel:
         return table
 
     def _numbers(self, width: int) -> Table:
-        pairs = max(1, min(3, width // 28))
+        highlights = self._run.highlights
+        label_width = max(14, *(len(label) for _, label in highlights))
+        pairs = max(1, min(3, width // (label_width + 14)))
         table = Table.grid(padding=(0, 1, 0, 0))
         for pair in range(pairs):
-            table.add_column(style="dim", min_width=14, no_wrap=True)
+            table.add_column(style="dim", min_width=label_width, no_wrap=True)
             table.add_column(justify="right", min_width=10, no_wrap=True)
             if pair < pairs - 1:
-                table.add_column(min_width=max(0, (width - pairs * 27) // max(pairs - 1, 1)))
-        highlights = self._run.highlights
+                table.add_column(min_width=max(0, (width - pairs * (label_width + 13)) // (pairs - 1)))
         for first in range(0, len(highlights), pairs):
             cells: list[str] = []
             for key, label in highlights[first : first + pairs]:

@@ -25,7 +25,7 @@ ROW = {
     "loss/value": 12.5,
     "loss/entropy": 0.65,
     "ppo/approx_kl": 0.0041,
-    "ppo/clip_fraction": 0.12,
+    "ppo/explained_variance": 0.4567,
     "ppo/learning_rate": 2.5e-4,
     "ppo/updates": 1152.0,
     "grad/norm": 0.4,
@@ -36,7 +36,7 @@ HIGHLIGHTS = (
     ("loss/value", "value loss"),
     ("loss/entropy", "entropy"),
     ("ppo/approx_kl", "approx. KL"),
-    ("ppo/explained_variance", "explained var."),
+    ("ppo/explained_variance", "explained variance of returns"),
 )
 
 
@@ -240,7 +240,7 @@ class TestLive:
         lines = stream.getvalue().splitlines()
         assert max(len(line) for line in lines) <= columns
         assert len(lines) <= rows
-        for shown in ("123.4", "1,152 updates", "explained var.", "compile 3.2 s"):
+        for shown in ("123.4", "1,152 updates", "explained variance of returns", "0.4567", "compile 3.2 s"):
             assert shown in stream.getvalue()
 
     def test_seconds_count_while_the_main_thread_compiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
