@@ -27,6 +27,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
+STRICT = ("tests/networks/",)
+IMPLICIT: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Makes `int32 + float32`, and `[T, B] + [B]`, errors while a module's tests run."""
+    module = request.path.relative_to(request.config.rootpath).as_posix()
+    if not module.startswith(STRICT) or module in IMPLICIT:
+        yield
+        return
+    import jax
+
+    # Not the context managers, which other threads would not see.
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    yield
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
     """Google Cloud Storage on this machine; clients keep its address, so there is one per process."""

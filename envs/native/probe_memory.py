@@ -45,7 +45,7 @@ class ProbeMemory(JaxEnv):
 
     def step(self, key: jax.Array, state: MemoryState, action: jax.Array) -> tuple[Any, TimeStep]:
         due = state.time >= self._delay
-        reward = jnp.where(due, jnp.where(action == (state.cue > 0), 1.0, -1.0), 0.0)
+        reward = jnp.where(due, jnp.where((action == 1) == (state.cue > 0), 1.0, -1.0), 0.0)
         state = MemoryState(state.time + 1, state.cue)
         return state, probe_step(self._observe(state), reward, terminated=due)
 

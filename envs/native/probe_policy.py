@@ -38,7 +38,7 @@ class ProbePolicy(OneStepProbe):
     action_space = Discrete(2)
 
     def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
-        return jnp.where(action == (obs[0] > 0), 1.0, -1.0)
+        return jnp.where((action == 1) == (obs[0] > 0), 1.0, -1.0)
 
 
 class ProbeContinuous(OneStepProbe):
@@ -68,7 +68,7 @@ class ProbeMultiDiscrete(OneStepProbe):
 
     def reward(self, obs: jax.Array, action: jax.Array) -> jax.Array:
         c = jnp.argmax(obs)
-        return (action[0] == (c == 1)) & (action[1] == (c + 1) % 3)
+        return ((action[0] == 1) == (c == 1)) & (action[1] == (c + 1) % 3)
 
 
 class ProbeDict(OneStepProbe):
@@ -88,8 +88,8 @@ class ProbeDict(OneStepProbe):
         return {"image": image, "vector": random_sign(vector_key)}
 
     def reward(self, obs: dict[str, jax.Array], action: jax.Array) -> jax.Array:
-        bits = 2 * (obs["image"][0, 0, 0] > 0) + (obs["vector"][0] > 0)
-        return action == bits
+        bright, positive = obs["image"][0, 0, 0] > 0, obs["vector"][0] > 0
+        return action == 2 * bright.astype(jnp.int32) + positive.astype(jnp.int32)
 
 
 @flax.struct.dataclass

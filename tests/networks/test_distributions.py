@@ -230,8 +230,8 @@ def test_squash_maps_onto_the_bounds():
     np.testing.assert_allclose(distributions.squash(jnp.zeros(3), low, high), [0.0, -0.15, 5.0], atol=1e-6)
     u = jnp.linspace(-30.0, 30.0, 1001)[:, None]
     action = distributions.squash(jnp.broadcast_to(u, (1001, 3)), low, high)
-    assert (action >= low).all()
-    assert (action <= high).all()
+    assert (action >= low[None]).all()
+    assert (action <= high[None]).all()
     np.testing.assert_array_equal(action[0], low)
     np.testing.assert_array_equal(action[-1], high)
     np.testing.assert_allclose(

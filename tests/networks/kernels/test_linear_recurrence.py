@@ -46,7 +46,7 @@ def by_hand(a, b, h, reset):
 
 def plain_scan(a, b, h, reset):
     """The same as anyone would write it, in complex numbers, for JAX to differentiate."""
-    a, b, h = (x[0] + 1j * (x[1] if len(x) == 2 else 0.0) for x in (a, b, h))
+    a, b, h = (jax.lax.complex(x[0], x[1] if len(x) == 2 else jnp.zeros_like(x[0])) for x in (a, b, h))
 
     def step(h, xs):
         a_t, b_t, reset_t = xs
