@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.types import Array
+from jaxrl.types import Array, PyTree
 
 # Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
 ADAM_EPSILON = 1e-5
@@ -35,8 +36,17 @@ def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup
 
 def optimizer(max_grad_norm: Array | float, rate: Array | float) -> optax.GradientTransformation:
     """Clips by the global norm (never elementwise), then Adam. Its arguments may be traced."""
-    return optax.chain(
+    chain = optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
         optax.scale_by_adam(eps=ADAM_EPSILON),
         optax.scale_by_learning_rate(rate),
     )
+
+    def update(
+        gradient: PyTree, state: PyTree, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.OptState]:
+        # optax raises a float to an integer power, also where the program around it may not.
+        with jax.numpy_dtype_promotion("standard"):
+            return chain.update(gradient, state, params)
+
+    return optax.GradientTransformation(chain.init, update)

@@ -37,8 +37,8 @@ def minibatch_environments(
     total = num_envs // num_minibatches
     start = jax.random.randint(key, (num_chunks, total), 0, num_minibatches)
     start = jax.lax.dynamic_slice_in_dim(start, first_group, groups, axis=1)
-    member = (start + jnp.arange(num_minibatches)[:, None, None]) % num_minibatches
-    return jnp.arange(groups) * num_minibatches + member
+    member = (start[None] + jnp.arange(num_minibatches)[:, None, None]) % num_minibatches
+    return jnp.arange(groups)[None, None] * num_minibatches + member
 
 
 def take_sequences(tree: PyTree, environment_CG: Array, length: int, first_chunk: Array | int = 0) -> PyTree:
@@ -51,10 +51,10 @@ def take_sequences(tree: PyTree, environment_CG: Array, length: int, first_chunk
       first_chunk: where these C of the T / L chunks begin.
     """
     chunk_C = first_chunk + jnp.arange(environment_CG.shape[0])
-    time_LC = jnp.arange(length)[:, None] + chunk_C * length
+    time_LC = jnp.arange(length)[:, None] + chunk_C[None] * length
 
     def take(x: Array) -> Array:
-        rows_LCG = time_LC[:, :, None] * x.shape[1] + environment_CG
+        rows_LCG = time_LC[:, :, None] * x.shape[1] + environment_CG[None]
         flat = x.reshape(-1, *x.shape[2:])
         return flat.at[rows_LCG.reshape(length, -1)].get(mode="promise_in_bounds")
 

@@ -146,7 +146,7 @@ def _count_episodes(
     totals = EpisodeTotals(
         totals.count + counted,
         totals.episode_return + total_return * counted,
-        totals.length + length * counted,
+        totals.length + length.astype(jnp.float32) * counted,
     )
     episode = EpisodeStats(
         episode_return=jnp.where(done, 0.0, total_return),

@@ -14,7 +14,7 @@ T, B, M = 8, 6, 3
 
 def labelled():
     """int32[T, B]: 100 t + b."""
-    return 100 * jnp.arange(T)[:, None] + jnp.arange(B)
+    return 100 * jnp.arange(T)[:, None] + jnp.arange(B)[None]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -49,7 +49,7 @@ def test_an_epoch_uses_every_step_once(length, num_minibatches):
 @pytest.mark.parametrize("length", [1, 4, 8])
 def test_carries_belong_to_the_sequences(length):
     # correctness 2: a sequence starts from the carry of its own chunk and its own environment.
-    label = 100 * length * jnp.arange(T // length)[:, None] + jnp.arange(B)  # of a chunk's first step
+    label = 100 * length * jnp.arange(T // length)[:, None] + jnp.arange(B)[None]  # of a chunk's first step
     labels_MLN, carry_MN2 = epoch(length, M, {"h": jnp.stack([label, label], axis=-1)})
     np.testing.assert_array_equal(carry_MN2["h"], np.stack([labels_MLN[:, 0]] * 2, axis=-1))
 

@@ -86,7 +86,9 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     assert y.dtype == jnp.bfloat16
     for part in jax.tree.leaves((params, last)):
         assert part.dtype == jnp.float32
-    assert any((part != part.astype(jnp.bfloat16).astype(jnp.float32)).any() for part in jax.tree.leaves(last))
+    assert any(
+        (part != part.astype(jnp.bfloat16).astype(jnp.float32)).any() for part in jax.tree.leaves(last)
+    )
     exact, _ = core.apply({"params": params}, x, carry, reset)
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.1)
 
