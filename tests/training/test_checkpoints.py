@@ -1,0 +1,55 @@
+"""What a resume keeps of hyperparameters, and what the configuration may change."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.parallel.sharding import Topology
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.device_runtime import DeviceRuntime
+from jaxrl.training.progress import Progress
+from tests.programs import tiny_config, with_learner
+
+
+def checkpoints(folder: Path, **fields: Any) -> tuple[RunCheckpoints, DeviceRuntime]:
+    run = RunFolder(str(folder), keep=2)
+    run.create()
+    runtime = DeviceRuntime(tiny_config(**fields), Topology.of(1))
+    return RunCheckpoints(run, runtime.learning), runtime
+
+
+def test_resume_keeps_own_hyperparameters_and_takes_those_that_the_config_changes(tmp_path: Path) -> None:
+    # A member of a population has numbers that no configuration knows: a resume must not reset them. What a
+    # user changes on the command line counts all the same.
+    saved, runtime = checkpoints(tmp_path, ppo__gamma=0.9, ppo__entropy_coef=0.01)
+    state = runtime.learning.initial_state()
+    own = dataclasses.replace(
+        state.learner.hyperparams, learning_rate=jnp.float32(0.125), gamma=jnp.float32(0.5)
+    )
+    progress = dataclasses.replace(Progress(runtime.learning.empty_interval()), iteration=3, seconds=7.5)
+    saved.save_last(with_learner(state, hyperparams=own), progress)
+
+    again, _ = checkpoints(tmp_path, ppo__gamma=0.8, ppo__entropy_coef=0.01)
+    restored = again.restore()
+    assert restored is not None
+    resumed, resumed_progress = restored
+    hyperparams = resumed.learner.hyperparams
+    assert hyperparams.learning_rate == np.float32(0.125)
+    assert hyperparams.gamma == np.float32(0.8)
+    assert hyperparams.entropy_coef == np.float32(0.01)
+    assert (resumed_progress.iteration, resumed_progress.seconds) == (3, 7.5)
+    assert resumed_progress.evaluation is None
+
+
+def test_state_is_saved_once(tmp_path: Path) -> None:
+    saved, runtime = checkpoints(tmp_path)
+    state, progress = runtime.learning.initial_state(), Progress(runtime.learning.empty_interval())
+    assert saved.save(state, progress)
+    assert not saved.save(state, progress)
+    assert not saved.save_last(state, progress)
