@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import statistics
 import tempfile
@@ -233,23 +232,15 @@ def _run_loop(
 def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) -> float:
     """Seconds of one rollout.
 
-    If whole iterations are one program, this times a program of rollouts alone. Otherwise it is the remainder
-    of the `per_iteration` seconds of an iteration after its updates.
+    Where the device can make rollouts alone, those are timed. Otherwise it is the remainder of the
+    `per_iteration` seconds of an iteration after its updates.
     """
-    if not runtime.one_program:
-        return max(0.0, per_iteration - _update_seconds(runtime, state))
     iterations = max(1, round(0.5 / per_iteration))
-
-    def rollouts(_: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
-        before, total = loop
-        state, trajectory, _totals = runtime.rollout(before)
-        # Everything in a trajectory must be used, or XLA leaves it out.
-        used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
-        return dataclasses.replace(state, iteration=before.iteration + 1), total + used
-
-    run = jax.jit(lambda state: jax.lax.fori_loop(0, iterations, rollouts, (state, jnp.zeros(()))))
-    jax.block_until_ready(run(state))
-    return min(_timed(lambda: run(state)) for _ in range(3)) / iterations
+    rollouts = runtime.rollouts(iterations)
+    if rollouts is None:
+        return max(0.0, per_iteration - _update_seconds(runtime, state))
+    jax.block_until_ready(rollouts(state))
+    return min(_timed(lambda: rollouts(state)) for _ in range(3)) / iterations
 
 
 def _update_seconds(runtime: Runtime, state: TrainState) -> float:

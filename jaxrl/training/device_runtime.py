@@ -60,6 +60,25 @@ class DeviceRuntime(Runtime):
         collected: tuple[TrainState, Trajectory, EpisodeTotals] = self._rollout(state)
         return collected
 
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree]:
+        axis, specs = self.learning.topology.axis, self.learning.state_specs
+
+        def rollout(_: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            before, total = loop
+            state, trajectory, _totals = self.iteration.rollout(before)
+            # Everything in a trajectory must be used, or XLA leaves it out.
+            used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
+            return dataclasses.replace(state, iteration=before.iteration + 1), total + used
+
+        def repeated(state: TrainState) -> tuple[TrainState, Array]:
+            after, total = jax.lax.fori_loop(0, count, rollout, (state, jnp.zeros(())))
+            return after, axis.psum(total)
+
+        program: Callable[[TrainState], PyTree] = self.learning.topology.shard(
+            repeated, (specs,), (specs, REPLICATED)
+        )
+        return program
+
     def failed_rollout(self, state: TrainState) -> Trajectory:
         trajectory: Trajectory = self._failed(state)[1]
         return trajectory

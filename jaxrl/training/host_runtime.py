@@ -136,6 +136,9 @@ class HostRuntime(Runtime):
             raise
         return state, *found
 
+    def rollouts(self, count: int) -> None:
+        return None
+
     def failed_rollout(self, state: TrainState) -> Trajectory:
         """The latest: none was collected for the learner since."""
         assert self._latest is not None

@@ -63,6 +63,10 @@ class Runtime(abc.ABC):
         """Steps the environments by one rollout, as `Collector.collect`; totals are of [devices]."""
 
     @abc.abstractmethod
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
+        """A program that makes `count` rollouts and nothing else; None if rollouts need the host."""
+
+    @abc.abstractmethod
     def failed_rollout(self, state: TrainState) -> Trajectory:
         """The rollout of the iteration after `state`, which was found not to be finite."""
 
