@@ -49,6 +49,5 @@ def _job(argv: Sequence[str]) -> int:
 
     if not watcher.runs:
         raise ConfigError(f"`DIR` (={' '.join(names)!r}) holds no run yet: no config.json")
-    for line in screen.plain(watcher.runs):
-        print(line)
+    command_line.show("\n".join(screen.plain(watcher.runs)))
     return 0
