@@ -226,11 +226,11 @@ class HostStep:
 
 @runtime_checkable
 class HostEnv(Protocol):
-    """B environments on the host in G equal groups of neighbours, each of which steps on its own.
+    """B environments on the host, in G groups of equal size that step independently.
 
     While one group steps, the policy can choose the actions of another. For every group `recv` comes
-    first and delivers the first observations; then `send` and `recv` alternate, for each group perhaps in a
-    thread of its own. Any method may raise HostEnvError, after which no process is left and only `close`
+    first and delivers the first observations; then `send` and `recv` alternate; each group may have its own
+    thread. Any method may raise HostEnvError, after which no process is left and only `close`
     may follow.
 
     Attributes:
@@ -304,7 +304,7 @@ class TracedSteps(Protocol):
         ...
 
     def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
-        """Takes note of T steps of all groups that a program has made.
+        """Checks T steps of all groups that a program has made.
 
         Args:
           reward: float32[T, B].

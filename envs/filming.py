@@ -23,7 +23,7 @@ Film = Generator[Shot, Any, None]
 def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
     """Plays one episode.
 
-    Pictures are those of the environment (gymnax's visualizer, Gymnasium's `rgb_array`, a `render(state)` of
+    Pictures come from the environment (gymnax's visualizer, Gymnasium's `rgb_array`, a `render(state)` of
     one's own device environment), else the observations where those are images.
 
     Raises:
@@ -50,7 +50,7 @@ def _film_device(env: JaxEnv, seed: int) -> Film:
 
 
 def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
-    """That of the environment where it draws itself, else the observation."""
+    """The environment's own picture if it has one, else the observation."""
     try:
         if not hasattr(env, "render"):
             raise CannotRender(_reason(env.spec))

@@ -40,7 +40,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     kwargs: dict[str, Any] = {}
     for keyword in call.keywords:
         if keyword.arg is None or keyword.arg in kwargs:
-            raise ValueError(f"{text!r}: every argument needs a name of its own")
+            raise ValueError(f"{text!r}: every argument needs its own name")
         try:
             kwargs[keyword.arg] = ast.literal_eval(keyword.value)
         except ValueError as error:

@@ -62,7 +62,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
 
 
 def is_host(name: str) -> bool:
-    """Whether `name` is of a suite whose environments run on the host; raises nothing."""
+    """Whether `name` belongs to a suite of host environments; never raises."""
     return name.strip().partition(":")[0] in _HOST_SUITES
 
 

@@ -13,7 +13,7 @@ from envs.base import EnvSpec, JaxEnv, TimeStep
 from envs.trees import select_rows, strong_types
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: numbers far above
-# any `n` keep the keys of resets and of staggering distinct from those.
+# any `n` keep the keys of resets and staggering distinct from an environment's own.
 _RESET = 0x52455345
 _STAGGER = 0x53544147
 
@@ -39,7 +39,7 @@ class VectorEnv:
     be divided over any number of devices. All keys are typed keys (`jax.random.key`).
 
     Args:
-      env: the environment of which every row is a copy.
+      env: the environment; every row is a copy of it.
       stagger: cut each environment's first episode off (`truncated`) after a number of steps uniform in
         `[1, spec.max_episode_steps]`. Environments with a fixed time limit would otherwise end together
         for ever, and a batch would hold only one phase of the episode. No effect without a time limit.

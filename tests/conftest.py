@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
-STRICT = ("tests/networks/", "tests/algorithms/test_", "tests/algorithms/ppo/test_losses.py")
+STRICT = ("tests/algorithms/", "tests/networks/", "tests/rollout/")
 IMPLICIT = {
     "tests/algorithms/test_optimizer.py": "optax, the oracle there, raises a float to an integer power"
 }

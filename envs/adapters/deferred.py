@@ -1,4 +1,4 @@
-"""Imports that another package makes at once and needs late."""
+"""Delays imports that a package makes eagerly."""
 
 from __future__ import annotations
 

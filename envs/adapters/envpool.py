@@ -164,7 +164,7 @@ class EnvpoolEnv(HostEnv):
 
 
 class _Traced(TracedSteps):
-    """See `TracedSteps`; the environments are those of an `EnvpoolEnv`."""
+    """See `TracedSteps`; steps the environments of an `EnvpoolEnv`."""
 
     def __init__(self, env: EnvpoolEnv, factory: EnvpoolFactory, handles: list[np.ndarray]):
         self.handles = handles

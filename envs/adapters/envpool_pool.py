@@ -63,7 +63,7 @@ class Pool:
         if self._cut_at is not None:
             order = np.argsort(info["env_id"])
             obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
-        # Not where info has elapsed_step == 0: the row after a lost life goes on counting.
+        # Not where info has elapsed_step == 0: counting continues after a lost life.
         for array in outcome.values():
             array[first] = 0
         outcome["first"] = first

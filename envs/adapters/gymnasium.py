@@ -18,7 +18,7 @@ from envs.names import format_call, parse_call, unknown
 
 
 def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFactory:
-    """Checks that `name` can be made, in a process of its own, and returns its factory.
+    """Checks in a separate process that `name` can be made, and returns its factory.
 
     Args:
       name: what `gymnasium.make` takes (`CartPole-v1`, `module:Name-v0`), or `module:Class`, a subclass of

@@ -30,7 +30,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
     except ImportError as error:
         raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
     except Exception as error:
-        # Gymnasium says so with an error of its own where pygame is missing.
+        # Gymnasium raises its own error where pygame is missing.
         if type(error).__name__ != "DependencyNotInstalled":
             raise
         raise CannotRender(f"{label}: {' '.join(str(error).split())}; or -e '.[video]'") from error

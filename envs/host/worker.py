@@ -242,7 +242,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
             os.write(reply_fd, READY)
             if not os.read(command_fd, 1):
                 break
-    # The reply pipe is of no use any more; what goes wrong now is printed.
+    # Nobody reads the reply pipe any more: errors from here on are printed.
     for slot in slots:
         slot.env.close()
 

@@ -214,7 +214,7 @@ class Workers:
         return self._failed(lambda: f"{self._position(w)}: did not answer within {timeout:g} s")
 
     def _failed(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
-        """Ends all workers; the error is that of the group that failed first.
+        """Ends all workers; the error names the group that failed first.
 
         Descriptors stay open until `close`: threads of other groups may be reading from them.
         """
@@ -229,13 +229,13 @@ class Workers:
             return self._error
 
     def _position(self, w: _Worker) -> str:
-        """Which environment a worker was stepping; all of its own where it was between two steps."""
+        """The environment that a worker was stepping, or all of them where it was between steps."""
         index, step = (int(n) for n in self._progress[self._workers.index(w)])
         return f"environment {index}, step {step}" if index >= 0 else f"{w.environments}, after step {step}"
 
 
 def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes one environment in a process of its own and returns what `worker` says of its spaces.
+    """Makes one environment in a separate process and returns its spaces as `worker` describes them.
 
     Raises:
       HostEnvError: it hangs or its process dies.

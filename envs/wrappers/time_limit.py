@@ -23,7 +23,7 @@ class TimeLimitState:
 
 
 class TimeLimit(Wrapper):
-    """Truncates an episode at its step number `steps`, beside any limit that the environment has."""
+    """Truncates an episode after `steps` steps, in addition to any limit of the environment."""
 
     def __init__(self, env: JaxEnv, steps: int):
         super().__init__(env)

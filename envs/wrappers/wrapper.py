@@ -29,7 +29,7 @@ class Wrapper(JaxEnv):
         return self.env.action_mask(state)
 
     def inner(self, state: Any) -> Any:
-        """The wrapped environment's part of `state`; overridden where a wrapper keeps a state of its own."""
+        """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
         return state
 
     def render(self, state: Any) -> np.ndarray:

@@ -20,7 +20,7 @@ class Core(nn.Module):
     waits_for_the_carry: ClassVar[bool]
 
     def initial_carry(self, n: int) -> dict[str, Array]:
-        """Zeros of [n, H], float32 whatever the compute dtype, by name; empty without memory."""
+        """Zeros of [n, H] by name, always float32; empty without memory."""
         raise NotImplementedError
 
     def __call__(

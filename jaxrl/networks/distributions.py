@@ -2,7 +2,7 @@
 
 Randomness enters as `noise`, drawn once per rollout (`draw_noise`) outside the scan over time: one
 large draw is cheaper than T small ones, and the action becomes a pure function of policy and noise.
-Everything is computed in float32, whatever the dtype of the parameters.
+Everything is computed in float32, also from bfloat16 parameters.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class TanhGaussian:
     """A normal u squashed to a = tanh(u) in (-1, 1)^D (Haarnoja et al. 2018, SAC, appendix C).
 
     Actions are the PRE-squash u, float32[..., D]: atanh(a) of a stored a loses everything once tanh
-    saturates. `log_prob` and `entropy` are those of a. `squash` maps u into the action space; the further
+    saturates. `log_prob` and `entropy` refer to a. `squash` maps u into the action space; the further
     affine map to the bounds would add the constant -sum_d log((high_d - low_d) / 2) to `log_prob`. It is
     left out: it cancels in the probability ratio and has no gradient in the entropy.
 

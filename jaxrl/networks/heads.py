@@ -92,7 +92,7 @@ def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
 
 @HEADS.register("gaussian")
 def _gaussian(network: NetworkConfig, space: Space) -> Head:
-    """The environment gets the action clipped to its bounds; the density is that of the unclipped one."""
+    """The environment gets the action clipped to its bounds; the density is of the unclipped action."""
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)

@@ -1,4 +1,4 @@
-"""How the weights of recurrent layers begin."""
+"""Initial weights of recurrent layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxrl.types import Array
 
 
 def per_block_orthogonal(blocks: int) -> nn.initializers.Initializer:
-    """Each gate's block of columns is orthogonal of its own, as if the gates were separate layers."""
+    """Makes each gate's block of columns orthogonal, as if the gates were separate layers."""
     orthogonal = nn.initializers.orthogonal()
 
     def init(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:

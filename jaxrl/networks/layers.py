@@ -1,4 +1,4 @@
-"""Dense and convolution layers, initialised the way PPO wants them."""
+"""Dense and convolution layers with the initialisation usual for PPO."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dense(features: int, scale: float, dtype: jnp.dtype, name: str | None = None
     """A linear layer with orthogonal weights of gain `scale` and zero bias.
 
     Gains sqrt(2) (hidden), 0.01 (policy) and 1 (value): Huang et al. 2022, detail 2.
-    Parameters are float32 whatever the compute `dtype`.
+    Parameters stay float32; `dtype` is for the computation.
     """
     initializer = nn.initializers.orthogonal(scale)
     return nn.Dense(features, dtype=dtype, kernel_init=initializer, name=name, dot_general=dense_product)

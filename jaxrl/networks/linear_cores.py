@@ -1,4 +1,4 @@
-"""Cores whose gates see only the input, so that no matrix product waits for the step before."""
+"""Cores whose gates depend on the input alone, so that no matrix product waits for the previous step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array
 
-# Steps that the first and the last unit begin to remember (Tallec and Ollivier 2018).
+# Initial memory of the first and the last unit, in steps (Tallec and Ollivier 2018).
 _MEMORY = (2.0, 128.0)
-# Of a minGRU's weights of gates: they see the input alone, and at gain 1 hardly tell one from another.
+# Gain of a minGRU's gate weights: gates see the input alone, and at gain 1 hardly react to it.
 _GATE_GAIN = 4.0
 
 
@@ -53,8 +53,7 @@ class MinGRU(Core):
         return jnp.zeros(shape, dtype).at[: self.size].set(-jnp.log(_memories(self.size) - 1))
 
     def _weight_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
-        # A unit that averages over m steps makes noise sqrt(2m - 1) times smaller; its candidates are as much
-        # larger, or what it holds could not be read.
+        # A unit that averages over m steps shrinks noise by sqrt(2m - 1); larger candidates make up for that.
         gains = jnp.concatenate([jnp.full(self.size, _GATE_GAIN), jnp.sqrt(2 * _memories(self.size) - 1)])
         return per_block_orthogonal(2)(key, shape, dtype) * gains.astype(dtype)[None]
 
@@ -62,8 +61,8 @@ class MinGRU(Core):
 class LRU(Core):
     """h_t = lambda h_{t-1} + gamma x_t B in complex numbers; y_t = f(Re(h_t C) + x_t D + bias).
 
-    lambda = exp(-exp(nu) + i exp(theta)) lies inside the unit circle whatever is learned. f stands for the
-    layers that follow: Orvieto et al. 2023, "Resurrecting recurrent neural networks for long sequences".
+    lambda = exp(-exp(nu) + i exp(theta)) is inside the unit circle for all parameters. f replaces the MLP
+    of Orvieto et al. 2023, "Resurrecting recurrent neural networks for long sequences".
     """
 
     waits_for_the_carry: ClassVar[bool] = False
@@ -101,14 +100,14 @@ class LRU(Core):
 
 
 def _memories(size: int) -> Array:
-    """Steps that each unit begins with, evenly in the logarithm: what is forgotten cannot be learned from."""
+    """float32[size]: initial memory of each unit in steps, evenly spaced in the logarithm."""
     return jnp.geomspace(*_MEMORY, size)
 
 
 def _eigenvalues(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
     """log nu, log theta and log gamma: any angle, and gamma = sqrt(1 - |lambda|^2).
 
-    That gives every unit the variance of its input, however long it remembers.
+    Every unit then has the variance of its input, however long its memory.
     """
     memory = _memories(shape[-1])
     angle = jax.random.uniform(key, memory.shape, dtype, 1e-3, 2 * math.pi)

@@ -53,7 +53,8 @@ class DeviceRuntime(Runtime):
     def advance(
         self, state: TrainState, interval: Interval, count: int
     ) -> tuple[TrainState, Interval, Array]:
-        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, np.int32(count))
+        iterations = self.learning.topology.replicate(np.int32(count))
+        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, iterations)
         return advanced
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:

@@ -91,7 +91,7 @@ class Pipeline:
         while len(self._in_flight) > (at_most if self._runtime.one_program else 0):
             dispatch = self._in_flight.popleft()
             with self._clock.measure("train"):
-                failed = bool(dispatch.failed)
+                failed = bool(jax.device_get(dispatch.failed))
             if failed:
                 # Whatever was dispatched after it began with the same state and ended there as well.
                 self._in_flight.clear()

@@ -283,7 +283,7 @@ def test_environments_start_desynchronised():
     assert (ends.sum(axis=0) >= 1).all()
     assert ends.sum(axis=1).max() < 12
     # Each first episode ends in the first rollout; none of the second can end before T steps of its own.
-    assert totals.count == ends.sum() - 32 == 0
+    assert float(totals.count) == ends.sum() - 32 == 0
     state, second, totals = rollout(state.replace(iteration=jnp.int32(1)))
     np.testing.assert_array_equal(second.truncated, ends)
     assert (totals.count, totals.length) == (32, 32 * T)

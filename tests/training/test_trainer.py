@@ -16,6 +16,7 @@ import jaxrl
 from jaxrl.algorithms.ppo.state import PPOHyperparams
 from jaxrl.config import ConfigError, resolve
 from jaxrl.metrics.writers import MultiWriter, Writer
+from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.trainer import Trainer
 
 STEPS = 8 * 8  # of one iteration
@@ -106,6 +107,11 @@ def _assert_same_averages(loop: Recorder, fit: Recorder) -> None:
             assert row["episode/return"] == pytest.approx(total / count)
             # CartPole pays 1 a step; returns are logged raw, whatever scales them (correctness 14).
             assert row["episode/return"] == pytest.approx(row["episode/length"])
+
+
+def test_nothing_moves_between_host_and_devices_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeviceRuntime, "advance", jax.transfer_guard("disallow")(DeviceRuntime.advance))
+    assert Trainer(tiny_config(7)).fit()["steps"] == 7 * STEPS
 
 
 def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Recorder]) -> None:

@@ -163,10 +163,10 @@ class PPO(Algorithm):
     def _averages(self, reports: Reports) -> dict[str, Array]:
         """Over the updates that were made."""
         made = reports["made"]
-        total = made.sum()
+        total = jnp.maximum(made.sum(), 1).astype(jnp.float32)
 
         def average(x: Array) -> Array:
-            return jnp.where(made, x, 0.0).sum() / jnp.maximum(total, 1)
+            return jnp.where(made, x, 0.0).sum() / total
 
         return {name: average(reports[name]) for name in _OF_UPDATES}
 

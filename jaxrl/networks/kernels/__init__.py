@@ -1,1 +1,1 @@
-"""Derivatives and kernels written out, where what autodiff or XLA makes of the plain form is slow."""
+"""Hand-written derivatives and kernels, where the ones of autodiff or XLA are slow."""

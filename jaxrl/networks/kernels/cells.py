@@ -1,8 +1,8 @@
 """Gated recurrent cells: the elementwise equations of one step, and their derivatives.
 
-The derivatives are written out because of what is kept for them. On a CPU an array that is written in the
-forward pass and read again in the backward pass costs as much as the arithmetic on it, and what JAX keeps
-of an LSTM step is a dozen arrays; two suffice.
+The derivatives are written out to keep less for the backward pass. On a CPU, writing an array in the forward
+pass and reading it in the backward pass costs as much as the arithmetic on it. JAX keeps a dozen arrays of an
+LSTM step; two suffice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Cell:
 
 
 def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, Array]]:
-    # sigmoid(x) = tanh(x / 2) / 2 + 1/2, so that ONE tanh serves all gates; it alone is kept of them.
+    # sigmoid(x) = tanh(x / 2) / 2 + 1/2: one tanh serves all gates and is all that is kept of them.
     size = inputs.shape[-1] // 4
     column = jax.lax.broadcasted_iota(jnp.int32, (1, 4 * size), 1)
     scale = jnp.where((column >= 2 * size) & (column < 3 * size), 1.0, 0.5)
@@ -51,7 +51,7 @@ def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry
 
 
 def lstm_gates(tanh: Array) -> tuple[Array, Array, Array, Array]:
-    """Input, forget, cell and output gate of the tanh that `LSTM.forward` keeps."""
+    """Input, forget, cell and output gate, from the tanh that `LSTM.forward` keeps."""
     i, f, g, o = jnp.split(tanh, 4, axis=-1)
     return 0.5 * i + 0.5, 0.5 * f + 0.5, g, 0.5 * o + 0.5
 
@@ -62,7 +62,7 @@ def lstm_backward(
     gradient: Carry,
     once: Callable[[Array], Array] = lambda x: x,
 ) -> tuple[Array, Array, Carry]:
-    """`LSTM.backward`; `once` marks what is to be computed once, and not again for each of the gates."""
+    """`LSTM.backward`; `once` marks a value that must not be recomputed for each gate."""
     tanh, tanh_c = kept
     i, f, g, o = lstm_gates(tanh)
     dh = gradient["h"]

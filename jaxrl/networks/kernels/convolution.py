@@ -1,9 +1,9 @@
 """2-D convolution and max pooling that are fast inside `lax.scan` on CPU, forwards and backwards.
 
-XLA:CPU computes a plain convolution at 90% of the peak of a core, and with few channels at 15 to 50%. What
-autodiff makes of it for gradients, and of max pooling, takes ten to a hundred times as long. So on CPU
-gradients are written as plain convolutions, which they are, and pooling as comparisons (docs/performance.md
-has the measurements). Elsewhere it is XLA's own. Gradients are those of autodiff.
+XLA:CPU computes a plain convolution at 90% of a core's peak, or 15 to 50% with few channels. The gradients
+that autodiff derives, and max pooling, take ten to a hundred times as long. On CPU, gradients are therefore
+written as plain convolutions, and pooling as comparisons (measured in docs/performance.md). Elsewhere XLA's
+own operations are used. The values are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
 def convolve(x: Array, weight: Array, stride: int, padding: str) -> Array:
-    """Cross-correlation as neural networks know it.
+    """Convolution in the sense of neural networks: cross-correlation.
 
     Args:
       x: [N, H, W, C].
@@ -78,8 +78,8 @@ _convolve_on_cpu.defvjp(_vjp_forward, _vjp_backward)
 def _forward(x: Array, weight: Array, stride: int, pads: Pads) -> Array:
     """XLA's convolution; with few channels several neighbouring columns of outputs at a time.
 
-    A product of few columns is slow. `across` neighbouring outputs are computed as if they were channels,
-    from a kernel that is wider by `across - 1` and mostly the same.
+    A product of few columns is slow, so `across` neighbouring outputs are computed as channels of one wider
+    kernel, which holds `across` shifted copies of the weights.
     """
     size, _, channels, features = weight.shape
     across = 1 if stride > 1 or channels >= 32 else (64 if channels % 4 else 32) // features
@@ -107,9 +107,9 @@ def _input_gradient(x: Array, weight: Array, gradient: Array, stride: int, pads:
 
 
 def _input_gradient_by_offset(x: Array, weight: Array, gradient: Array, stride: int, pads: Pads) -> Array:
-    """One small mirrored kernel for each of the stride^2 places an input can have under the stride."""
+    """One small mirrored kernel for each of the stride^2 positions of an input relative to the stride."""
     size, _, channels, features = weight.shape
-    taps = -(-size // stride)  # that meet one input, along one dimension
+    taps = -(-size // stride)  # that reach one input, along one dimension
     fill = taps * stride - size
     split = jnp.pad(weight, ((0, fill), (0, fill), (0, 0), (0, 0)))
     split = split.reshape(taps, stride, taps, stride, channels, features)[::-1, :, ::-1]
@@ -119,7 +119,7 @@ def _input_gradient_by_offset(x: Array, weight: Array, gradient: Array, stride: 
     n, height, width = dx.shape[:3]
     dx = dx.reshape(n, height, width, stride, stride, channels).transpose(0, 1, 3, 2, 4, 5)
     dx = dx.reshape(n, height * stride, width * stride, channels)
-    # dx begins with the padding; what no window reaches at the end has no gradient.
+    # dx starts with the padding; inputs at the end that no window reaches have no gradient.
     crop = [
         (-before, length + before - found, 0)
         for (before, _), length, found in zip(pads, x.shape[1:3], dx.shape[1:3], strict=True)
@@ -128,7 +128,7 @@ def _input_gradient_by_offset(x: Array, weight: Array, gradient: Array, stride: 
 
 
 def _weight_gradient(x: Array, gradient: Array, size: int, stride: int, pads: Pads) -> Array:
-    """The sum of the gradients of so many images at a time as are fast; [k, k, C, F] in float32."""
+    """float32[k, k, C, F]: summed over groups of `_IMAGES` images."""
     n = x.shape[0]
     whole = n - n % _IMAGES if n > _IMAGES else 0
     part = partial(_weight_gradient_of_part, size=size, stride=stride, pads=pads)
@@ -140,12 +140,12 @@ def _weight_gradient(x: Array, gradient: Array, size: int, stride: int, pads: Pa
 
 
 def _weight_gradient_of_part(x: Array, gradient: Array, size: int, stride: int, pads: Pads) -> Array:
-    """Inputs convolved with the gradient: channels play the batch, and the batch the channels."""
+    """Inputs convolved with the gradient, with the batch and channel dimensions exchanged."""
     above, beside = (
         (before, (outputs - 1) * stride + size - length - before)
         for (before, _), length, outputs in zip(pads, x.shape[1:3], gradient.shape[1:3], strict=True)
     )
-    # The barrier keeps XLA from taking the transpositions into the convolution, which is then slow.
+    # The barrier keeps XLA from merging the transpositions into the convolution, which would be slow.
     images, kernel = lax.optimization_barrier((x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)))
     dweight = lax.conv_general_dilated(
         images, kernel, (1, 1), (above, beside), rhs_dilation=(stride, stride), dimension_numbers=_LAYOUT

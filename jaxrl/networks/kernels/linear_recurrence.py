@@ -1,11 +1,11 @@
 """The linear recurrence h_t = a_t h_{t-1} + b_t over time, in two forms with one derivative.
 
-Nothing in it depends on h_{t-1} but the sum, so that all a_t and b_t come from matrix products over the whole
-sequence, and the sums can be formed in parallel: (a_1, b_1), (a_2, b_2) -> (a_1 a_2, a_2 b_1 + b_2) is
-associative (Blelloch 1990; Martin and Cundy 2018). On CPU a loop over time is faster (docs/performance.md).
+a_t and b_t do not depend on h_{t-1}: they come from matrix products over the whole sequence, and the
+recurrence can be computed in parallel, as (a_1, b_1), (a_2, b_2) -> (a_1 a_2, a_2 b_1 + b_2) is associative
+(Blelloch 1990; Martin and Cundy 2018). On CPU a loop over time is faster (docs/performance.md).
 
-The numbers are real or complex. A complex array is a pair of float32 arrays, its real and imaginary part, so
-that checkpoints, exports and accelerators see nothing but floats.
+The numbers are real or complex. A complex array is a pair of float32 arrays, real and imaginary part, so
+that checkpoints, exports and accelerators only see floats.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _at(x: Number, index: int) -> Number:
 
 
 def by_platform(a: Number, b: Number, h: Number, reset: Array, reverse: bool = False) -> Number:
-    """A single step without a loop around it, more by the form that suits the platform."""
+    """A single step without a loop; longer sequences in the form that is fastest on the platform."""
     if len(reset) == 1:
         return _plus(times(a, _unless(reset, tuple(x[None] for x in h))), b)
     forms = {"cpu": partial(sequential, reverse=reverse), "default": partial(parallel, reverse=reverse)}
@@ -93,7 +93,7 @@ def by_platform(a: Number, b: Number, h: Number, reset: Array, reverse: bool = F
 def linear_recurrence(
     a_LNH: Number, b_LNH: Number, h_NH: Number, reset_LN: Array, form: Form = by_platform
 ) -> Number:
-    """h_t = a_t h_{t-1} + b_t, where h_{t-1} counts as zero at a reset.
+    """h_t = a_t h_{t-1} + b_t, with h_{t-1} taken as zero at a reset.
 
     Args:
       a_LNH: float32; [1, 1, H] where it is the same at all steps.
@@ -114,7 +114,7 @@ def _vjp_forward(a: Number, b: Number, h: Number, reset: Array, form: Form) -> t
 
 
 def _vjp_backward(form: Form, saved: PyTree, dy: Number) -> tuple[PyTree, ...]:
-    """The gradient obeys the same recurrence backwards, with the conjugate of the next step's a and reset."""
+    """The same recurrence backwards in time, with the conjugate of the next step's a and its reset."""
     a, h, reset, y = saved
     following = a if len(a[0]) == 1 else tuple(jnp.concatenate([x[1:], x[:1]]) for x in a)
     ends = jnp.concatenate([reset[1:], jnp.ones_like(reset[:1])])

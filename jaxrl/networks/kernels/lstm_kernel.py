@@ -1,10 +1,10 @@
 """The LSTM over time as a TPU kernel that keeps the recurrent weights and the carry on the chip.
 
-Compiled from a scan, every step is operations of its own. Here one kernel holds the loop over time: a block
-of environments goes through all steps while weights and carry stay in vector memory; only inputs, outputs
-and what the backward pass needs move, those of the next steps while these are computed. The weight gradient
-is one matrix product over all steps outside, as in `recurrent_scan`, which computes the same wherever the
-kernel does not apply.
+A scan compiles to separate operations for every step. Here one kernel holds the loop over time: a block of
+environments goes through all steps while weights and carry stay in vector memory. Only inputs, outputs and
+what the backward pass needs are moved, overlapped with computation. The weight gradient is one matrix product
+over all steps outside the kernel, as in `recurrent_scan`, which computes the same where the kernel does not
+apply.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from jaxrl.types import Array, PyTree
 
 Dtype = Any
 
-# What is planned of vector memory: libtpu gives a kernel 16 MiB on every generation, unless told otherwise.
+# Budget of vector memory: by default libtpu gives a kernel 16 MiB on every generation.
 _MEMORY = 14 * 2**20
-# With 256 rows a v5e waits for its memory at least as long as it computes: more at once gain nothing. Blocks
-# of few rows, where there are more, would load the weights into the matrix units more often than a scan does.
+# With 256 rows a v5e already computes for as long as it waits for memory, so larger blocks gain nothing. Many
+# blocks of few rows would load the weights into the matrix units more often than a scan does.
 _MOST_ROWS, _FEWEST_ROWS = 256, 64
 # Turns shorter than the sequence, so that copies of one overlap with computation of another.
 _MOST_STEPS = 16
@@ -43,14 +43,14 @@ _OF_STEP, _OF_CARRY, _INTERMEDIATE = 2 * 10, 2 * 4, 16
 
 @dataclass(frozen=True)
 class Blocks:
-    """What one turn of the kernel's grid works on: so many environments, over so many time steps."""
+    """Environments (`rows`) and time steps that one turn of the kernel's grid computes."""
 
     rows: int
     steps: int
 
 
 def plan(length: int, rows: int, size: int, dtype: Dtype) -> Blocks | None:
-    """The one rule for when the kernel applies; None where it does not.
+    """Chooses the kernel's blocks; None where the kernel does not apply.
 
     A single step has no loop to put into a kernel, and the weights must fit beside a block of environments.
 
@@ -89,7 +89,7 @@ _INTERPRETED = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """What is traced in the block runs the kernel on any platform, one operation at a time: for tests."""
+    """Programs traced in the block interpret the kernel on any platform, slowly: for tests."""
     token = _INTERPRETED.set(True)
     try:
         yield
@@ -98,7 +98,7 @@ def interpreted() -> Iterator[None]:
 
 
 def runs_on(platform: str) -> bool:
-    """Whether the kernel runs there, and not the scan in its place."""
+    """Whether programs for the platform use the kernel; others use the scan."""
     return platform == "tpu" or _INTERPRETED.get()
 
 
@@ -121,7 +121,7 @@ class _How:
     interpret: bool
 
     def run(self, kernel: Callable[..., PyTree], scan: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
-        """One of two ways to compute the same, by the platform that the program is compiled for."""
+        """Calls `kernel` in programs for TPUs and `scan`, which computes the same, in others."""
         kernel, scan = partial(kernel, self), partial(scan, self.dtype)
         if self.interpret:
             return kernel(*arguments)
@@ -181,7 +181,7 @@ def _backward_by_scan(
 
 
 def _tanh_c(tanh: Array, c_before: Array) -> Array:
-    """Of the cell state after a step: on a TPU cheaper to compute again than to write and read."""
+    """tanh of the cell state after a step; recomputed, as storing it costs more on a TPU."""
     i, f, g, _ = lstm_gates(tanh)
     return jnp.tanh(f * c_before + i * g)
 
@@ -250,11 +250,11 @@ def _call(
     def steps_of(width: int) -> pl.BlockSpec:
         return pl.BlockSpec((steps, block, width), lambda n, turn: (time(turn), n, 0))
 
-    # Environments of a block side by side: as a column of its own, the mask would be padded to 128 columns.
+    # The environments of a block in one row: a mask of one column would be padded to 128 columns.
     padded = jnp.pad(reset_LN, ((0, 0), (0, count * block - rows)))
     resets = padded.reshape(length, count, 1, block).astype(jnp.int32)
     of_resets = pl.BlockSpec((steps, None, 1, block), lambda n, turn: (time(turn), n, 0, 0))
-    # Fetched once, since its index never changes; so there need not be two.
+    # Its index never changes: it is fetched once and needs no second buffer.
     whole = pl.BlockSpec(weight.shape, lambda n, turn: (0, 0), pipeline_mode=pl.Buffered(1))
     of_rows = pl.BlockSpec((block, size), lambda n, turn: (n, 0))
     state = jax.ShapeDtypeStruct((rows, size), jnp.float32)
@@ -272,7 +272,7 @@ def _call(
 
 
 def _precision(dtype: Dtype) -> jax.lax.Precision:
-    """Kernels know two: that of `JAX_DEFAULT_MATMUL_PRECISION` is rounded up to the higher."""
+    """Kernels have two precisions; `JAX_DEFAULT_MATMUL_PRECISION` is rounded up to one of them."""
     asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     low = dtype != jnp.float32 or asked in (None, "default", "fastest", "bfloat16")
     return jax.lax.Precision.DEFAULT if low else jax.lax.Precision.HIGHEST
@@ -283,7 +283,7 @@ def _dot(a: Array, weight: Array, precision: jax.lax.Precision) -> Array:
 
 
 def _masked(carry: Carry, reset_1N: Array) -> Carry:
-    """Selected, not multiplied, as in `recurrent_scan`; the transposition is one that the compiler knows."""
+    """Selects instead of multiplying, as in `recurrent_scan`."""
     reset_N1 = reset_1N.T != 0
     return jax.tree.map(lambda x: jnp.where(reset_N1, 0.0, x), carry)
 
@@ -301,7 +301,7 @@ def _forward_kernel(
     c_NH: Any,
     h_NH: Any,
 ) -> None:
-    """One turn. The last two results are the carry: they stay until the block of environments changes."""
+    """One turn. The last two results, the carry, stay in memory until the block of environments changes."""
 
     @pl.when(pl.program_id(1) == 0)
     def _begin() -> None:
@@ -331,7 +331,7 @@ def _backward_kernel(
     dc_NH: Any,
     dh_NH: Any,
 ) -> None:
-    """One turn, from its last step to its first; the gradient of the carry stays like the carry."""
+    """One turn backwards in time; the gradient of the carry stays in memory as the carry does."""
     steps = dh_LNH.shape[0]
 
     @pl.when(pl.program_id(1) == 0)

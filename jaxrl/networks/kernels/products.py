@@ -1,8 +1,8 @@
-"""Matrix products whose weight gradient is written out, because what autodiff makes of it is slow on CPU.
+"""Matrix products with a hand-written weight gradient, because the one of autodiff is slow on CPU.
 
 JAX transposes `x @ w` into a product that XLA:CPU computes from a transposed copy of the output's gradient,
 two to thirty times slower than the same product written as a contraction over the rows of both
-(docs/performance.md has the measurement). Gradients are those of autodiff.
+(measured in docs/performance.md). The values are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from jaxrl.types import Array
 
 # Up to this many columns, one matrix-vector product per column beats a matrix product on CPU.
 _FEW_COLUMNS = 8
-# With so many times as many inputs as columns the transposed product is faster on CPU, up to so many columns.
+# With at least this ratio of inputs to columns and at most so many columns, the transposed product is
+# faster on CPU.
 _MANY_TIMES, _MOST_COLUMNS = 2, 256
 
 Dtype = Any
@@ -77,7 +78,7 @@ def _product(x: Array, gradient: Array) -> Array:
 
 
 def _transposed(x: Array, gradient: Array) -> Array:
-    # Without the barrier XLA makes the product above of it again.
+    # Without the barrier XLA rewrites this to `_product`.
     return lax.optimization_barrier(_product(gradient, x)).T
 
 
@@ -93,7 +94,7 @@ def dense_product(
     precision: Any = None,
     preferred_element_type: Dtype | None = None,
 ) -> Array:
-    """`matmul` in the form of `lax.dot_general` that `flax.linen.Dense` asks for."""
+    """`matmul` with the signature of `lax.dot_general`, for `flax.linen.Dense`."""
     del precision
     rows = (((lhs.ndim - 1,), (0,)), ((), ()))
     assert dimension_numbers == rows, "a product of rows with a matrix"

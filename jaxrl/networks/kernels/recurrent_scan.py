@@ -1,4 +1,4 @@
-"""The recurrence over time, with a backward pass written for speed.
+"""The recurrence over time, with a fast backward pass.
 
 Differentiating a plain `lax.scan` accumulates the recurrent weight gradient inside the loop: one small
 matrix product and one read-modify-write of the whole matrix per time step. Here the backward scan
@@ -85,7 +85,7 @@ def _vjp_forward(
 
 
 def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
-    """Gradients of the array arguments of `recurrent_scan`, of what `scan_forward` keeps of it."""
+    """Gradients of the array arguments of `recurrent_scan`, from what `scan_forward` kept."""
     weight_HG, reset_LN, before_L, kept_L = residuals
     dh_LNH, dlast = cotangents
     # Transposed once: on CPU a product with a transposed operand of few rows runs at half speed, and without
@@ -97,7 +97,7 @@ def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTre
         dinputs_NG, drecurrent_NG, dbefore = cell.backward(kept, before, {**dcarry, "h": dcarry["h"] + dh_NH})
         dh = _dot(drecurrent_NG, weight_GH, dtype)
         dbefore = {**dbefore, "h": dbefore["h"] + dh}
-        # What is equal is written once.
+        # Equal gradients are stored once.
         different = None if drecurrent_NG is dinputs_NG else drecurrent_NG
         return masked(dbefore, reset_N), (dinputs_NG, different)
 

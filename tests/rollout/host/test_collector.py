@@ -196,9 +196,9 @@ def test_totals_report_the_game_and_not_the_life(device):
         if len(ends):
             returns += recorded["reward"][: ends[-1] + 1, b].sum()
             lengths += ends[-1] + 1
-    assert sum(x.count for x in totals) == sum(game_over[: n[b], b].sum() for b in range(B)) > 0
+    assert sum(float(x.count) for x in totals) == sum(game_over[: n[b], b].sum() for b in range(B)) > 0
     np.testing.assert_allclose(sum(x.episode_return for x in totals), returns, rtol=1e-5)
-    assert sum(x.length for x in totals) == lengths
+    assert sum(float(x.length) for x in totals) == lengths
 
 
 def test_first_episodes_of_staggered_environments_are_not_reported(device):
