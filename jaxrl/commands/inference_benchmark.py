@@ -86,7 +86,9 @@ def _of_run(workdir: str) -> tuple[Config, EnvSpec, PolicyFunction | None]:
 def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
     from envs import registry
     from jaxrl.config import resolve
+    from jaxrl.parallel import tpu_slices
 
+    tpu_slices.hush_libtpu()
     config = resolve(given, 1)
     return config, registry.spec_of(config.env.name, config.env.wrappers), None
 
