@@ -22,6 +22,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow
 def test_times_a_config(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

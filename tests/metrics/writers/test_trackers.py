@@ -47,6 +47,7 @@ class TestMlflow:
         package("sqlalchemy")
         monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
+    @pytest.mark.slow
     def test_a_resumed_run_goes_on_in_its_database(self, tmp_path: Path) -> None:
         from mlflow import MlflowClient
 

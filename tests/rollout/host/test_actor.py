@@ -86,6 +86,7 @@ def test_closing_gives_up_a_rollout_half_way(device):
         collector.collect(None, state.learner.policy, keys_of(0))
 
 
+@pytest.mark.slow
 def test_environments_of_worker_processes_train_the_same_way():
     factory = envs.make_host("gymnasium:CartPole-v1(max_episode_steps=20)")
     policy = networks.build(tiny_config().network, factory.spec)
