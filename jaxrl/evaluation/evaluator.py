@@ -83,7 +83,7 @@ class DeviceEvaluator(Evaluator):
         def program(state: PolicyState, key: Array) -> Episodes:
             index = axis.index() * per_device + jnp.arange(per_device)
             keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-            quota = episodes // environments + (index < episodes % environments)
+            quota = episodes // environments + (index < episodes % environments).astype(jnp.int32)
             most = -(-episodes // environments)
             with tracing.phase("evaluate"):
                 return play(self._policy, self._env, state, keys, quota, most, sample, self._info_keys)
