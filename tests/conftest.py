@@ -27,6 +27,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Folders with the longest files come first, so that no worker is left with one at the end.
+LONGEST_FIRST = ("tests/training/", "tests/parallel/", "tests/e2e/", "tests/faults/", "tests/rollout/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        found = (i for i, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
+        return next(found, len(LONGEST_FIRST))
+
+    items.sort(key=rank)
+
+
 # Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
 STRICT = ("tests/algorithms/", "tests/networks/", "tests/rollout/")
 IMPLICIT = {

@@ -50,6 +50,7 @@ def make_bucket(s3: str) -> None:
     urllib.request.urlopen(request).close()
 
 
+@pytest.mark.slow
 def test_there_and_back(s3: str, tmp_path: Path) -> None:
     make_bucket(s3)
     (tmp_path / "run" / "tensorboard").mkdir(parents=True)

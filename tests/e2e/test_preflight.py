@@ -35,13 +35,11 @@ def row(output: str, name: str) -> str:
     return next(line for line in output.splitlines() if line.startswith(name)).removeprefix(name).strip()
 
 
+@pytest.mark.slow
 @needs_libtpu
 @pytest.mark.parametrize(
     ("topology", "kind", "limit"),
-    [
-        ("v5e:2x2", "4 x TPU v5 lite", "15.75 GiB"),
-        pytest.param("v4:2x2x1", "4 x TPU v4", "30.75 GiB", marks=pytest.mark.slow),
-    ],
+    [("v5e:2x2", "4 x TPU v5 lite", "15.75 GiB"), ("v4:2x2x1", "4 x TPU v4", "30.75 GiB")],
 )
 def test_a_slice(topology: str, kind: str, limit: str) -> None:
     done = preflight(*TINY, f"--topology={topology}", "--config.env.num_envs=12")
@@ -80,6 +78,7 @@ def test_what_does_not_fit() -> None:
     assert re.search(r"jaxrl/\S+\.py:\d+", largest)
 
 
+@pytest.mark.slow
 def test_this_machine() -> None:
     done = preflight(*TINY, "--config.num_devices=2")
     assert done.returncode == 0, done.stderr

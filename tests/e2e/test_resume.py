@@ -137,6 +137,7 @@ def test_reached_return_is_remembered(tmp_path: Path) -> None:
     assert_bitwise_equal(train(tmp_path, config), first)
 
 
+@pytest.mark.slow
 def test_changed_hyperparameters_hold_after_a_resume(tmp_path: Path) -> None:
     train(tmp_path, tiny_config(3, schedule="constant"))
     config = tiny_config(5, schedule="constant")

@@ -76,7 +76,9 @@ MEMORY = {
         ("MiniGrid-MemoryS7-v0(keys=('image',))", Dict((("image", MEMORY["image"]),)), Discrete(7), 245),
         ("HalfCheetah-v4", Box.of(-np.inf, np.inf, (17,)), Box.of(-1, 1, (6,)), 1000),
         ("LunarLander-v3", Box.of(-np.inf, np.inf, (8,)), Discrete(4), 1000),
-        pytest.param("CoinrunEasy-v0(num_levels=200)", IMAGE, Discrete(15), 1000, marks=needs_qt),
+        pytest.param(
+            "CoinrunEasy-v0(num_levels=200)", IMAGE, Discrete(15), 1000, marks=(needs_qt, pytest.mark.slow)
+        ),
     ],
 )
 def test_specs_and_first_observations(start, name, observation, action, limit):
@@ -162,7 +164,7 @@ def test_images_are_decoded_to_channels_last(start):
     np.testing.assert_array_equal(decoded[2, ..., -2], decoded[1, ..., -1])
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pong-v5"])
+@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("Pong-v5", marks=pytest.mark.slow)])
 def test_seeds_decide_and_groups_and_threads_do_not(start, name):
     # correctness 25.
     name = f"envpool:{name}(max_episode_steps=20)"

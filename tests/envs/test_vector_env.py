@@ -143,7 +143,7 @@ def test_keys_of_resets_and_steps_are_distinct():
     assert not resets & seen
 
 
-@pytest.mark.parametrize("stagger", [False, True])
+@pytest.mark.parametrize("stagger", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_row_depends_on_its_own_key_only(stagger):
     # correctness 12: environments may be divided over devices in any way.
     env = VectorEnv(envs.make("gymnax:CartPole-v1(max_steps_in_episode=12)"), stagger)

@@ -253,7 +253,7 @@ def different_states(run: Run, straight: Run) -> list[str]:
     """The same of the final states alone."""
     (record, arrays), (expected, others) = run.final(), straight.final()
     found = [] if record.step == expected.step else [f"step {record.step}, not {expected.step}"]
-    for name in ("iteration", "sums", "evaluation"):
+    for name in ("iteration", "interval", "evaluation", "evaluated_at"):
         if record.meta[name] != expected.meta[name]:
             found.append(f"{name}: {record.meta[name]}, not {expected.meta[name]}")
     found += [f"{name} is on one side only" for name in arrays.keys() ^ others.keys()]

@@ -34,6 +34,7 @@ def train(workdir: Path | str, *overrides: str) -> int:
     return main(["jaxrl", f"--config={CONFIG}", f"--workdir={workdir}", *overrides])
 
 
+@pytest.mark.slow
 def test_another_task_is_refused_with_every_field_and_both_values(
     straight: Run, run: Run, capsys: Output
 ) -> None:
@@ -48,6 +49,7 @@ def test_another_task_is_refused_with_every_field_and_both_values(
     assert files_of(run.folder) | {".lock": b""} == before
 
 
+@pytest.mark.slow
 def test_no_intact_checkpoint_is_never_a_fresh_start(straight: Run, run: Run, capsys: Output) -> None:
     shutil.copytree(straight.folder, run.folder)
     damaged = sorted(run.checkpoints)
@@ -81,6 +83,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, capsys: Outp
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_init_from_takes_what_its_patterns_name(straight: Run, run: Run, capsys: Output) -> None:
     # Ends at once; what it began with is in its checkpoint.
     options = (
@@ -137,6 +140,7 @@ def test_the_payload_works(marker: Path) -> None:
     assert marker.exists()
 
 
+@pytest.mark.slow
 def test_no_file_of_a_checkpoint_is_executed(straight: Run, tmp_path: Path, marker: Path) -> None:
     abstract = Assembly.build(resolve(get_config(), 1)).runtime.learning.abstract_state()
     newest = f"checkpoints/{straight.newest()}/"
@@ -155,6 +159,7 @@ def test_no_file_of_a_checkpoint_is_executed(straight: Run, tmp_path: Path, mark
     assert not marker.exists()
 
 
+@pytest.mark.slow
 def test_no_config_json_is_executed(straight: Run, run: Run, marker: Path) -> None:
     shutil.copytree(straight.folder, run.folder)
     for payload in payloads(marker):

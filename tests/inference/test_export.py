@@ -105,6 +105,7 @@ def test_command_plays_and_says_so(
     assert description["check"]["resets"] > 8  # of episodes that ended too
 
 
+@pytest.mark.slow
 def test_sampled_actions_follow_the_key(run: Path, tmp_path: Path) -> None:
     assert export(run, "stablehlo", "--sample", f"--output={tmp_path}", "--steps=40") == 0
     call = stablehlo.read(tmp_path)

@@ -167,6 +167,7 @@ def test_skip_gives_up_when_nothing_is_learnt_any_more(monkeypatch: pytest.Monke
     assert run.progress.iteration <= 3 + 2 * 2  # what was in flight, of at most doubling dispatches
 
 
+@pytest.mark.slow
 def test_rollback_goes_on_from_the_checkpoint_with_other_numbers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

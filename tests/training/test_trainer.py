@@ -125,7 +125,9 @@ def test_events_come_at_multiples_of_their_intervals(fitted: tuple[Trainer, Reco
     ("overrides", "reason", "iterations"),
     [
         # An episode of CartPole returns at least 1, so the first evaluation is enough.
-        ({"stop.return": 1.0, "evaluate.every_steps": 2 * STEPS}, "return", 2),
+        pytest.param(
+            {"stop.return": 1.0, "evaluate.every_steps": 2 * STEPS}, "return", 2, marks=pytest.mark.slow
+        ),
         # Compiling takes longer, and the clock is looked at between dispatches.
         ({"stop.seconds": 1e-3, "log.every_steps": STEPS}, "seconds", 0),
     ],

@@ -87,6 +87,7 @@ def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) ->
     assert report["modes"]["sample"]["all"]["cost"] is None
 
 
+@pytest.mark.slow
 def test_films_are_of_whole_episodes(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     levels = [f"{ENV}(length=6)", "tests.evaluation.suites.environments:Dark"]
     file = suite_of(tmp_path, episodes=1, categories={"a b": levels})

@@ -55,6 +55,7 @@ def test_numbers(runs: Path, tmp_path: Path) -> None:
     assert (fast["profile"]["value"][0], fast["profile"]["value"][-1]) == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_threshold_and_baseline_by_default(runs: Path, tmp_path: Path) -> None:
     found = result(tmp_path / "out", runs)
     assert found["baseline"] == "learning_rate=0.1"

@@ -81,6 +81,7 @@ def test_values_and_gradients_equal_those_of_the_scan(length: int, rows: int, si
     assert all(float(jnp.abs(x).max()) > 0 for x in jax.tree.leaves(got))
 
 
+@pytest.mark.slow
 def test_bfloat16_rounds_where_the_scan_does() -> None:
     arguments, reset, outputs = problem()
     got = values_and_gradients(kernel, jnp.bfloat16, arguments, reset, outputs)
@@ -111,6 +112,7 @@ def test_a_diverged_episode_does_not_reach_the_next() -> None:
     np.testing.assert_array_equal(d_carry["h"][0], 0.0)
 
 
+@pytest.mark.slow
 def test_under_vmap() -> None:
     problems = [problem(seed=seed) for seed in (1, 2)]
     arguments, reset, outputs = jax.tree.map(lambda *x: jnp.stack(x), *problems)

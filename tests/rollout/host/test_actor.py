@@ -22,7 +22,7 @@ from tests.rollout.host.playing import B, T, actors, keys_of, stepped
 ROLLOUTS = 3
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_actor_hands_over_parameters_and_rollouts(device, overlap):
     # With overlap the data are one iteration old, never more and never less.
     program, state, recorded = device

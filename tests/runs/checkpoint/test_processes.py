@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _PROCESS = """
 import json, sys
 from pathlib import Path
@@ -91,6 +93,7 @@ def run(folder: Path, count: int) -> list[dict[str, object]]:
     return reports
 
 
+@pytest.mark.slow
 def test_two_processes_save_verify_and_fall_back_as_one(tmp_path: Path) -> None:
     two = run(tmp_path / "two" / "checkpoints", 2)
     one = run(tmp_path / "one" / "checkpoints", 1)
