@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import ConfigError
+from jaxrl.networks.initializers import orthogonal
 from jaxrl.networks.kernels.convolution import convolve
 from jaxrl.networks.kernels.products import dense_product
 from jaxrl.types import Array
@@ -35,7 +36,7 @@ def dense(features: int, scale: float, dtype: jnp.dtype, name: str | None = None
     Gains sqrt(2) (hidden), 0.01 (policy) and 1 (value): Huang et al. 2022, detail 2.
     Parameters stay float32; `dtype` is for the computation.
     """
-    initializer = nn.initializers.orthogonal(scale)
+    initializer = orthogonal(scale)
     return nn.Dense(features, dtype=dtype, kernel_init=initializer, name=name, dot_general=dense_product)
 
 
@@ -52,7 +53,7 @@ class Conv(nn.Module):
     def __call__(self, x: Array) -> Array:
         channels = x.shape[-1]
         shape = (self.kernel, self.kernel, channels, self.features)
-        weight = self.param("kernel", nn.initializers.orthogonal(math.sqrt(2)), shape).astype(self.dtype)
+        weight = self.param("kernel", orthogonal(math.sqrt(2)), shape).astype(self.dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
         leading = x.shape[:-3]
         x = x.astype(self.dtype).reshape(-1, *x.shape[-3:])

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.core import Core
-from jaxrl.networks.initializers import per_block_orthogonal
+from jaxrl.networks.initializers import orthogonal, per_block_orthogonal
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array
@@ -87,8 +87,8 @@ class LRU(Core):
         before = (carry["real"], carry["imaginary"])
         real, imaginary = linear_recurrence(tuple(part[None, None] for part in a), b, before, reset_LN)
         state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
-        y = self._product(state, "output", nn.initializers.orthogonal(), (2 * size, size))
-        y = y + self._product(x, "skip", nn.initializers.orthogonal(), (features, size))
+        y = self._product(state, "output", orthogonal(), (2 * size, size))
+        y = y + self._product(x, "skip", orthogonal(), (features, size))
         bias = self.param("bias", nn.initializers.zeros, (size,))
         after = {"real": real[-1], "imaginary": imaginary[-1]}
         return self.activation(y + bias[None, None]).astype(self.dtype), after

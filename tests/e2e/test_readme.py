@@ -31,9 +31,8 @@ _JAXRL = "import sys; from jaxrl.commands import run; sys.exit(run(['jaxrl', *sy
 
 def run(arguments: list[str], folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,5 +1,7 @@
 """Layers against XLA's own, and how they are initialised."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.networks import layers
+from jaxrl.networks.initializers import orthogonal
 
 
 def svd(weight):
@@ -41,3 +44,13 @@ def test_convolution_is_orthogonal():
 def test_unknown_activation():
     with pytest.raises(ConfigError, match=r"`network.activation` \(='tahn'\).*tanh"):
         layers.activation("tahn")
+
+
+def test_orthogonal_weights_under_vmap_are_those_of_each_key() -> None:
+    # Seeds are vmapped: a batch of QR decompositions can block the threads that XLA runs programs on.
+    init = orthogonal(math.sqrt(2))
+    keys = jax.random.split(jax.random.key(0), 3)
+    together = jax.jit(jax.vmap(lambda key: init(key, (16, 8))))(keys)
+    for key, weights in zip(keys, together, strict=True):
+        np.testing.assert_allclose(weights, init(key, (16, 8)), atol=1e-6)
+        np.testing.assert_allclose(weights.T @ weights, 2 * np.eye(8), atol=1e-5)
