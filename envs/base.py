@@ -356,7 +356,7 @@ class HostFactory(Protocol):
     spec: EnvSpec
 
     def decode(self, obs: Any) -> Any:
-        """That of every `HostEnv` it starts."""
+        """The spec of every `HostEnv` it starts."""
         ...
 
     def start(self, options: HostOptions) -> HostEnv:

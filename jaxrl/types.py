@@ -141,7 +141,9 @@ class PolicyState:
 
 @flax.struct.dataclass
 class LearnerState:
-    """What every algorithm keeps from one update to the next; each adds fields of its own. Replicated.
+    """What every algorithm keeps from one update to the next; each adds fields of its own.
+
+    Replicated, except for fields marked `Sharded`.
 
     Attributes:
       policy: what acts.

@@ -53,7 +53,7 @@ class Algorithm(abc.ABC):
         """Everything that is learnt from one trajectory.
 
         Args:
-          learner: from `init` or `update`; replicated, but for fields marked `sharded`.
+          learner: from `init` or `update`; replicated, except for fields marked `Sharded`.
           trajectory: of this device's environments.
           key: the same on all devices.
 

@@ -22,7 +22,7 @@ from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
-from jaxrl.config.suitable import suitable_config
+from jaxrl.config.selection import suitable_config
 from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
 from jaxrl.parallel.signals import leave
 from jaxrl.runs import storage
@@ -85,7 +85,7 @@ def _has_others() -> bool:
 
 
 def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """What the `main` of every job but training does; returns the exit code, as `exit_code` has it.
+    """Runs a command other than `train`; returns the exit code, as `exit_code` has it.
 
     Args:
       usage: the module's docstring, which `--help` prints.
@@ -100,7 +100,7 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
 
 
 def show(text: str) -> None:
-    """Prints what may be long; a reader such as `head` may have enough of it before the end."""
+    """Prints long text; a reader such as `head` may close the pipe early."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

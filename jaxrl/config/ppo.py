@@ -40,7 +40,8 @@ class PPOConfig(AlgorithmConfig):
     )
     clip_value: bool = field(False, help="also clip how far a value moves, by clip_range")
     normalize_advantages: bool = field(
-        True, help="scale the advantages of each minibatch to mean 0 and standard deviation 1"
+        True,
+        help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1",
     )
     entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
     value_coef: float = field(0.5, at_least(0), help="weight of the value loss")

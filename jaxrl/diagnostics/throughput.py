@@ -81,7 +81,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     stall = _save_seconds(state)
     rollout = _rollout_seconds(runtime, state, per_iteration)
     matmul_rate = matmul_flops_per_second()
-    passes = 1 + 3 * runtime.learning.learning.algorithm.passes_per_step
+    passes = 1 + 3 * runtime.learning.algorithm.passes_per_step
     flops = forward_flops(runtime.policy, runtime.spec, config) * passes
     interval = config.checkpoint_iterations * per_iteration
     return {

@@ -75,5 +75,5 @@ class Assembly:
             state = self.runtime.prepare(state)
             for job in jobs:
                 job.result()
-            self.agreement.begin()  # The others compile for as long as they compile.
+            self.agreement.begin()  # Other processes may still be compiling.
         return state

@@ -101,7 +101,7 @@ class RunCheckpoints:
 
         The members of a population have numbers of their own, which no configuration knows.
         """
-        of = self._learning.learning.algorithm.hyperparameters
+        of = self._learning.algorithm.hyperparameters
 
         def choose(own: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
             replicated: jax.Array = self._learning.topology.replicate(now)

@@ -71,7 +71,7 @@ class Recovery:
         """Whether all updates have been dropped for too long; `row` is the row at `iteration`."""
         if self._config.nonfinite != "skip":
             return False
-        updates = row[self._runtime.learning.learning.algorithm.updates_metric]
+        updates = row[self._runtime.learning.algorithm.updates_metric]
         if updates > self._updates:
             self._updated_at, self._updates = iteration, updates
         return iteration - self._updated_at >= MAX_IDLE_ITERATIONS

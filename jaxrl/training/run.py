@@ -101,7 +101,7 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     if not process_group.is_first():
         yield MultiWriter(())
         return
-    highlights = assembly.runtime.learning.learning.algorithm.highlights
+    highlights = assembly.runtime.learning.algorithm.highlights
     with folder.logs() as logs, open_writers(folder.path, assembly.config, logs, highlights) as writer:
         yield writer
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from jaxrl.algorithms import Algorithm
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
 from jaxrl.training.learning import Learning
@@ -36,6 +37,11 @@ class ShardedLearning:
         self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs)
         inputs = (self.state_specs, *ROLLOUT_SPECS)
         self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What learns."""
+        return self.learning.algorithm
 
     def initial_state(self) -> TrainState:
         """The state before the first iteration, from the configuration's seed."""

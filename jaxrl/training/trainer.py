@@ -103,7 +103,7 @@ class Trainer:
         """Where metrics go; the display appears with the first use, not before."""
         if self._writer is not None:
             return self._writer
-        highlights = self._runtime.learning.learning.algorithm.highlights
+        highlights = self._runtime.learning.algorithm.highlights
         return console(self.config, highlights) if is_first() else MultiWriter(())
 
     @property

@@ -40,7 +40,7 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
 
     Args:
       init_from: a run's folder (its newest checkpoint is taken) or one checkpoint's folder.
-      names: patterns as of a shell, such as "params/encoder*"; an array is taken if any fits its name.
+      names: shell patterns, such as "params/encoder*"; an array is taken if any fits its name.
       learner: a fresh state; its other fields, such as the optimiser's, stay as they are.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Ended at any moment in any way: what goes on is, bit for bit, the run that nothing happened to."""
+"""A run that is ended at any moment, in any way, resumes bit for bit."""
 
 from __future__ import annotations
 

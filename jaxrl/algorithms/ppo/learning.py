@@ -34,7 +34,7 @@ _OF_UPDATES = (
 )
 # A NaN or an infinity anywhere in an iteration, or a gradient too large for float32, reaches one of these:
 # all are sums over the global batch.
-_TELLTALES = ("grad/norm", "loss/entropy", "loss/policy", "loss/value")
+_FINITE_CHECKS = ("grad/norm", "loss/entropy", "loss/policy", "loss/value")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class PPO(Algorithm):
 
     def is_finite(self, learner: PPOState, metrics: Metrics) -> Array:
         statistics = jax.tree.leaves((learner.policy.obs_stats, learner.reward_stats))
-        total = sum(metrics[name].value() for name in _TELLTALES) + sum(jnp.sum(x) for x in statistics)
+        total = sum(metrics[name].value() for name in _FINITE_CHECKS) + sum(jnp.sum(x) for x in statistics)
         return jnp.isfinite(total)
 
     def inspect(self, learner: PPOState, trajectory: Trajectory, key: Array) -> Reports:

@@ -79,9 +79,8 @@ class LiveRun:
     def _describe(self) -> None:
         """Title and budgets, from config.json."""
         config, progress = self._config, self.progress
-        progress.title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
-        progress.total_steps = records.step_budget(config)
-        progress.total_seconds = config.get("stop.seconds")
+        title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
+        progress.describe(title, records.step_budget(config), config.get("stop.seconds"))
 
     def _take(self, row: Row) -> None:
         scalars = {key: x for key, x in row.items() if x is not None and key not in ("step", "time")}
@@ -89,7 +88,7 @@ class LiveRun:
         self._latest_time = row["time"]
         if PACE in row:
             self._times.append(row["time"])
-            self.progress.highlights = self._highlights()
+            self.progress.show(self._highlights())
 
     def _highlights(self) -> list[tuple[str, str]]:
         """The losses, what the algorithm logs under its own name, and the norm of the gradient."""

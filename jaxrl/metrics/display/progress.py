@@ -87,6 +87,14 @@ class RunProgress:
         self._seconds_before = 0.0
         self._rows: deque[tuple[float, int]] = deque(maxlen=_PACE_ROWS)
 
+    def describe(self, title: str, total_steps: int | None, total_seconds: float | None) -> None:
+        """Says what is trained and for how long, where that is learnt after the start."""
+        self.title, self.total_steps, self.total_seconds = title, total_steps, total_seconds
+
+    def show(self, highlights: Sequence[tuple[str, str]]) -> None:
+        """Chooses the numbers to show, as (metric, label)."""
+        self.highlights = highlights
+
     def update(self, step: int, scalars: Mapping[str, float], at: float | None = None) -> None:
         """Takes in a row of metrics, logged at time `at` of the clock (default: now)."""
         at = self.now() if at is None else at

@@ -19,7 +19,7 @@ GRACE = 5.0
 
 
 class Cancelled(Exception):
-    """Work was given up half-way because nobody wants it any more."""
+    """Work was given up half-way because it is no longer needed."""
 
 
 class Watch:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envs.base import EnvSpec
 
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
-_ASK = "import sys; from jaxrl.config import suitable; sys.exit(suitable.tell(sys.argv[1]))"
+_ASK = "import sys; from jaxrl.config import selection; sys.exit(selection.tell(sys.argv[1]))"
 
 
 @dataclasses.dataclass(frozen=True)
