@@ -20,6 +20,7 @@ from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.diagnostics.compiled_programs.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation import evaluators
+from jaxrl.parallel.compilation import never_cached
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.tpu_slices import Slice
 from jaxrl.training.device_runtime import DeviceRuntime
@@ -135,7 +136,9 @@ def examine(
 def _compile(job: Callable[[], Any]) -> tuple[Any, str]:
     """(program, "") or (None, what the compiler said about memory)."""
     try:
-        return job(), ""
+        # A program for devices that are only described cannot be read back from the cache.
+        with never_cached():
+            return job(), ""
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
