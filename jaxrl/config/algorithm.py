@@ -31,6 +31,11 @@ class AlgorithmConfig(abc.ABC):
     def envs_multiple(self) -> int:
         """Each device must hold a multiple of this many environments."""
 
+    @property
+    @abc.abstractmethod
+    def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
+        """(what it is, field, value) of changes that take less memory; not all need be valid."""
+
     @abc.abstractmethod
     def steps_per_update(self, num_envs: int) -> int:
         """Environment steps that one optimiser step learns from, with `num_envs` environments."""

@@ -63,6 +63,14 @@ class PPOConfig(AlgorithmConfig):
     def envs_multiple(self) -> int:
         return self.num_minibatches * max(1, self.gradient_accumulation)
 
+    @property
+    def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
+        return (
+            ("shorter rollouts", "ppo.rollout_length", self.rollout_length // 2),
+            ("more minibatches", "ppo.num_minibatches", 2 * self.num_minibatches),
+            ("accumulation", "ppo.gradient_accumulation", 2 * max(1, self.gradient_accumulation)),
+        )
+
     def steps_per_update(self, num_envs: int) -> int:
         return num_envs * self.rollout_length // self.num_minibatches
 

@@ -17,13 +17,13 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from jaxrl.config import Config, ConfigError, check_config, resolve
-from jaxrl.diagnostics.compiled_programs.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation import evaluators
 from jaxrl.parallel.compilation import never_cached
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.tpu_slices import Slice
 from jaxrl.training.device_runtime import DeviceRuntime
+from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.training.run import choose_devices
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.

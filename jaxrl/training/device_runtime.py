@@ -41,7 +41,6 @@ class DeviceRuntime(Runtime):
         self._failed = topology.shard(self._rows, (specs,), (specs, *ROLLOUT_SPECS))
 
     def trace(self) -> Any:
-        """The training program, as JAX traced it."""
         return self.learning.trace(self.iteration.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
 
     def compile(self) -> None:

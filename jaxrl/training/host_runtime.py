@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,10 +84,13 @@ class HostRuntime(Runtime):
         self._waited, self._measured_at = 0.0, clock.total()
         self._measured: dict[str, float] = {}
 
-    def compile(self) -> None:
+    def trace(self) -> Any:
         example = jax.eval_shape(lambda: host_start.example_rollout(self._config, self.policy, self.spec))
         rollout = self._topology.abstract(example, ROLLOUT_SPECS)
-        self.compiled = self.learning.trace(self._learn, ROLLOUT_SPECS, *rollout).lower().compile()
+        return self.learning.trace(self._learn, ROLLOUT_SPECS, *rollout)
+
+    def compile(self) -> None:
+        self.compiled = self.trace().lower().compile()
 
     def prepare(self, state: TrainState) -> TrainState:
         """Starts the environments, unless they run; what `state` holds of earlier episodes ends.

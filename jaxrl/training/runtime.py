@@ -32,6 +32,10 @@ class Runtime(abc.ABC):
     compiled: Any
 
     @abc.abstractmethod
+    def trace(self) -> Any:
+        """The program that `compile` compiles, as JAX traced it."""
+
+    @abc.abstractmethod
     def compile(self) -> None:
         """Compiles what training takes."""
 

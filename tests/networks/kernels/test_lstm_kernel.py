@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.diagnostics.compiled_programs.jaxpr import matmul_flops
 from jaxrl.networks.kernels.cells import LSTM
 from jaxrl.networks.kernels.lstm_kernel import Blocks, interpreted, largest_size, lstm_sequence, plan
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
+from jaxrl.training.jaxpr import matmul_flops
 from jaxrl.types import Array, PyTree
 
 ROOT = Path(__file__).parents[3]

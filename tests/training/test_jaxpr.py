@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxrl.diagnostics.compiled_programs.jaxpr import largest_arrays, matmul_flops
 from jaxrl.parallel.sharding import SHARDED, Topology
+from jaxrl.training.jaxpr import largest_arrays, matmul_flops
 
 
 def test_products_count_as_often_as_scans_turn() -> None:

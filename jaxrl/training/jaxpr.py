@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
+from jaxrl.metrics import text
+
 
 @dataclass(frozen=True)
 class LargeArray:
@@ -20,6 +22,10 @@ class LargeArray:
     bytes: int
     operation: str
     line: str
+
+    def __str__(self) -> str:
+        origin = ", ".join(filter(None, (self.operation, self.line)))
+        return f"{self.type} of {text.size(self.bytes)} ({origin})"
 
 
 def matmul_flops(jaxpr: Any, platform: str) -> float:
