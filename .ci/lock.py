@@ -14,7 +14,8 @@ HEADER = """\
 
 def main(report: str, lock: str) -> None:
     installed = [item["metadata"] for item in json.loads(Path(report).read_text())["install"]]
-    pins = [f"{package['name']}=={package['version']}" for package in installed if package["name"] != "jaxrl"]
+    others = [package for package in installed if package["name"] != "jaxrl-recurrent"]
+    pins = [f"{package['name']}=={package['version']}" for package in others]
     Path(lock).write_text(HEADER + "\n".join(sorted(pins, key=str.lower)) + "\n")
 
 

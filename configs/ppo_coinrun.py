@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_coinrun
 Unseen:   jaxrl evaluate --workdir=DIR \\
             --environment="envpool:CoinrunEasy-v0(num_levels=0, start_level=1000)"
-Needs:    Qt 5: pip install 'jaxrl[procgen]', or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
+Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
 Minutes:  about 55 for 0.6 M steps
 Expected: greedy return 7.2 on the training levels and 6.9 on unseen ones with `stop.steps=600000`

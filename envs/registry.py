@@ -19,8 +19,8 @@ from envs.base import EnvSpec, HostFactory, JaxEnv
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
-_SUITES = {"gymnax": "envs.adapters.gymnax", "jaxrl": "envs.native"}
-_HOST_SUITES = {"envpool": "envs.adapters.envpool", "gymnasium": "envs.adapters.gymnasium"}
+_SUITES = {"gymnax": f"{__package__}.adapters.gymnax", "jaxrl": f"{__package__}.native"}
+_HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium")}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
 
 

@@ -37,7 +37,7 @@ def load(label: str) -> bool:
     folders = [Path(folder, "lib") for folder in (spec.submodule_search_locations or ())] if spec else []
     if not any(_loaded([str(folder / name) for name in _LIBRARIES]) for folder in folders):
         raise ImportError(
-            f"{label} needs the libraries of Qt 5: pip install 'jaxrl[procgen]', "
+            f"{label} needs the libraries of Qt 5: pip install PyQt5-Qt5, "
             "or on Debian and Ubuntu: apt install libqt5gui5"
         )
     return True

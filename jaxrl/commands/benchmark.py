@@ -1,15 +1,19 @@
 """jaxrl benchmark CONFIG: times a config, and says where the time goes.
 
-  CONFIG                what to time: a config file, or the name of a shipped one; or --config=CONFIG
-  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  CONFIG                what to time: a config file, or the name of a shipped
+                        one; or --config=CONFIG
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that
+                        suits it
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
-  --seconds=S           how long to train for in all, after compilation and warm-up (default: 20)
+  --seconds=S           how long to train for in all, after compilation and
+                        warm-up (default: 20)
   --workdir=DIR         where benchmark_metrics.json goes (default: nowhere)
   --debug               full tracebacks instead of one line for bad input
 
-Training is compiled ahead of time, warmed up, and runs in windows of equal work; steps per second are those
-of the median window, updates included. Beside it stands the machine's limit: the time that the matrix
-products alone would take at the rate measured for one large product.
+Training is compiled ahead of time, warmed up, and runs in windows of equal
+work; steps per second are those of the median window, updates included. Beside
+it stands the machine's limit: the time that the matrix products alone would
+take at the rate measured for one large product.
 """
 
 from __future__ import annotations
@@ -70,7 +74,7 @@ def _show(result: dict[str, Any]) -> None:
         ("on", f"{result['device']}; {hardware['cpu']}, {hardware['cores']} cores"),
         (
             "with",
-            f"jax {result['versions']['jax']}, jaxrl {result['versions'].get('jaxrl', 'of a checkout')}",
+            f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}",
         ),
         ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),

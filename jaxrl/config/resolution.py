@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from ml_collections import ConfigDict, config_dict
 
+from jaxrl import __version__
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Field, at_least, check, declarations, require_divides
@@ -140,8 +141,8 @@ def _plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python, of this package and of the installed packages that decide results."""
-    names = ("jaxrl", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
-    found = {"python": platform.python_version()}
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "gymnax", "envpool", "numpy")
+    found = {"python": platform.python_version(), "jaxrl": __version__}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxrl.config import installation
+from jaxrl.config.installation import DISTRIBUTION
 from jaxrl.metrics.text import size
 
 OK, WARNING, BROKEN = "ok", "warning", "broken"
@@ -66,7 +68,7 @@ def python() -> HealthFinding:
     """The interpreter that runs this."""
     found = f"{platform.python_version()} at {sys.executable}"
     try:
-        accepted = importlib.metadata.metadata("jaxrl")["Requires-Python"]
+        accepted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
     except importlib.metadata.PackageNotFoundError:
         return HealthFinding(
             "python", WARNING, f"{found}; jaxrl is not installed", "pip install -e . in the checkout"
@@ -82,7 +84,11 @@ def python() -> HealthFinding:
 
 def versions() -> Iterator[HealthFinding]:
     """Installed packages against what jaxrl, jax and its plugins ask for."""
-    wrong = list(unmet(("jaxrl", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
+    for other in _others_of_the_same_name():
+        yield HealthFinding(
+            "versions", BROKEN, f"{other} installs a package `jaxrl` too", f"pip uninstall {other}"
+        )
+    wrong = list(unmet((DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
     shown = ", ".join(f"{name} {installed(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
     if not wrong:
         yield HealthFinding("versions", OK, shown)
@@ -115,6 +121,14 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if installed(plugin) != installed("jaxlib"):
             text = f"{plugin} {installed(plugin)} does not fit jaxlib {installed('jaxlib')}"
             yield text, f"{plugin}=={installed('jaxlib')}"
+
+
+def _others_of_the_same_name() -> Iterator[str]:
+    """Distributions that put files into the package `jaxrl`, beside this one."""
+    for other in importlib.metadata.distributions():
+        ours = other.name == DISTRIBUTION
+        if not ours and any(file.parts[:1] == ("jaxrl",) for file in other.files or ()):
+            yield str(other.name)
 
 
 def installed(package: str) -> str | None:
@@ -158,7 +172,7 @@ def driver() -> HealthFinding:
                 "driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs"
             )
         if nodes and installed("libtpu") is None:
-            return HealthFinding("driver", BROKEN, "a TPU without libtpu", "pip install -e '.[tpu]'")
+            return HealthFinding("driver", BROKEN, "a TPU without libtpu", installation.command("tpu"))
         return HealthFinding(
             "driver", OK, "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed('libtpu')}"
         )
@@ -166,7 +180,7 @@ def driver() -> HealthFinding:
     if not plugins:
         extra = "cuda13" if major >= _DRIVERS["cuda13"] else "cuda12"
         text = f"NVIDIA {match.group()}, but jax has no CUDA plugin"
-        return HealthFinding("driver", BROKEN, text, f"pip install -e '.[{extra}]'")
+        return HealthFinding("driver", BROKEN, text, installation.command(extra))
     for cuda, oldest in _DRIVERS.items():
         if any(cuda in plugin for plugin in plugins) and major < oldest:
             text = f"NVIDIA {match.group()} is too old for {cuda}, which needs {oldest}"
@@ -174,7 +188,7 @@ def driver() -> HealthFinding:
                 "driver",
                 BROKEN,
                 text,
-                "update the driver" + (", or pip install -e '.[cuda12]'" * (cuda == "cuda13")),
+                "update the driver" + (f", or {installation.command('cuda12')}" * (cuda == "cuda13")),
             )
     return HealthFinding("driver", OK, f"NVIDIA {match.group()}")
 
@@ -232,7 +246,7 @@ def bucket_access(bucket: str) -> HealthFinding:
         same = file.read_text() == name
         file.unlink()
     except ConfigError as error:
-        return HealthFinding("bucket", BROKEN, str(error), "pip install -e '.[gcs]'")
+        return HealthFinding("bucket", BROKEN, str(error), installation.command("gcs"))
     except Exception as error:  # Each backend raises its own.
         text = f"{bucket}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return HealthFinding("bucket", BROKEN, text, _bucket_advice(text))
@@ -310,7 +324,7 @@ def _start_advice(errors: str) -> str:
     if "RESOURCE_EXHAUSTED" in errors or "out of memory" in errors.lower():
         return "another process holds the device's memory: `nvidia-smi` names it"
     if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu" or "Unable to initialize backend" in errors:
-        return "unset JAX_PLATFORMS, or install what it names: '.[cuda12]', '.[cuda13]' or '.[tpu]'"
+        return f"unset JAX_PLATFORMS, or install what it names, such as {installation.command('cuda12')}"
     return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
 
 

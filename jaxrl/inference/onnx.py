@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.inference import arrays
@@ -21,7 +22,6 @@ from jaxrl.inference.onnx_graph import Graph, element_type
 FILE = "policy.onnx"
 # Supported since onnxruntime 1.17 (2024).
 _OPSET, _IR_VERSION = 20, 9
-_MISSING = "`--format` (='onnx') needs the packages onnx and onnxruntime: pip install -e '.[onnx]'"
 
 
 def write(
@@ -45,7 +45,7 @@ def write(
     try:
         import onnx
     except ImportError as error:
-        raise ConfigError(_MISSING) from error
+        raise _missing() from error
     if network is None:
         raise RunError(
             "ONNX is written for the built-in networks in float32; export this one with --format=stablehlo"
@@ -83,7 +83,7 @@ def read(folder: Path, function: PolicyFunction) -> Runner:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ConfigError(_MISSING) from error
+        raise _missing() from error
     session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_outputs()]
 
@@ -106,3 +106,8 @@ def _declared(name: str, x: Any, size: int | str) -> Any:
     import onnx
 
     return onnx.helper.make_tensor_value_info(name, element_type(x.dtype), [size, *x.shape[1:]])
+
+
+def _missing() -> ConfigError:
+    text = "`--format` (='onnx') needs the packages onnx and onnxruntime"
+    return ConfigError(f"{text}: {installation.command('onnx')}")

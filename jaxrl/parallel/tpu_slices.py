@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 
 _GIB = 2**30
@@ -75,7 +76,8 @@ class Slice:
           ConfigError: libtpu, which compiles for TPUs, is not installed.
         """
         if importlib.util.find_spec("libtpu") is None:
-            raise ConfigError("`--topology` needs libtpu, the extra tpu: pip install 'jaxrl[tpu]'")
+            text = f"`--topology` needs libtpu, the extra tpu: {installation.command('tpu')}"
+            raise ConfigError(text)
         from jax.experimental import topologies
 
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # Compiling takes no chip.

@@ -21,7 +21,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for folder in ("jaxrl", "envs", "configs"):
         shutil.copytree(ROOT / folder, source / folder, symlinks=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={target}", str(source)]
     subprocess.run(pip, check=True, timeout=300)
@@ -49,11 +49,73 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
 
 
 def test_no_module_is_left_behind(installed: Path) -> None:
-    for package in ("jaxrl", "envs"):
-        here = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
-        assert here <= {path.relative_to(installed) for path in (installed / package).rglob("*.py")}
+    here = {path.relative_to(ROOT / "jaxrl") for path in (ROOT / "jaxrl").rglob("*.py")}
+    here |= {path.relative_to(ROOT) for path in (ROOT / "envs").rglob("*.py")}
+    there = {path.relative_to(installed / "jaxrl") for path in (installed / "jaxrl").rglob("*.py")}
+    assert here <= there
+
+
+_IMPORT_ALL = """
+import importlib, pkgutil, sys, jaxrl
+for found in pkgutil.walk_packages(jaxrl.__path__, "jaxrl."):
+    if not found.name.startswith(("jaxrl.config.shipped", "jaxrl.main", "jaxrl.__main__")):
+        importlib.import_module(found.name)
+assert "envs" not in sys.modules, sys.modules["envs"]
+assert jaxrl.JaxEnv.__module__ == "jaxrl.envs.base"
+"""
+
+_ENVIRONMENT = """
+import jax.numpy as jnp
+from jaxrl import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+
+class Constant(JaxEnv):
+    spec = EnvSpec("Constant", Box.of(-1, 1, (2,)), Discrete(2), max_episode_steps=4)
+
+    def reset(self, key):
+        return jnp.int32(0), jnp.zeros(2)
+
+    def step(self, key, state, action):
+        state += 1
+        return state, TimeStep(jnp.zeros(2), jnp.float32(action), state == 4, jnp.array(False))
+"""
+
+
+def test_every_module_finds_the_environments_under_their_new_name(installed: Path) -> None:
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", _IMPORT_ALL]
+    done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_trains_beside_another_package_envs(installed: Path, tmp_path: Path) -> None:
+    """A user's own `envs`, as many projects have one, and an environment of theirs in it."""
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "__init__.py").write_text("")
+    (tmp_path / "envs" / "mine.py").write_text(_ENVIRONMENT)
+    tiny = ("env.num_envs=8", "ppo.rollout_length=8", "stop.steps=512", "network.core_size=8")
+    fields = [f"--config.{field}" for field in (*tiny, "env.wrappers=()", "log.writers=jsonl")]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{installed}"}
+    for name in ("envs.mine:Constant", "gymnax:CartPole-v1", "jaxrl:ProbeValue", "gymnasium:CartPole-v1"):
+        folder = f"--workdir=runs/{name.partition(':')[0]}"
+        command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--env={name}", *fields, folder]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_no_package_has_a_name_that_others_may_want(installed: Path) -> None:
     packages = {path.name for path in installed.iterdir() if path.is_dir() and path.suffix != ".dist-info"}
-    assert packages - {"bin", "__pycache__"} == {"jaxrl", "envs"}
+    assert packages - {"bin", "__pycache__"} == {"jaxrl"}
+    (information,) = installed.glob("*.dist-info")
+    assert information.name.startswith("jaxrl_recurrent-")
+    assert (information / "top_level.txt").read_text().split() == ["jaxrl"]
+
+
+def test_hints_name_the_distribution(installed: Path) -> None:
+    done = run(installed, "jaxrl", "preflight", "ppo", "--topology=v9:1x1")
+    assert done.returncode == 2
+    code = "from jaxrl.config import installation; print(installation.command('video'))"
+    command = [sys.executable, "-c", code]
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    said = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("pip install")
+    assert "-e" not in said.split()

@@ -17,7 +17,7 @@ from envs.host import qt
 
 # Without loading it: the adapter must cope with an envpool that was imported before Qt.
 HAS_QT = importlib.util.find_spec("PyQt5") is not None or ctypes.util.find_library("Qt5Gui") is not None
-needs_qt = pytest.mark.skipif(not HAS_QT, reason="needs Qt 5: pip install 'jaxrl[procgen]'")
+needs_qt = pytest.mark.skipif(not HAS_QT, reason="needs Qt 5: pip install PyQt5-Qt5")
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_procgen_without_qt_says_what_to_install(monkeypatch):
     with pytest.raises(ImportError) as caught:
         envs.make_host("envpool:CoinrunEasy-v0")
     assert "\n" not in str(caught.value)
-    assert "jaxrl[procgen]" in str(caught.value)
+    assert "pip install PyQt5-Qt5" in str(caught.value)
     assert "apt install libqt5gui5" in str(caught.value)
 
 

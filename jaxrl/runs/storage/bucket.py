@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.files import is_remote
 
@@ -41,7 +42,8 @@ def prepare(path: str | os.PathLike[str]) -> None:
         import fsspec
         import gcsfs  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"{path} needs the extra `gcs`: pip install 'jaxrl[gcs]' ({error})") from error
+        text = f"{path} needs the extra `gcs`: {installation.command('gcs')} ({error})"
+        raise ConfigError(text) from error
     # A cached listing would never expire, and checkpoints are not written through this client.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
     # It logs tracebacks of what it also raises.
@@ -83,7 +85,8 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
         try:
             client = fsspec.filesystem("s3", use_listings_cache=False)
         except ImportError as error:
-            raise ConfigError(f"{given} needs the extra `s3`: pip install 'jaxrl[s3]' ({error})") from error
+            text = f"{given} needs the extra `s3`: {installation.command('s3')} ({error})"
+            raise ConfigError(text) from error
         within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket))
         return client, "/".join(split(url)).rstrip("/")
     if is_remote(url):
