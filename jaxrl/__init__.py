@@ -1,4 +1,8 @@
-"""Recurrent PPO in one compiled program: `jaxrl.make_train`, `jaxrl.Trainer`, `jaxrl.default_config`."""
+"""Recurrent PPO in one compiled program.
+
+`Trainer` and `make_train` train, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
+`JaxEnv`, `TimeStep` are what an environment of one's own is made of.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,48 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxrl.config import default_config
+    from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+    from jaxrl.config import ConfigError, default_config
+    from jaxrl.config.errors import RunError
+    from jaxrl.inference.agent import load
     from jaxrl.training.functional import make_train
     from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
-__all__ = ["Trainer", "__version__", "default_config", "make_train"]
+__all__ = [
+    "Box",
+    "ConfigError",
+    "Dict",
+    "Discrete",
+    "EnvSpec",
+    "JaxEnv",
+    "MultiDiscrete",
+    "RunError",
+    "TimeStep",
+    "Trainer",
+    "__version__",
+    "default_config",
+    "load",
+    "make_train",
+]
 
 # Loaded when first used: the command line must answer bad input before jax is imported.
 _HOMES = {
+    "ConfigError": "jaxrl.config",
+    "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",
     "default_config": "jaxrl.config",
+    "load": "jaxrl.inference.agent",
     "make_train": "jaxrl.training.functional",
 }
+_OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "TimeStep")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OF_ENVIRONMENTS:
+        from envs import base
+
+        return getattr(base, name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

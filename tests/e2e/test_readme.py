@@ -52,8 +52,36 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
     assert trained["network"]["encoder"].startswith("my_network:")
 
 
+def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> None:
+    """Whoever follows the README in a checkout can still run `make test`."""
+    (tmp_path / "jaxrl").mkdir()
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    for block in BLOCKS:
+        if name := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / name[1]).write_text("import os\n" + block)
+    assert [path.name for path in tmp_path.glob("*.py")]
+
+    def complaints() -> list[int]:
+        commands = ["check", "."], ["format", "--check", "."]
+        ruff = [sys.executable, "-m", "ruff"]
+        return [subprocess.run([*ruff, *x], cwd=tmp_path, capture_output=True).returncode for x in commands]
+
+    assert complaints() == [0, 0]
+    (tmp_path / "jaxrl" / "bad.py").write_text("import os")
+    assert complaints() == [1, 1]
+
+
 @pytest.mark.slow
 def test_library_example_runs(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if "make_train" in block]
     (tmp_path / "example.py").write_text(block.replace("100_000", "8192").replace("range(3)", "range(1)"))
+    run(["example.py"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    run(["-m", "jaxrl", "train", "ppo", "--workdir=runs/mine", *SHORTER], tmp_path)
+    (block,) = [block for block in BLOCKS if "jaxrl.load(" in block]
+    (tmp_path / "example.py").write_text(block)
     run(["example.py"], tmp_path)
