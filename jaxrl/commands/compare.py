@@ -1,23 +1,31 @@
-"""jaxrl compare RUN [RUN...]: compares runs and seeds: statistics, plots, a report.
+"""jaxrl compare RUN [RUN...]: compares runs: statistics, plots, a report.
 
-  RUN...           run folders, folders that hold some, or patterns; local or gs://
-  --output=DIR     where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere)
-  --metric=KEY     the return to compare by (default: eval/return; another is episode/return)
-  --threshold=R    the return whose first reaching measures sample efficiency (default: nine tenths of the way
-                   from the lowest return at the start to the highest final one)
-  --baseline=NAME  the variant that others are measured against (default: the first)
-  --pool           average over environments, each scaled to [0, 1]; all variants must have all of them
-  --force          compare also what is not comparable; the report says why it is not
+  RUN...           run folders, folders that hold some, or patterns; local or
+                   gs://
+  --output=DIR     where the report goes: report.html, report.md, report.pdf,
+                   compare.json (default: nowhere)
+  --metric=KEY     the return to compare by (default: eval/return; another is
+                   episode/return)
+  --threshold=R    the return whose first reaching measures sample efficiency
+                   (default: nine tenths of the way from the lowest return at
+                   the start to the highest final one)
+  --baseline=NAME  the variant that others are measured against (default: the
+                   first)
+  --pool           average over environments, each scaled to [0, 1]; all
+                   variants must have all of them
+  --force          compare also what is not comparable; the report says why it
+                   is not
   --resamples=N    of the bootstrap (default: 2000)
   --debug          full tracebacks instead of one line for bad input
 
-Runs whose configurations differ in nothing but the seed are one variant. Runs in different environments, with
-different budgets, not finished, or of the same seed twice are refused. Writing needs the `compare` extra.
+Runs whose configurations differ in nothing but the seed are one variant. A run
+that crashed, that is, one that is not finished or cannot be read, is left out
+with a warning. Runs in different environments, with different budgets, or of
+the same seed twice are refused. Writing needs the `compare` extra.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +36,7 @@ from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from jaxrl.experiments.comparison.results import Comparison
-    from jaxrl.experiments.comparison.tables import Table
-
-_PLAIN_WIDTH = 200
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,29 +76,13 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(comparison: Comparison) -> None:
-    from rich.console import Console
-
     from jaxrl.experiments.comparison import tables
+    from jaxrl.metrics.display import table
 
-    # Whoever reads a file or a pipe has no width at which to wrap.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    console = table.open_console()
     console.print(tables.introduction(comparison), soft_wrap=True, markup=False)
-    for problem in comparison.problems:
-        console.print(f"warning: {problem}", style="yellow", soft_wrap=True, markup=False)
-    for table in (tables.returns(comparison), tables.costs(comparison)):
+    for warning in (*comparison.skipped, *comparison.problems):
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
+    for found in (tables.returns(comparison), tables.costs(comparison)):
         console.print()
-        console.print(_table(table))
-
-
-def _table(table: Table) -> RichTable:
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for index, heading in enumerate(table.headings):
-        shown.add_column(
-            heading, justify="left" if index < table.names else "right", header_style="dim", overflow="fold"
-        )
-    for row in table.rows:
-        shown.add_row(*(escape(cell) for cell in row))
-    return shown
+        table.show(found.headings, found.rows, names=found.names, title=found.title)

@@ -1,17 +1,23 @@
 """jaxrl inference-benchmark CONFIG: measures latency and throughput of acting.
 
-  CONFIG                an untrained policy (as fast): a config file, or the name of a shipped one
-  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  CONFIG                an untrained policy (as fast): a config file, or the
+                        name of a shipped one
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that
+                        suits it
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
   --workdir=DIR         instead of CONFIG: the policy of a run
-  --all                 every encoder that takes the observations, times every core
+  --all                 every encoder that takes the observations, times every
+                        core
   --batch=1,8,64,512    batch sizes
-  --seconds=S           how long for each batch size, after compilation and warm-up (default: 1)
-  --output=FILE         JSON file (default: DIR/inference_benchmark.json; with CONFIG: none)
+  --seconds=S           how long for each batch size, after compilation and
+                        warm-up (default: 1)
+  --output=FILE         JSON file (default: DIR/inference_benchmark.json; with
+                        CONFIG: none)
   --debug               full tracebacks instead of one line for bad input
 
-A call goes from observations in the host's memory to actions there: normaliser, network and choice of the
-action in one compiled program; the carry stays on the device. Latencies are percentiles over single calls.
+A call goes from observations in the host's memory to actions there: normaliser,
+network and choice of the action in one compiled program; the carry stays on the
+device. Latencies are percentiles over single calls.
 """
 
 from __future__ import annotations
@@ -94,23 +100,16 @@ def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
 
 
 def _show(record: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from jaxrl.metrics.display import table
 
-    console = Console(highlight=False)
     device = record["device"]
     on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
-    console.print(f"{record['environment']} on {on}; milliseconds", soft_wrap=True, markup=False)
-    table = Table(box=None)
-    for heading in ("encoder", "core"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("parameters", "batch", "p50", "p95", "p99", "obs/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    last = None
+    print(f"{record['environment']} on {on}; milliseconds")
+    rows, last = [], None
     for x in record["results"]:
         architecture = (x["encoder"], x["core"], f"{x['parameters']:,}")
         shown = ("", "", "") if architecture == last else architecture
         last = architecture
         times = (f"{x[p]:.3f}" for p in ("p50_ms", "p95_ms", "p99_ms"))
-        table.add_row(*shown, f"{x['batch']:,}", *times, f"{x['throughput']:,.0f}")
-    console.print(table)
+        rows.append((*shown, f"{x['batch']:,}", *times, f"{x['throughput']:,.0f}"))
+    table.show(("encoder", "core", "parameters", "batch", "p50", "p95", "p99", "obs/s"), rows, names=2)

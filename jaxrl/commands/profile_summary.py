@@ -1,12 +1,13 @@
-"""jaxrl profile-summary DIR: lists the top operations of a device trace, and its phases.
+"""jaxrl profile-summary DIR: lists a device trace's top operations and phases.
 
   DIR       a run's folder or a trace in it; of several traces the newest
   --top=N   how many operations to list (default: 15)
   --json    one JSON object instead of tables
   --debug   full tracebacks instead of one line for bad input
 
-Traces come from --config.profile.steps=N, or from SIGUSR1 to a run. Printed are the split of the devices'
-time by phase, and the operations that take most of it, without those inside them.
+Traces come from --config.profile.steps=N, or from SIGUSR1 to a run. Printed are
+the split of the devices' time by phase, and the operations that take most of
+it, without those inside them.
 """
 
 from __future__ import annotations
@@ -52,25 +53,23 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(summary: TraceSummary, top: int) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from jaxrl.metrics.display import table
+
+    console = table.open_console()
     console.print(f"trace  {summary.file}", soft_wrap=True, markup=False)
     console.print(
         f"{1e3 * summary.seconds:,.1f} ms on {summary.threads} threads or streams, "
         f"{summary.busy:.0%} of it at work\n"
     )
     total = sum(summary.phases.values())
-    phases = Table(box=None)
-    for heading in ("phase", "device ms", "share", "host ms"):
-        phases.add_column(heading, justify="left" if heading == "phase" else "right", no_wrap=True)
+    rows = []
     for name, seconds in summary.phases.items():
-        host = summary.host.get(name)
-        cells = name, f"{1e3 * seconds:,.2f}", f"{seconds / total:.1%}", f"{1e3 * host:,.1f}" if host else "-"
-        phases.add_row(*cells)
-    console.print(phases)
+        host = f"{1e3 * summary.host[name]:,.1f}" if summary.host.get(name) else "-"
+        rows.append((name, f"{1e3 * seconds:,.2f}", f"{seconds / total:.1%}", host))
+    table.show(("phase", "device ms", "share", "host ms"), rows)
     if not summary.named:
         console.print("no *.hlo.txt beside the trace: nothing says which operation is of which phase")
     console.print()

@@ -1,13 +1,14 @@
-"""jaxrl verify-checkpoint --workdir=DIR: compares every array of checkpoints with its digest.
+"""jaxrl verify-checkpoint --workdir=DIR: compares arrays with their digests.
 
   --workdir=DIR   folder of the run
   --step=N        only this checkpoint (default: all, and what lies beside them)
   --json          one JSON object instead of a table
   --debug         full tracebacks instead of one line for bad input
 
-Every array is read and compared with the digest that was stored with it. Nothing is changed; neither the
-environment nor an accelerator is needed. Exit code 0: all checkpoints are intact; 1: one is not, or none
-is left; 2: bad input.
+Every array is read and compared with the digest that was stored with it.
+Nothing is changed; neither the environment nor an accelerator is needed. Exit
+code 0: all checkpoints are intact; 1: one is not, or none is left; 2: bad
+input.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from jaxrl.config import ConfigError
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from jaxrl.runs.checkpoint.verification import CheckpointEntry
 
 
@@ -62,23 +65,18 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from jaxrl.metrics.display import table
 
-    console = Console(highlight=False)
-    console.print(f"checkpoints of {workdir}", style="bold", soft_wrap=True, markup=False)
-    table = Table(box=None)
-    for heading in ("step", "iteration", "size", "arrays", "return"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    for entry in entries:
-        table.add_row(*_cells(entry))
-    console.print(table)
+    print(f"checkpoints of {workdir}")
+    headings = ("step", "iteration", "size", "arrays", "return", "state")
+    table.show(headings, [_cells(entry) for entry in entries], names=0)
     for line in (*_holdings(entries), *(entry.problem for entry in entries if entry.problem)):
-        console.print(line, soft_wrap=True, markup=False)
+        print(line)
 
 
-def _cells(entry: CheckpointEntry) -> tuple[str, ...]:
+def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
+    from rich.text import Text
+
     from jaxrl.metrics import text
 
     state = "damaged" if entry.bad else "ok" if entry.kind == "checkpoint" else entry.kind
@@ -89,7 +87,7 @@ def _cells(entry: CheckpointEntry) -> tuple[str, ...]:
         text.size(entry.size),
         str(sum(entry.arrays.values())) if entry.arrays else "-",
         text.number(entry.score),
-        f"[{style}]{state}[/]",
+        Text(state, style=style),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from envs.base import EnvSpec, HostEnvError
+from envs.pictures import CannotRender
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
@@ -14,6 +15,7 @@ from jaxrl.evaluation.suites import definition, play
 from jaxrl.evaluation.suites.definition import Level, Suite
 from jaxrl.evaluation.suites.summary import summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.metrics.display import table
 from jaxrl.runs.folder import RunFolder
 
 Levels = Mapping[str, list[tuple[Level, EnvSpec]]]
@@ -113,7 +115,10 @@ def _films(policy: TrainedPolicy, suite: Suite, levels: Levels, folder: str) -> 
     for name, category in levels.items():
         for i, (level, _) in enumerate(category):
             file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
-            yield video.write(policy, level, suite.modes[0] == "sample", suite.seed, file)
+            try:
+                yield video.write(policy, level, suite.modes[0] == "sample", suite.seed, file)
+            except CannotRender as error:
+                yield f"no video: {error}"
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -136,25 +141,16 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from rich.text import Text
 
-    # In a file, or on a narrow terminal, the lines are longer than the screen, but whole.
-    console = Console(highlight=False, width=max(Console().width, 130))
-    console.print(f"suite {report['suite']}, checkpoint of step {report['step']:,}", markup=False)
-    table = Table(box=None)
-    for heading in ("actions", "category"):
-        table.add_column(heading, no_wrap=True)
-    for heading in _COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    print(f"suite {report['suite']}, checkpoint of step {report['step']:,}")
+    rows = []
     for mode, found in report["modes"].items():
-        rows = {**found["categories"], "all": found["all"]}
-        for i, (name, row) in enumerate(rows.items()):
+        for i, (name, row) in enumerate({**found["categories"], "all": found["all"]}.items()):
             first = {"sample": "sampled"}.get(mode, mode) if i == 0 else ""
-            cells = (cell(row) for cell in _COLUMNS.values())
-            table.add_row(first, escape(name), *cells, style="bold" if name == "all" else None)
-    console.print(table)
+            cells = (first, name, *(cell(row) for cell in _COLUMNS.values()))
+            rows.append([Text(cell, style="bold" if name == "all" else "") for cell in cells])
+    table.show(("actions", "category", *_COLUMNS), rows, names=2)
     unfinished = sum(found["all"]["unfinished"] for found in report["modes"].values())
     if unfinished:
         print(f"{unfinished} episodes were cut off: the environment has no time limit")

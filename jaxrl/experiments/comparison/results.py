@@ -106,7 +106,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of all variants; `scales` maps environments to the returns scaled to 0 and 1, if pooled."""
+    """The results of all variants.
+
+    Attributes:
+      scales: the returns of each environment that are scaled to 0 and 1, if pooled.
+      problems: why the runs are not comparable, if that was forced.
+      skipped: which runs were left out, and why.
+    """
 
     metric: str
     environments: list[str]
@@ -114,11 +120,14 @@ class Comparison:
     threshold: float
     baseline: str
     problems: list[str]
+    skipped: list[str]
     outcomes: list[Outcome]
 
 
-def compare(variants: Sequence[Variant], problems: Sequence[str], options: Options) -> Comparison:
-    """Computes all results.
+def compare(
+    variants: Sequence[Variant], problems: Sequence[str], options: Options, skipped: Sequence[str] = ()
+) -> Comparison:
+    """Computes all results; `problems` and `skipped` are passed on, see `Comparison`.
 
     Raises:
       ConfigError: a run lacks the metric, or there is no such baseline.
@@ -142,7 +151,14 @@ def compare(variants: Sequence[Variant], problems: Sequence[str], options: Optio
     grid = np.linspace(low - margin, high + margin, _PROFILE_POINTS)
     outcomes = [_outcome(s, reference, threshold, grid, options.resamples) for s in scored]
     return Comparison(
-        options.metric, environments, scales, float(threshold), baseline, list(problems), outcomes
+        metric=options.metric,
+        environments=environments,
+        scales=scales,
+        threshold=float(threshold),
+        baseline=baseline,
+        problems=list(problems),
+        skipped=list(skipped),
+        outcomes=outcomes,
     )
 
 

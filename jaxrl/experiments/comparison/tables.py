@@ -109,7 +109,7 @@ def notes(comparison: Comparison) -> list[str]:
         spans = [f"{e}: {text.number(a)} to {text.number(b)}" for e, (a, b) in comparison.scales.items()]
         scaled = "Returns are scaled: 0 to 1 stand for the lowest and the highest of any run. "
         found.insert(0, scaled + "; ".join(spans) + ".")
-    return found
+    return [*(f"{line[0].upper()}{line[1:]}." for line in comparison.skipped), *found]
 
 
 def _s(count: int) -> str:

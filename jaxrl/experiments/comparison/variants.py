@@ -74,6 +74,15 @@ def problems(variants: Sequence[Variant], pool: bool) -> list[str]:
     return list(_problems(variants, pool))
 
 
+def unfinished(run: Run) -> str:
+    """Says how far a run came that has not ended, or that crashed."""
+    return f"{run.path} is not finished: {_steps_made(run):,} of {step_budget(run.config):,} steps"
+
+
+def _steps_made(run: Run) -> int:
+    return int(max(row["step"] for row in run.rows))
+
+
 def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
     runs = [run for variant in variants for run in variant.runs]
     environments = sorted({environment_of(run) for run in runs})
@@ -86,10 +95,9 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
         if len(budgets := sorted({_text(run.config.get(field)) for run in runs})) > 1:
             yield f"the budgets differ: {field} is {' and '.join(budgets)}"
     for run in runs:
-        made = max(row["step"] for row in run.rows)
-        budget = step_budget(run.config)
+        made, budget = _steps_made(run), step_budget(run.config)
         if run.summary is None:
-            yield f"{run.path} is not finished: {made:,} of {budget:,} steps"
+            yield unfinished(run)
         elif made > budget:
             yield f"{run.path} made {made:,} steps, more than its budget of {budget:,}: it was trained before"
     for variant in variants:

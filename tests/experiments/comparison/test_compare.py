@@ -102,6 +102,31 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "\\<img src=x\\> \\| [bold]/0" in (out / "report.md").read_text()
 
 
+def test_crashed_runs_are_left_out(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed = write_run(runs / "0.1" / "3", [10.0, 20.0, 30.0], 3, rate=0.1, finished=False)
+    early = write_run(runs / "0.1" / "4", [10.0], 4, rate=0.1, finished=False)
+    (early / "metrics.jsonl").write_text("")
+    damaged = write_run(runs / "0.1" / "5", [1.0, 2.0, 3.0], 5, rate=0.1)
+    (damaged / "config.json").write_text("{")
+    rows = (crashed / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (crashed / "metrics.jsonl").write_text("".join(rows[:4]))  # the last evaluation was never made
+    found = result(tmp_path / "out", runs)
+    assert [len(outcome["runs"]) for outcome in found["outcomes"]] == [3, 2]
+    assert found["problems"] == []
+    said = capsys.readouterr().out
+    for path, why in ((crashed, "is not finished: 2,000 of 3,000 steps"), (early, "has no metrics")):
+        assert f"{path} {why}" in said
+        assert any(f"{path} {why}" in line for line in found["skipped"])
+    assert f"{damaged}/config.json is damaged" in said
+    assert said.count("warning: left out: ") == 3
+    assert f"{crashed} is not finished" in (tmp_path / "out" / "report.html").read_text()
+    # By force what there is of a run counts.
+    assert compare(runs, "--force", "--resamples=100") == 0
+    said = capsys.readouterr().out
+    assert said.count("warning: left out: ") == 2
+    assert "\nlearning_rate=0.1     4  " in said
+
+
 def test_refuses_what_does_not_compare(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,8 +153,7 @@ def test_refuses_what_does_not_compare(
         (["{runs}", "--resamples=5"], "resamples"),
         (["{runs}", "--outptu=x"], "outptu"),
         (["{runs}", "--output={runs}/0.1/0/config.json"], "is a file"),
-        (["{runs}/0.1/0", "{damaged}"], "config.json is damaged"),
-        (["{empty}"], "has no metrics"),
+        (["{empty}", "{damaged}"], "there is no run to compare: left out: the run "),
     ],
 )
 def test_bad_input(

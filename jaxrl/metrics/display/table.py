@@ -1,0 +1,78 @@
+"""Tables that a command prints: in parts where the terminal is narrow, whole in a file or a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_GAP = 2
+# Whoever reads a file or a pipe has no width at which to wrap.
+_UNBOUNDED = 10_000
+
+
+def open_console() -> Console:
+    """Standard output, as wide as the terminal, or as wide as need be where it is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_UNBOUNDED)
+
+
+def show(
+    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], *, names: int = 1, title: str = ""
+) -> None:
+    """Prints a table.
+
+    Args:
+      headings: one for each column.
+      rows: cells, as text without markup or with a style of their own.
+      names: the first so many columns hold words; each part of a table that is too wide repeats them.
+      title: stands above.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    widths = [max(map(_length, column)) for column in zip(headings, *cells, strict=True)]
+    room = open_console().width
+    for number, columns in enumerate(parts(widths, names, room)):
+        table = Table(
+            title=Text(title, style="bold") if title and not number else None,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+        )
+        for index in columns:
+            justify = "left" if index < names else "right"
+            table.add_column(Text(headings[index]), justify=justify, header_style="dim", no_wrap=True)  # type: ignore[arg-type]
+        for row in cells:
+            table.add_row(*(row[index] for index in columns))
+        if number:
+            print()
+        width = max(sum(widths[index] + _GAP for index in columns), _length(title))
+        Console(highlight=False, width=width).print(table)
+
+
+def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:
+    """The columns of each part of a table, in `room` characters where a single column leaves that."""
+    first = list(range(names))
+    used, columns = sum(widths[i] + _GAP for i in first) - _GAP, list(first)
+    begun = used
+    for index in range(names, len(widths)):
+        if len(columns) > names and used + _GAP + widths[index] > room:
+            yield columns
+            used, columns = begun, list(first)
+        columns.append(index)
+        used += _GAP + widths[index]
+    yield columns
+
+
+def _length(cell: str | Text) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(str(cell))
