@@ -1,23 +1,26 @@
-"""jaxrl evaluate --workdir=DIR: plays whole episodes with a checkpoint, or a suite of environments.
+"""jaxrl evaluate --workdir=DIR: plays whole episodes, or a suite of environments.
 
   --workdir=DIR    folder of the run
   --episodes=N     how many episodes to play, exactly (default: 100)
   --checkpoint=S   which checkpoint: latest (default), best, or a step
   --sample         sample actions instead of taking the most likely ones
   --seed=K         decides the episodes (default: 0)
-  --environment=E  play another one, such as levels that training never shows (default: the run's)
-  --suite=FILE     play the categories of environments that FILE lists (docs/evaluation.md), or those of a
-                   shipped suite: cartpole
-  --video=DIR      with --suite: a film of an episode of each level
+  --environment=E  play another one, such as levels that training never shows
+                   (default: the run's)
+  --suite=FILE     play the categories of environments that FILE lists
+                   (docs/evaluation.md), or those of a shipped suite: cartpole
+  --video=FILE     a film of one episode, FILE.gif; with --suite a folder for a
+                   film of each level
   --debug          full tracebacks instead of one line for bad input
 
-Every environment plays a fixed share of the episodes, from a fresh reset; the normaliser is frozen.
-Prints the result and writes it to DIR/evaluations/.
+Every environment plays a fixed share of the episodes, from a fresh reset; the
+normaliser is frozen. Prints the result and writes it to DIR/evaluations/.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,11 +29,13 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError, versions
+from jaxrl.config.errors import RunError
 from jaxrl.config.files import suite_file
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
+    from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,45 +59,74 @@ def _job(argv: Sequence[str]) -> int:
     if not workdir:
         raise ConfigError("`--workdir` is missing: name the folder of a run")
     storage.require_run_folder("--workdir", workdir)
-    if values["video"].value and not values["suite"].value:
-        raise ConfigError(f"`--video` (={values['video'].value!r}) needs --suite=FILE")
     if values["environment"].value and values["suite"].value:
         raise ConfigError(
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
-    from jaxrl.evaluation.trained_policy import evaluate
+    from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
     from jaxrl.runs.folder import RunFolder
 
     cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
+    if values["video"].value:
+        _check_video(str(values["video"].value), bool(values["suite"].value))
     if values["suite"].value:
         return _suite(values)
     folder = RunFolder(workdir)
-    defaults = {"episodes": 100, "checkpoint": "latest", "sample": False, "seed": 0, "environment": ""}
+    defaults = {"episodes": 100, "sample": False, "seed": 0, "environment": ""}
     asked: dict[str, Any] = {
         name: default if values[name].value is None else values[name].value
         for name, default in defaults.items()
     }
-    step, result = evaluate(workdir, **asked)
-    _show(step, result)
+    trained = trained_policy.load(workdir, str(values["checkpoint"].value))
+    result = trained_policy.evaluate(trained, **asked)
+    _show(trained.step, result)
     mode = "sample" if asked["sample"] else "greedy"
-    asked_for = {"step": step, "mode": mode, "seed": asked["seed"]}
-    name = f"step-{step}-{mode}-{result.episodes}-seed-{asked['seed']}"
+    asked_for = {"step": trained.step, "mode": mode, "seed": asked["seed"]}
+    name = f"step-{trained.step}-{mode}-{result.episodes}-seed-{asked['seed']}"
     if asked["environment"]:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
     record = asked_for | dataclasses.asdict(result) | {"versions": versions()}
     file = folder.write_evaluation(name, record)
-    print(f"written to {file}")
+    print(f"written to {file}", flush=True)
+    if values["video"].value:
+        environment = asked["environment"] or trained.config.env.name
+        print(_film(trained, environment, asked["sample"], asked["seed"], str(values["video"].value)))
     return 0
+
+
+def _check_video(given: str, is_folder: bool) -> None:
+    """Raises ConfigError where no film can be written there, before anything is played."""
+    from jaxrl.evaluation.suites import video
+
+    if not is_folder and (not given.endswith(".gif") or os.path.isdir(given)):
+        text = "must be a file that ends in .gif; it is a folder with --suite"
+        raise ConfigError(f"`--video` (={given!r}) {text}")
+    command_line.require_writable_folder("video", given if is_folder else os.path.dirname(given) or ".")
+    video.require_packages()
+
+
+def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
+    """Films an episode; returns a line that says so."""
+    from envs.base import HostEnvError
+    from envs.pictures import CannotRender
+    from jaxrl.evaluation.suites import video
+    from jaxrl.evaluation.suites.definition import Level
+
+    level = Level(environment, wrappers=None, episodes=1, success=None, cost=None, steps=None)
+    try:
+        return video.write(trained, level, sample, seed, file)
+    except CannotRender as error:
+        raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
 
 
 def _suite(values: flags.FlagValues) -> int:
     from jaxrl.evaluation.suites import job
 
-    if values["video"].value:
-        command_line.require_writable_folder("video", str(values["video"].value))
     named = ("checkpoint", "episodes", "sample", "seed", "video")
     options: dict[str, Any] = {name: values[name].value for name in named}
     return job.run(str(values["workdir"].value), suite_file(str(values["suite"].value)), **options)

@@ -77,38 +77,27 @@ def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -
 
 
 def evaluate(
-    workdir: str,
-    episodes: int,
-    checkpoint: str = "latest",
-    sample: bool = False,
-    seed: int = 0,
-    environment: str = "",
-) -> tuple[int, Result]:
-    """Plays exactly `episodes` episodes with a checkpoint of a run, on all devices.
+    trained: TrainedPolicy, episodes: int, sample: bool = False, seed: int = 0, environment: str = ""
+) -> Result:
+    """Plays exactly `episodes` episodes, on all devices of the policy.
 
     Args:
-      workdir: folder of the run.
+      trained: the policy.
       episodes: how many.
-      checkpoint: "latest", "best" (by greedy return during training) or a step.
       sample: sample actions instead of taking the most likely ones.
       seed: decides the resets, and the actions with `sample`.
       environment: play another one, with the same spaces and the wrappers of the run.
 
-    Returns:
-      (step of the checkpoint, result).
-
     Raises:
-      ConfigError: the folder is no run.
-      CheckpointError: it has no such checkpoint, or that is damaged.
+      ConfigError: there is no such environment, or its spaces are others.
       RunError: an environment on the host failed.
     """
-    found = load(workdir, checkpoint)
-    config = found.config
+    config = trained.config
     if environment:
         check_same_spaces("--environment", environment, config.env)
-    player = evaluators.build(config, environment or config.env.name, found.policy, found.topology)
+    player = evaluators.build(config, environment or config.env.name, trained.policy, trained.topology)
     try:
-        return found.step, Result.of(player.play(found.state, jax.random.key(seed), episodes, sample))
+        return Result.of(player.play(trained.state, jax.random.key(seed), episodes, sample))
     except HostEnvError as error:
         raise RunError(str(error)) from error
 

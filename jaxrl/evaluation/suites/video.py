@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from envs import filming
-from envs.pictures import CannotRender
+from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.suites import play
@@ -27,17 +28,21 @@ def file_name(category: str, index: int, mode: str) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '-', category).strip('-')}-{index}-{mode}.gif"
 
 
+def require_packages() -> None:
+    """Raises ConfigError where what writes films is not installed."""
+    if importlib.util.find_spec("PIL") is None:
+        raise ConfigError(f"`--video` needs the package pillow: {installation.command('video')}")
+
+
 def write(trained: TrainedPolicy, level: Level, sample: bool, seed: int, file: str) -> str:
-    """Films one episode of a level; returns a line that says where it is, or why there is none.
+    """Films one episode of a level; returns a line that says where it is.
 
     Raises:
+      CannotRender: the environment cannot be drawn.
       ConfigError: the file cannot be written, or pillow is missing.
       HostEnvError: the environment failed.
     """
-    try:
-        pictures, steps = _play(trained, level, sample, seed)
-    except CannotRender as error:
-        return f"no video: {error}"
+    pictures, steps = _play(trained, level, sample, seed)
     try:
         save(pictures, file)
     except OSError as error:
@@ -71,10 +76,9 @@ def _play(trained: TrainedPolicy, level: Level, sample: bool, seed: int) -> tupl
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:
     """Writes a GIF; small pictures are enlarged, large ones reduced."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ConfigError("`--video` needs the package pillow: pip install -e '.[video]'") from error
+    require_packages()
+    from PIL import Image
+
     height, width = pictures[0].shape[:2]
     if width < _SMALLEST:
         factor = _SMALLEST // width

@@ -87,6 +87,25 @@ def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) ->
     assert report["modes"]["sample"]["all"]["cost"] is None
 
 
+def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "new" / "one.gif"
+    arguments = ["jaxrl evaluate", f"--workdir={run}", "--episodes=2", f"--video={file}"]
+    environment = f"--environment={ENV}(length=6)"
+    assert main([*arguments, environment]) == 0, capfd.readouterr().err
+    assert f"video of 6 steps: {file}" in capfd.readouterr().out
+    with Image.open(file) as film:
+        assert film.n_frames == 7
+    (written,) = (run / "evaluations").glob("step-7-greedy-2-*.json")
+    written.unlink()
+    # Without a picture there is no film, and that is an error; the result stays.
+    file.unlink()
+    assert main([*arguments, "--environment=tests.evaluation.suites.environments:Dark"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no film was written: Corridor cannot be drawn" in line
+    assert [*(run / "evaluations").glob("step-7-greedy-2-*.json")]
+    assert not file.exists()
+
+
 @pytest.mark.slow
 def test_films_are_of_whole_episodes(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     levels = [f"{ENV}(length=6)", "tests.evaluation.suites.environments:Dark"]
@@ -164,7 +183,7 @@ def test_bad_files_and_flags_are_one_line(
     assert evaluate(run, tmp_path / "missing.yaml") == 2
     assert "cannot be read: No such file" in capfd.readouterr().err
     assert main(["jaxrl evaluate", f"--workdir={run}", f"--video={tmp_path}"]) == 2
-    assert "needs --suite" in capfd.readouterr().err
+    assert "must be a file that ends in .gif; it is a folder with --suite" in capfd.readouterr().err
 
 
 def test_rules() -> None:
