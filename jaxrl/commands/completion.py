@@ -1,6 +1,7 @@
-"""jaxrl completion SHELL: prints what lets bash or zsh complete commands, flags, fields and configs.
+"""jaxrl completion SHELL: completes commands, flags and fields in bash or zsh.
 
-SHELL   bash or zsh; ~/.bashrc or ~/.zshrc then holds: eval "$(jaxrl completion SHELL)"
+SHELL   bash or zsh; ~/.bashrc or ~/.zshrc then holds a line:
+        eval "$(jaxrl completion SHELL)"
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """jaxrl doctor: says whether the machine is ready to train.
 
-  --workdir=DIR          where runs will go, for the room on its disk (default: here)
+  --workdir=DIR          where runs will go, for the room on its disk (default:
+                         here)
   --bucket=gs://BUCKET   also writes, reads and deletes an object there
   --json                 one JSON object instead of a table
   --debug                full tracebacks instead of one line for bad input
 
-Looks at Python, package versions, flags, driver, memory, disk and devices, and trains for five seconds.
-Exit code 0: all is well, or only worth a warning; 1: something is broken, with advice; 2: bad input.
+Looks at Python, package versions, flags, driver, memory, disk and devices, and
+trains for five seconds. Exit code 0: all is well, or only worth a warning; 1:
+something is broken, with advice; 2: bad input.
 """
 
 from __future__ import annotations

@@ -1,17 +1,22 @@
-"""jaxrl export --workdir=DIR: writes a policy as StableHLO, ONNX or arrays, and checks it.
+"""jaxrl export --workdir=DIR: writes a policy as StableHLO, ONNX or arrays.
 
   --workdir=DIR    folder of the run
-  --format=F       stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)
+  --format=F       stablehlo (runs with jax alone), onnx (onnxruntime), numpy or
+                   safetensors (arrays)
   --output=DIR     where to (default: WORKDIR/export/FORMAT)
   --checkpoint=S   which checkpoint: latest (default), best, or a step
-  --sample         sample actions, from a key that is one more input (stablehlo only)
-  --batch=N        fixed batch size (stablehlo and onnx; default: any, where the network allows it)
-  --steps=N        steps played to check what was written (default: 200, in 8 environments)
+  --sample         sample actions, from a key that is one more input (stablehlo
+                   only)
+  --batch=N        fixed batch size (stablehlo and onnx; default: any, where the
+                   network allows it)
+  --steps=N        steps played to check what was written (default: 200, in 8
+                   environments)
   --debug          full tracebacks instead of one line for bad input
 
-The normaliser is inside; the carry is an input and an output. Every export is read back and shown what the
-trained policy sees while that plays: exit code 1, and no files, unless it takes the same actions.
-docs/export.md has the inputs and outputs, and how to load each format.
+The normaliser is inside; the carry is an input and an output. Every export is
+read back and shown what the trained policy sees while that plays: exit code 1,
+and no files, unless it takes the same actions. docs/export.md has the inputs
+and outputs, and how to load each format.
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
-"""jaxrl preflight CONFIG: compiles a config for this machine or another, and says what fits.
+"""jaxrl preflight CONFIG: compiles a config and says whether it fits.
 
-  CONFIG                what to train: a config file, or the name of a shipped one; or --config=CONFIG
-  --env=SUITE:NAME      its environment; without CONFIG the shipped config that suits it
+  CONFIG                what to train: a config file, or the name of a shipped
+                        one; or --config=CONFIG
+  --env=SUITE:NAME      its environment; without CONFIG the shipped config that
+                        suits it
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
-  --topology=SLICE      a Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or v6e, and its chips in each
-                        direction, such as v5e:4x8 (default: the devices of this machine). Needs the
-                        extra tpu, but no TPU
+  --topology=SLICE      a Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or
+                        v6e, and its chips in each direction, such as v5e:4x8
+                        (default: the devices of this machine). Needs the extra
+                        tpu, but no TPU
   --find-batch          also search the largest env.num_envs that fits
   --debug               full tracebacks instead of one line for bad input
 
-Compiles training and evaluation as a run would, and does not run them: memory per core, operations,
-collectives and compile time are the compiler's. The exit code is 1 where they do not fit.
+Compiles training and evaluation as a run would, and does not run them: memory
+per core, operations, collectives and compile time are the compiler's. The exit
+code is 1 where they do not fit.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from jaxrl.commands import command_line
+from jaxrl.config.remedies import memory_remedies
 from jaxrl.parallel import tpu_slices
 
 if TYPE_CHECKING:
@@ -119,6 +124,7 @@ def _show_largest(report: MemoryReport) -> None:
     print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
     for array in report.largest:
         print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
+    print(f"\nit takes less with {memory_remedies(report.config)}")
 
 
 def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:

@@ -4,9 +4,10 @@
   --dry-run             say what would be copied, and copy nothing
   --debug               full tracebacks instead of one line for what goes wrong
 
-Files whose size and time are those of the last copy are left out. What was copied is listed in
-DESTINATION/manifest.json: path, size, SHA-256 and time of each file. Nothing is deleted. A run may be
-training in SOURCE. Exit code 1: something could not be copied (the same command continues); 2: bad input.
+Files whose size and time are those of the last copy are left out. What was
+copied is listed in DESTINATION/manifest.json: path, size, SHA-256 and time of
+each file. Nothing is deleted. A run may be training in SOURCE. Exit code 1:
+something could not be copied (the same command continues); 2: bad input.
 """
 
 from __future__ import annotations

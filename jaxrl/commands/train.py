@@ -1,21 +1,31 @@
-"""jaxrl train CONFIG: trains a policy, or resumes what a signal or a kill stopped.
+"""jaxrl train CONFIG: trains a policy, or resumes a run that was stopped.
 
-  CONFIG                    a config file, or the name of a shipped one, such as ppo; or --config=
-  --env=SUITE:NAME          the environment; without CONFIG the shipped config that suits its spaces
-  --config.FIELD=VALUE      changes a field, such as --config.ppo.learning_rate=1e-3; see below
-  --workdir=DIR             its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes
-  --print-config            prints the whole configuration as a config file, and ends
-  --coordinator=HOST:PORT   of the first of several processes, with --num_processes=N and
-                            --process_id=I (docs/multihost.md; SLURM, Open MPI, Kubernetes and Cloud
-                            TPU say all three)
-  --heartbeat=SECONDS       until a process that is not heard of counts as lost (default: 60)
-  --watchdog=SECONDS        without progress until a process ends itself (default: 1800; 0: never)
-  --join=SECONDS            to wait for the other processes at the start (default: 300)
-  --debug                   full tracebacks instead of one line for what goes wrong, and the
-                            operation that made a NaN
+  CONFIG                    a config file, or the name of a shipped one, such as
+                            ppo; or --config=
+  --env=SUITE:NAME          the environment; without CONFIG the shipped config
+                            that suits its spaces
+  --config.FIELD=VALUE      changes a field, such as
+                            --config.ppo.learning_rate=1e-3; see below
+  --workdir=DIR             its folder (default: runs/CONFIG/DATE-TIME); an
+                            existing run resumes
+  --print-config            prints the whole configuration as a config file, and
+                            ends
+  --coordinator=HOST:PORT   of the first of several processes, with
+                            --num_processes=N and --process_id=I
+                            (docs/multihost.md; SLURM, Open MPI, Kubernetes and
+                            Cloud TPU say all three)
+  --heartbeat=SECONDS       until a process that is not heard of counts as lost
+                            (default: 60)
+  --watchdog=SECONDS        without progress until a process ends itself
+                            (default: 1800; 0: never)
+  --join=SECONDS            to wait for the other processes at the start
+                            (default: 300)
+  --debug                   full tracebacks instead of one line for what goes
+                            wrong, and the operation that made a NaN
 
-SIGTERM and SIGINT finish the iteration, save and exit with 128 + signal; a second one ends at once.
-SIGUSR1 traces the next iterations, for `jaxrl profile-summary` and TensorBoard.
+SIGTERM and SIGINT finish the iteration, save and exit with 128 + signal; a
+second one ends at once. SIGUSR1 traces the next iterations, for `jaxrl
+profile-summary` and TensorBoard.
 """
 
 from __future__ import annotations

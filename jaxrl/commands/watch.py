@@ -1,11 +1,13 @@
 """jaxrl watch DIR [DIR...]: follows runs live on a terminal.
 
-  DIR...         run folders, folders that hold some, or patterns; local or gs://
+  DIR...         run folders, folders that hold some, or patterns; local or
+                 gs://
   --interval=S   seconds between looks (default: 1; 5 with gs://)
   --debug        full tracebacks instead of one line for bad input
 
-Runs that begin meanwhile appear by themselves. q or Ctrl-C ends the display, never the runs. Where the output
-is no terminal it prints a line per run, once. The load of NVIDIA GPUs needs the `monitor` extra.
+Runs that begin meanwhile appear by themselves. q or Ctrl-C ends the display,
+never the runs. Where the output is no terminal it prints a line per run, once.
+The load of NVIDIA GPUs needs the `monitor` extra.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from jaxrl.config.fields import Field, describe
 from jaxrl.config.resolution import declared_fields, section_meanings
 from jaxrl.config.sections import Config
 
-_FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 100, 30
+_FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 80, 30
 
 
 def config_file(config: Config) -> str:
@@ -66,7 +66,7 @@ def _literal(value: Any) -> str:
 
 
 def field_list() -> str:
-    """Returns every field with type, default, rules and meaning, by section, at most 100 columns wide."""
+    """Returns every field with type, default, rules and meaning, by section, at most 80 columns wide."""
     lines, last = ["Fields, as --config.NAME=VALUE:"], None
     meanings = section_meanings()
     for name, field in declared_fields().items():

@@ -55,6 +55,18 @@ def seconds(x: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def interval(x: float) -> str:
+    """A duration that may be short: 12.3 ms, else as `seconds`."""
+    return f"{1e3 * x:.1f} ms" if x < 1 else seconds(x)
+
+
+def load(share: float | None, memory: float | None) -> str:
+    """Use of a machine, as 87% 1.20 GB; `-` where nothing is known."""
+    parts = [] if share is None else [f"{share:.0%}"]
+    parts += [] if memory is None else [size(memory)]
+    return " ".join(parts) or "-"
+
+
 def clock(x: float | None) -> str:
     """A duration as h:mm:ss, m:ss below an hour."""
     if x is None:

@@ -4,6 +4,16 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.cores import CORES, check_platform
 from jaxrl.networks.encoders import ENCODERS
 from jaxrl.networks.heads import HEADS
-from jaxrl.networks.policy import Policy, PolicyOutput, build
+from jaxrl.networks.policy import Policy, PolicyOutput, build, describe
 
-__all__ = ["CORES", "ENCODERS", "HEADS", "Core", "Policy", "PolicyOutput", "build", "check_platform"]
+__all__ = [
+    "CORES",
+    "ENCODERS",
+    "HEADS",
+    "Core",
+    "Policy",
+    "PolicyOutput",
+    "build",
+    "check_platform",
+    "describe",
+]

@@ -16,8 +16,8 @@ from jaxrl.config import NetworkConfig, NormalizeConfig
 from jaxrl.networks import normalizer
 from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
-from jaxrl.networks.encoders import build_encoder
-from jaxrl.networks.heads import Head, build_head
+from jaxrl.networks.encoders import build_encoder, encoder_names
+from jaxrl.networks.heads import Head, build_head, head_name
 from jaxrl.networks.layers import DTYPES, activation, dense
 from jaxrl.types import Array, PolicyState, PyTree
 
@@ -142,6 +142,15 @@ def build(network: NetworkConfig, spec: EnvSpec, normalize: NormalizeConfig | No
         normalized_space=spec.observation_space if normalizes else None,
         clip_observations=normalize.clip_observations if normalize else 0.0,
     )
+
+
+def describe(network: NetworkConfig, spec: EnvSpec) -> str:
+    """What `build` makes, for people: `mlp 128, lstm 128, categorical`."""
+    names = encoder_names(network.encoder, spec.observation_space)
+    encoder = names[""] if "" in names else ", ".join(f"{key} by {name}" for key, name in names.items())
+    hidden = " ".join(str(size) for size in network.hidden_sizes)
+    core = "feed-forward" if network.core == "none" else f"{network.core} {network.core_size}"
+    return f"{encoder} {hidden}, {core}, {head_name(network, spec)}"
 
 
 class ActorCritic(nn.Module):

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
+from jaxrl.metrics.display import terminal
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_SHOW_CURSOR = "\x1b[?25h"  # A live display hides it.
 
 
 class Interruption:
@@ -110,9 +111,8 @@ def _watch(reading: int, interruption: Interruption) -> None:
 
 def leave(exit_code: int) -> NoReturn:
     """Ends the process without waiting for its threads, which may be compiling for minutes."""
+    terminal.abandon()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
-            if stream.isatty():
-                stream.write(_SHOW_CURSOR)
             stream.flush()
     os._exit(exit_code)

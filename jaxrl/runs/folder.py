@@ -102,7 +102,8 @@ class RunFolder:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = stream.read() or "another process"
-            raise ConfigError(f"`--workdir` (={self.path}) is in use by {holder}") from error
+            text = f"is in use by {holder}: end that, or name another folder"
+            raise ConfigError(f"`--workdir` (={self.path}) {text}") from error
         except OSError as error:
             log.warning("%s cannot be locked, make sure that nothing else trains there: %s", self.path, error)
         stream.truncate(0)
@@ -188,7 +189,10 @@ class RunFolder:
             if theirs != ours
         ]
         if changed:
-            raise ConfigError(f"`--workdir` (={self.path}) holds a run with {', '.join(changed)}")
+            raise ConfigError(
+                f"`--workdir` (={self.path}) holds a run with {', '.join(changed)}: name another folder, to "
+                f"start there from its parameters with --config.init_from={self.path}"
+            )
 
     @property
     def has_summary(self) -> bool:

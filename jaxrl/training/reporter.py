@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,7 +33,8 @@ class Reporter:
             steps = iteration * self._config.steps_per_iteration
             made = int(interval.iterations) * self._config.steps_per_iteration
             row = {"steps": steps, **reduction.row(interval.metrics)}
-            row["time/steps_per_second"] = self._clock.rate("train", made)
+            pace = row["time/steps_per_second"] = self._clock.rate("train", made)
+            row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan
             row |= self._clock.row() | self._meter.read() | self._runtime.shares()
             self._writer().write(steps, row)
         return row

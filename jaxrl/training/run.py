@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import has_large_images
+from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
@@ -101,8 +102,10 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     if not process_group.is_first():
         yield MultiWriter(())
         return
-    highlights = assembly.runtime.learning.algorithm.highlights
-    with folder.logs() as logs, open_writers(folder.path, assembly.config, logs, highlights) as writer:
+    config, runtime = assembly.config, assembly.runtime
+    highlights = runtime.learning.algorithm.highlights
+    network = networks.describe(config.network, runtime.spec)
+    with folder.logs() as logs, open_writers(folder.path, config, logs, highlights, network) as writer:
         yield writer
 
 

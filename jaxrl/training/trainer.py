@@ -12,6 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from envs.base import HostEnvError
+from jaxrl import networks
 from jaxrl.config import Config, largest_device_count, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation.result import Result
@@ -21,7 +22,7 @@ from jaxrl.metrics.writers import MultiWriter, Writer, console
 from jaxrl.parallel.process_group import is_first, num_processes
 from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import warm_start
+from jaxrl.training import memory, warm_start
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
@@ -103,8 +104,10 @@ class Trainer:
         """Where metrics go; the display appears with the first use, not before."""
         if self._writer is not None:
             return self._writer
-        highlights = self._runtime.learning.algorithm.highlights
-        return console(self.config, highlights) if is_first() else MultiWriter(())
+        if not is_first():
+            return MultiWriter(())
+        network = networks.describe(self.config.network, self._runtime.spec)
+        return console(self.config, self._runtime.learning.algorithm.highlights, network)
 
     @property
     def steps(self) -> int:
@@ -171,6 +174,7 @@ class Trainer:
         Raises:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
           SaveError: the final state could not be saved.
+          OutOfMemory: a program needs more memory than there is; the last checkpoint is kept.
           RunError: an environment on the host failed; the state before it is saved.
         """
         try:
@@ -193,6 +197,10 @@ class Trainer:
             self._save(last=True)
             self.writer.flush()
             raise RunError(str(error)) from error
+        except jax.errors.JaxRuntimeError as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            raise memory.explain(error, self.config, self._runtime) from error
         finally:
             self._runtime.close()
 

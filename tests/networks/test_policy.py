@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from envs import registry
 from jaxrl import networks
 from jaxrl.config import ConfigError
 from jaxrl.networks import Core
@@ -51,6 +52,19 @@ def test_the_kernel_is_of_an_lstm_whose_weights_fit(fields, rule):
         build(recurrence="pallas", **fields)
     assert str(caught.value).startswith("`network.recurrence` (='pallas')")
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("jaxrl:ProbeValue", {}, "mlp 8, lstm 8, categorical"),
+        ("gymnax:Pendulum-v1", {"core": "none", "hidden_sizes": (8, 4)}, "mlp 8 4, feed-forward, gaussian"),
+        ("gymnax:Breakout-MinAtar", {"core": "gru"}, "minatar 8, gru 8, categorical"),
+    ],
+)
+def test_the_description_says_what_auto_stands_for(name, fields, said):
+    spec = registry.spec_of(name, ())
+    assert networks.describe(dataclasses.replace(NETWORK, **fields), spec) == said
 
 
 TRUNKS = [("lstm", False), ("lstm", True), ("gru", True), ("mingru", True), ("lru", True), ("none", True)]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,14 +144,28 @@ def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int,
         assert process.wait(10) == code
 
 
-def test_leaving_gives_the_terminal_its_cursor_back() -> None:
+_SHOWN = """
+from jaxrl.metrics.writers import Console
+from jaxrl.parallel.signals import leave
+Console("title", "subtitle", None)
+leave(143)
+"""
+
+
+def test_leaving_gives_the_terminal_its_cursor_and_its_modes_back() -> None:
     terminal, side = os.openpty()
-    code = "from jaxrl.parallel.signals import leave; leave(143)"
-    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=side, timeout=60)
-    os.close(side)
+    before = termios.tcgetattr(side)
+    environment = os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-c", _SHOWN]
+    process = subprocess.run(command, cwd=ROOT, env=environment, stdout=side, timeout=60)
     assert process.returncode == 143
-    assert b"\x1b[?25h" in os.read(terminal, 100)
+    assert termios.tcgetattr(side) == before
+    os.close(side)
+    shown = os.read(terminal, 1 << 16)
     os.close(terminal)
+    # As a command of the terminal, not as text in the display, and the shell's prompt on a line of its own.
+    assert shown.endswith(b"\x1b[?25h\r\n")
+    assert shown.count(b"[?25h") == shown.count(b"\x1b[?25h")
 
 
 def test_nothing_is_asked_for_at_first() -> None:

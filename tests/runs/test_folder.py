@@ -94,7 +94,8 @@ def test_a_lost_config_comes_from_the_latest_checkpoint(
     raw.network.recurrence = "pallas"  # another way to compute the same
     RunFolder(str(tmp_path)).require_same(resolve(raw, 1))
     raw.seed = 8
-    with pytest.raises(ConfigError, match=r"`seed` \(=7 there, 8 now\)"):
+    remedy = f"name another folder, to start there from its parameters with --config.init_from={tmp_path}"
+    with pytest.raises(ConfigError, match=rf"`seed` \(=7 there, 8 now\): {remedy}$"):
         RunFolder(str(tmp_path)).require_same(resolve(raw, 1))
 
 
@@ -121,8 +122,9 @@ def test_two_trainers_never_share_a_folder(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         holder = f"in use by process {other.pid} on {socket.gethostname()}"
+        said = f"`--workdir` .*{tmp_path}.* is {holder}: end that, or name another folder$"
         for _ in range(2):  # failing changes nothing
-            with pytest.raises(ConfigError, match=f"`--workdir` .*{tmp_path}.* is {holder}$"), folder.lock():
+            with pytest.raises(ConfigError, match=said), folder.lock():
                 pass
         os.kill(other.pid, signal.SIGKILL)
     with folder.lock():  # the kernel has lifted the lock

@@ -79,7 +79,7 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
     notes = [Text(", ".join(usage), style="dim")]
     if run.problem:
         notes.insert(0, Text(run.problem, style="red"))
-    return RunPanel(run.progress, compact=compact, state=_state(run), place=run.path, notes=notes)
+    return RunPanel(run.progress, compact=compact, state=_state(run), place=run.path, load=False, notes=notes)
 
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
@@ -105,7 +105,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
             text.number(latest.get(RETURN)),
             text.number(latest.get(EVALUATION)),
             Text(progress.histories[RETURN].sparkline(16), style="cyan"),
-            *((_share(*run.host), _share(*run.device)) if wide else ()),
+            *((text.load(*run.host), text.load(*run.device)) if wide else ()),
         )
     if len(ordered) > room:
         table.add_row(Text(f"and {len(ordered) - room} more", style="dim"))
@@ -119,10 +119,4 @@ def _state(run: LiveRun) -> Text:
 
 def _usage(run: LiveRun) -> list[str]:
     named = (("host", run.host), ("device", run.device))
-    return [f"{name} {shown}" for name, usage in named if (shown := _share(*usage)) != "-"]
-
-
-def _share(share: float | None, memory: float | None) -> str:
-    parts = [] if share is None else [f"{share:.0%}"]
-    parts += [] if memory is None else [text.size(memory)]
-    return " ".join(parts) or "-"
+    return [f"{name} {shown}" for name, usage in named if (shown := text.load(*usage)) != "-"]

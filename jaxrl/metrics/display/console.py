@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from jaxrl.metrics import text
-from jaxrl.metrics.display.progress import EVALUATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.metrics.display import terminal
+from jaxrl.metrics.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.metrics.logs import WarningHandler
 from jaxrl.metrics.writers.base import Writer
 
 _HEADER_EVERY = 25
-_PLAIN_HIGHLIGHTS = 4
+_PLAIN_WIDTH = 79  # of a line, so that it does not wrap on a terminal
 
 
 class Console(Writer):
@@ -42,7 +43,7 @@ class Console(Writer):
           subtitle: on what: network, number of environments, devices.
           total_steps: budget in environment steps, or None.
           total_seconds: budget in seconds, or None; training ends at whichever comes first.
-          highlights: (metric, label) of the numbers to show; plain lines show the first four.
+          highlights: (metric, label) of the numbers to show; plain lines show the first that fit.
           stream: where to; None takes standard output.
         """
         stream = sys.stdout if stream is None else stream
@@ -107,6 +108,7 @@ class _LiveView:
 
         from jaxrl.metrics.display.panel import RunPanel
 
+        terminal.take(stream)
         self._console = rich.console.Console(file=stream, force_terminal=True)
         self._live = rich.live.Live(RunPanel(run), console=self._console, refresh_per_second=8)
         self._live.start(refresh=True)
@@ -122,6 +124,7 @@ class _LiveView:
 
     def close(self) -> None:
         self._live.stop()
+        terminal.give_back()
 
 
 class _PlainView:
@@ -133,12 +136,9 @@ class _PlainView:
         self._lock = threading.Lock()
         self._rows = 0
         self._announced: set[str] = set()
-        # Key, heading, width.
-        self._columns = [(RETURN, "return", 9), (LENGTH, "length", 8), (EVALUATION, "eval", 9)]
-        self._columns += [
-            (key, label, max(len(label), 9)) for key, label in run.highlights[:_PLAIN_HIGHLIGHTS]
-        ]
-        self.message(f"{run.title} | {run.subtitle}")
+        self._columns = list(_columns(run.highlights))
+        self.message(run.title)
+        self.message(run.subtitle)
 
     def row(self, scalars: Mapping[str, float]) -> None:
         # Evaluations come in rows of their own; they show in the next line of training metrics.
@@ -146,16 +146,13 @@ class _PlainView:
             return
         if self._rows % _HEADER_EVERY == 0:
             headings = [f"{heading:>{width}}" for _, heading, width in self._columns]
-            self.message(" ".join([f"{'steps':>13}", f"{'%':>5}", f"{'steps/s':>8}", *headings]))
+            self.message(" ".join([_begin("steps", "%", "steps/s"), *headings]))
         self._rows += 1
         fraction = self._run.fraction()
         latest = self._run.latest
-        cells = [
-            f"{self._run.steps:>13,}",
-            f"{'-' if fraction is None else format(100 * fraction, '.1f'):>5}",
-            f"{text.pace(scalars[PACE]):>8}",
-        ]
-        cells += [f"{text.number(latest.get(key)):>{width}}" for key, _, width in self._columns]
+        share = "-" if fraction is None else f"{100 * fraction:.1f}"
+        cells = [_begin(f"{self._run.steps:,}", share, text.pace(scalars[PACE]))]
+        cells += [f"{_cell(key, latest.get(key)):>{width}}" for key, _, width in self._columns]
         self.message(" ".join(cells))
 
     def phase(self) -> None:
@@ -171,6 +168,26 @@ class _PlainView:
 
     def close(self) -> None:
         self._stream.flush()
+
+
+def _columns(highlights: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, int]]:
+    """(metric, heading, width) of the columns of a plain row after the pace, as many as fit on a line."""
+    labels = ((RETURN, "return"), (LENGTH, "length"), (EVALUATION, "eval"))
+    columns = [(ITERATION, "iteration", 9), *((key, label, 7) for key, label in labels)]
+    columns += [(key, label, max(len(label), 8)) for key, label in highlights]
+    room = _PLAIN_WIDTH - len(_begin("", "", ""))
+    for key, label, width in columns:
+        if 1 + width <= room:
+            room -= 1 + width
+            yield key, label, width
+
+
+def _begin(steps: str, share: str, pace: str) -> str:
+    return f"{steps:>11} {share:>5} {pace:>7}"
+
+
+def _cell(key: str, value: float | None) -> str:
+    return text.interval(value) if key == ITERATION and value is not None else text.number(value)
 
 
 def _conclusion(summary: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrl.metrics import text
-from jaxrl.metrics.display.progress import EVALUATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.metrics.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
 
 MAX_WIDTH = 100
 
@@ -41,6 +41,7 @@ class RunPanel:
         compact: bool = False,
         state: Text | None = None,
         place: str = "",
+        load: bool = True,
         notes: Sequence[Text] = (),
     ) -> None:
         """Draws `run`.
@@ -50,12 +51,14 @@ class RunPanel:
           compact: shows progress and curves alone.
           state: what the run is doing, beside the title; without it the phase has a line with a spinner.
           place: where the run is, for the lower border.
+          load: shows the load of the machine, as the run logged it.
           notes: lines below everything else.
         """
         self._run = run
         self._compact = compact
         self._state = state
         self._place = place
+        self._load = load
         self._notes = notes
         self._spinner = Spinner("dots", style="cyan")
 
@@ -91,8 +94,10 @@ class RunPanel:
         yield from (Text(), self._curves(width, _CURVES))
         if run.highlights:
             yield from (Text(), self._numbers(width))
-        if seconds := self._seconds():
-            yield from (Text(), _line(Text(seconds, style="dim")))
+        lines = [self._seconds(), *([self._machine()] if self._load else [])]
+        if any(lines):
+            yield Text()
+            yield from (_line(Text(line, style="dim")) for line in lines if line)
 
     def _steps(self) -> str:
         budget = self._run.total_steps
@@ -153,6 +158,19 @@ class RunPanel:
         parts = [f"{label} {text.seconds(latest[key])}" for key, label in _SECONDS if key in latest]
         if "checkpoint/step" in latest:
             parts.append(f"checkpoint at {text.count(latest['checkpoint/step'])}")
+        return ", ".join(parts)
+
+    def _machine(self) -> str:
+        """How busy the cores and the devices are, and how long an iteration takes."""
+        latest = self._run.latest
+        shares = {
+            "cores": ("host/cpu_utilization", "host/peak_memory_bytes"),
+            "devices": ("device/utilization", "device/peak_memory_bytes"),
+        }
+        found = {name: text.load(*map(latest.get, keys)) for name, keys in shares.items()}
+        parts = [f"{name} {shown}" for name, shown in found.items() if shown != "-"]
+        if ITERATION in latest:
+            parts.append(f"{text.interval(latest[ITERATION])} per iteration")
         return ", ".join(parts)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 RETURN, EVALUATION = "episode/return", "eval/return"
 LENGTH, PACE = "episode/length", "time/steps_per_second"
+ITERATION = "time/seconds_per_iteration"
 _MAX_POINTS = 512
 # Rows over which the pace is measured: long enough to hold evaluations and saves as well as training.
 _PACE_ROWS = 20

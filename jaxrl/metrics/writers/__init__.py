@@ -7,7 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from jaxrl.config import Config, ConfigError, to_json
+from jaxrl.config import Config, ConfigError, installation, to_json
 from jaxrl.metrics.display.console import Console
 from jaxrl.metrics.logs import log_to
 from jaxrl.metrics.writers.base import MultiWriter, Writer
@@ -49,11 +49,12 @@ def open_writers(
     config: Config,
     files_at: str | None = None,
     highlights: Sequence[tuple[str, str]] = (),
+    network: str = "",
 ) -> Iterator[MultiWriter]:
     """Writes the metrics of a run to the display and to `log.writers` during the block.
 
     The files metrics.jsonl, metrics.csv, tensorboard/ and train.log are in `folder`, or in the local folder
-    `files_at` if that is given. Displays show `highlights`, (metric, label).
+    `files_at` if that is given. Displays show `highlights`, (metric, label), and describe the `network`.
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
     values = to_json(config)
@@ -67,7 +68,7 @@ def open_writers(
         return Background(_TRACKERS[name](run, config.log.project, config.log.name, values))
 
     writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
-    display = console(config, highlights)
+    display = console(config, highlights, network)
     # The display opens first and closes last: it shows the warnings of the others.
     with (
         contextlib.closing(display),
@@ -82,26 +83,23 @@ def require_packages(config: Config) -> None:
     for name in config.log.writers:
         if name in _TRACKERS and importlib.util.find_spec(name) is None:
             raise ConfigError(
-                f"`log.writers` (={config.log.writers}) needs a package: pip install -e '.[{name}]'"
+                f"`log.writers` (={config.log.writers}) needs a package: {installation.command(name)}"
             )
 
 
-def console(config: Config, highlights: Sequence[tuple[str, str]] = ()) -> Console:
-    """The display of a run of `config`, on standard output."""
+def console(config: Config, highlights: Sequence[tuple[str, str]] = (), network: str = "") -> Console:
+    """The display of a run of `config`, on standard output; `network` is in words."""
     return Console(
         title=f"{config.env.name}  seed {config.seed}",
-        subtitle=_describe(config),
+        subtitle=_describe(config, network),
         total_steps=config.num_iterations * config.steps_per_iteration,
         total_seconds=config.stop.seconds,
         highlights=highlights,
     )
 
 
-def _describe(config: Config) -> str:
+def _describe(config: Config, network: str) -> str:
     import jax
 
-    network = config.network
-    hidden = " ".join(str(size) for size in network.hidden_sizes)
-    core = "feed-forward" if network.core == "none" else f"{network.core} {network.core_size}"
     device = f"{config.device_count} x {jax.devices()[0].device_kind}"
-    return f"{network.encoder} {hidden}, {core}; {config.env.num_envs} environments; {device}"
+    return "; ".join(filter(None, (network, f"{config.env.num_envs:,} environments", device)))

@@ -58,9 +58,15 @@ def histogram(name: str, values: Sequence[float]) -> Any:
 
 
 def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    names = (*_HYPERPARAMETERS, config.get("algorithm", ""))
+    algorithm = config.get("algorithm", "")
+    names = (*_HYPERPARAMETERS, algorithm)
     flat = flatten({name: config[name] for name in names if name in config})
-    return {name: str(x) if isinstance(x, (list, tuple)) else x for name, x in flat.items() if x is not None}
+    # The table has its columns in this order, and is far wider than a screen.
+    first = [name for name in ("seed", f"{algorithm}.learning_rate") if name in flat]
+    ordered = {name: flat[name] for name in (*first, *flat)}
+    return {
+        name: str(x) if isinstance(x, (list, tuple)) else x for name, x in ordered.items() if x is not None
+    }
 
 
 def _table(config: Mapping[str, Any]) -> str:

@@ -201,8 +201,9 @@ class TestTensorBoard:
         assert start.hparams["ppo.gamma"].number_value == 0.9
         assert start.hparams["env.name"].string_value == "gymnax:CartPole-v1"
         assert "stop.steps" not in start.hparams
-        names = {info.name for info in plugin["experiment"].experiment.hparam_infos}
-        assert names == set(start.hparams)
+        names = [info.name for info in plugin["experiment"].experiment.hparam_infos]
+        assert set(names) == set(start.hparams)
+        assert names[:2] == ["seed", "ppo.learning_rate"]
         (layout,) = [v for tag, v in values.items() if tag.startswith("custom_scalars__config")]
         charts = Layout.FromString(layout.tensor.string_val[0]).category
         assert [category.title for category in charts] == ["Learning", "Health", "Speed"]
