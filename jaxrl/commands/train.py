@@ -34,7 +34,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.config import check_config
+from jaxrl.config import ConfigError, check_config
 from jaxrl.config.listing import config_file, field_list
 from jaxrl.parallel.signals import caught_signals
 
@@ -58,7 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.training.run import run
 
-        return run(arguments.config, arguments.workdir, interruption, debug, arguments.processes)
+        config = arguments.config
+        if config.get("hardware_profile") == "auto":
+            from jaxrl.diagnostics import hardware_profile
+
+            if arguments.processes.num_processes:
+                raise ConfigError(
+                    "`hardware_profile` (='auto') is for one process; it was started as several"
+                )
+            config = hardware_profile.fitted(config, arguments.workdir, lambda line: print(line, flush=True))
+        return run(config, arguments.workdir, interruption, debug, arguments.processes)
 
     with caught_signals() as interruption:
         return command_line.exit_code(train, debug)

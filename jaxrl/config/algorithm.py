@@ -33,6 +33,11 @@ class AlgorithmConfig(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def accumulation_field(self) -> str:
+        """Dotted name of the field that says in how many parts a minibatch is computed; 0 and 1: in one."""
+
+    @property
+    @abc.abstractmethod
     def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
         """(what it is, field, value) of changes that take less memory; not all need be valid."""
 

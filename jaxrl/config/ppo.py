@@ -64,11 +64,15 @@ class PPOConfig(AlgorithmConfig):
         return self.num_minibatches * max(1, self.gradient_accumulation)
 
     @property
+    def accumulation_field(self) -> str:
+        return "ppo.gradient_accumulation"
+
+    @property
     def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
         return (
             ("shorter rollouts", "ppo.rollout_length", self.rollout_length // 2),
             ("more minibatches", "ppo.num_minibatches", 2 * self.num_minibatches),
-            ("accumulation", "ppo.gradient_accumulation", 2 * max(1, self.gradient_accumulation)),
+            ("accumulation", self.accumulation_field, 2 * max(1, self.gradient_accumulation)),
         )
 
     def steps_per_update(self, num_envs: int) -> int:

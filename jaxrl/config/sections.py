@@ -189,6 +189,12 @@ class Config:
         at_least(0),
         help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
     )
+    hardware_profile: str = field(
+        "none",
+        one_of("none", "auto"),
+        help="auto: jaxrl train takes as many environments as fit in nine tenths of the devices' memory, and "
+        "minibatches in parts where they do not fit otherwise",
+    )
     nonfinite: str = field(
         "halt",
         one_of("halt", "skip", "rollback"),

@@ -194,7 +194,7 @@ def with_environments(config: Config, count: int) -> Config:
 
 
 def find_batch(
-    first: MemoryReport, unit: int, try_one: Callable[[int], MemoryReport]
+    first: MemoryReport, unit: int, try_one: Callable[[int], MemoryReport], most: int | None = None
 ) -> tuple[MemoryReport | None, int | None]:
     """Searches for the largest number of environments that fits, to within `RESOLUTION`.
 
@@ -202,13 +202,15 @@ def find_batch(
       first: the report of the number to start with.
       unit: numbers are multiples of it.
       try_one: compiles a number of environments.
+      most: the largest number to try; None: what 32 bits can count.
 
     Returns:
       (report of the largest that fits, the smallest number known not to fit); None where there is none.
     """
     start = first.config.env.num_envs
     best, fails = (first, None) if first.fits else (None, start)
-    most = MAX_ENVIRONMENTS_PER_DEVICE * first.config.device_count // unit * unit
+    largest = MAX_ENVIRONMENTS_PER_DEVICE * first.config.device_count // unit * unit
+    most = largest if most is None else min(most, largest)
     tried = {start: first}
     while True:
         low = best.config.env.num_envs if best else 0

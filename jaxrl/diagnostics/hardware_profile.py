@@ -1,0 +1,124 @@
+"""`hardware_profile=auto`: as many devices and environments as this machine holds, found by compiling."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import Config, ConfigError
+from jaxrl.config.overrides import override
+from jaxrl.diagnostics import memory_fit
+from jaxrl.diagnostics.memory_fit import MemoryReport
+from jaxrl.metrics import text
+from jaxrl.parallel.sharding import Topology
+from jaxrl.runs.folder import RunFolder
+
+# The share of a device's memory that is left free.
+MARGIN = 0.1
+# More environments make fewer and larger iterations of the same budget: fewer than this learn little.
+MIN_ITERATIONS = 100
+
+
+def fitted(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigDict:
+    """Returns the configuration for this machine.
+
+    A run that is resumed keeps what was chosen when it began.
+
+    Args:
+      config: as from a config file.
+      workdir: the run's folder.
+      say: is told what was chosen and why, a line each.
+
+    Raises:
+      ConfigError: the environment runs on the host, or not even the smallest form fits.
+    """
+    topology, limit, _ = memory_fit.target(config, None)
+    before = _of_run(workdir)
+    if before is not None:
+        say(f"hardware_profile=auto: as in {workdir}, {_described(before, topology)}")
+        return _with(config, before)
+    search = _Search(config, topology, int((1 - MARGIN) * limit))
+    chosen, reason = search.run()
+    allowed = f"{1 - MARGIN:.0%} of {text.size(limit)} on each device"
+    say(f"hardware_profile=auto: {_described(chosen, topology)}; {reason.format(memory=allowed)}")
+    return _with(config, chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """Looks for the largest form of `config` that takes at most `limit` bytes of each device."""
+
+    config: ConfigDict
+    topology: Topology
+    limit: int
+
+    def run(self) -> tuple[Config, str]:
+        """(configuration, why), with a place for `memory` in the latter."""
+        report, unit = self._examine(self.config)
+        wanted, changed = report.config.env.num_envs, self.config
+        while not report.fits and (more := self._accumulating(report.config)) is not None:
+            changed = more
+            report, unit = self._examine(changed)
+        if not report.fits:
+            best, _ = memory_fit.find_batch(report, unit, self._try(report.config))
+            if best is None:
+                raise ConfigError(f"`hardware_profile` (='auto'): not even {unit} environments fit in memory")
+            return best.config, f"{wanted:,} do not fit in {{memory}}"
+        if changed is not self.config:
+            return report.config, "without more accumulation they do not fit in {memory}"
+        config = report.config
+        most = config.stop.steps // (MIN_ITERATIONS * config.rollout_length) // unit * unit
+        if most <= wanted:
+            return config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
+        best, fails = memory_fit.find_batch(report, unit, self._try(config), most)
+        assert best is not None
+        if fails is None:
+            return best.config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
+        return best.config, f"the most that fit in {{memory}}, {fails:,} do not"
+
+    def _examine(self, config: ConfigDict) -> tuple[MemoryReport, int]:
+        resolved, unit = memory_fit.evenly_shared(config, self.topology.mesh.size)
+        return memory_fit.examine(resolved, self.topology, self.limit, enforced=False), unit
+
+    def _try(self, config: Config) -> Callable[[int], MemoryReport]:
+        def try_one(count: int) -> MemoryReport:
+            larger = memory_fit.with_environments(config, count)
+            return memory_fit.examine(larger, self.topology, self.limit, enforced=False, evaluation=False)
+
+        return try_one
+
+    def _accumulating(self, config: Config) -> ConfigDict | None:
+        """The same with minibatches in more parts; None where each part is one environment."""
+        if config.envs_per_device % (2 * config.learner.envs_multiple):
+            return None
+        changed = self.config.copy_and_resolve_references()
+        override(changed, config.learner.accumulation_field, str(2 * max(1, _parts(config))))
+        return changed
+
+
+def _described(config: Config, topology: Topology) -> str:
+    parts = f", minibatches in {_parts(config)} parts" if _parts(config) > 1 else ""
+    return f"{topology.description}, {config.env.num_envs:,} environments{parts}"
+
+
+def _of_run(workdir: str) -> Config | None:
+    """The configuration of the run that is resumed there, if any."""
+    folder = RunFolder(workdir)
+    if not (folder.path / "config.json").exists():
+        return None
+    return folder.read_config()
+
+
+def _with(config: ConfigDict, chosen: Config) -> ConfigDict:
+    changed = config.copy_and_resolve_references()
+    changed.env.num_envs, changed.num_devices = chosen.env.num_envs, chosen.device_count
+    override(changed, chosen.learner.accumulation_field, str(_parts(chosen)))
+    return changed
+
+
+def _parts(config: Config) -> int:
+    """Of a minibatch; 0 where that is left to the device."""
+    parts: int = getattr(config.learner, config.learner.accumulation_field.rpartition(".")[2])
+    return parts

@@ -1,0 +1,102 @@
+"""`hardware_profile=auto`: what it chooses fits in the memory it was given, and hardly more would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config, resolve
+from jaxrl.diagnostics import hardware_profile, memory_fit
+from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
+from jaxrl.parallel.sharding import Topology
+from jaxrl.runs.folder import RunFolder
+from tests.programs import SMALL
+
+ROOT = Path(__file__).parents[2]
+
+
+def config_of(**fields: Any) -> ConfigDict:
+    config = default_config()
+    changes = SMALL | {"stop.steps": 10**7} | {name.replace("__", "."): x for name, x in fields.items()}
+    for name, value in changes.items():
+        section, _, field = name.rpartition(".")
+        (config[section] if section else config)[field] = value
+    return config
+
+
+def needed(config: ConfigDict) -> int:
+    """Bytes of training, on one device without a limit."""
+    resolved, _ = memory_fit.evenly_shared(config, 1)
+    report = memory_fit.examine(resolved, Topology.of(1), 1 << 60, enforced=False, evaluation=False)
+    assert report.needed is not None
+    return report.needed
+
+
+@pytest.mark.slow
+def test_as_many_environments_as_fit() -> None:
+    config = config_of(network__core_size=64)
+    limit = needed(config_of(network__core_size=64, env__num_envs=640))
+    chosen, reason = _Search(config, Topology.of(1), limit).run()
+    assert 640 * (1 - memory_fit.RESOLUTION) <= chosen.env.num_envs <= 640
+    assert "the most that fit in {memory}" in reason
+
+
+def test_no_more_than_the_budget_has_use_for() -> None:
+    config = config_of(stop__steps=16 * 40 * MIN_ITERATIONS)
+    chosen, reason = _Search(config, Topology.of(1), 1 << 60).run()
+    assert chosen.env.num_envs == 40
+    assert f"stop.steps would be fewer than {MIN_ITERATIONS} iterations" in reason
+
+
+@pytest.mark.slow
+def test_minibatches_are_divided_before_environments_are_given_up() -> None:
+    fields: dict[str, Any] = {"env__num_envs": 256, "ppo__num_minibatches": 1, "network__core_size": 128}
+    whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 8))
+    assert parts < whole
+    chosen, reason = _Search(config_of(**fields), Topology.of(1), (2 * parts + whole) // 3).run()
+    assert chosen.env.num_envs == 256
+    assert chosen.ppo.gradient_accumulation > 1
+    assert "accumulation" in reason
+    few, reason = _Search(config_of(**fields), Topology.of(1), parts // 2).run()
+    assert few.env.num_envs < 256
+    assert reason == "256 do not fit in {memory}"
+
+
+def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
+    config = config_of(hardware_profile="auto")
+    earlier = config_of(hardware_profile="auto", env__num_envs=48, ppo__gradient_accumulation=2)
+    RunFolder(str(tmp_path)).write_config(resolve(earlier, 1))
+    said: list[str] = []
+    chosen = hardware_profile.fitted(config, str(tmp_path), said.append)
+    assert (chosen.env.num_envs, chosen.num_devices, chosen.ppo.gradient_accumulation) == (48, 1, 2)
+    (line,) = said
+    assert line.startswith(f"hardware_profile=auto: as in {tmp_path}, 1 x cpu, 48 environments")
+
+
+@pytest.mark.slow
+def test_train_says_and_records_what_was_chosen(tmp_path: Path) -> None:
+    fields = [
+        "hardware_profile=auto",
+        "num_devices=1",
+        "log.writers=()",
+        "stop.steps=25600",
+        "env.num_envs=8",
+    ]
+    fields += ["env.num_envs=8", "ppo.rollout_length=16", "network.core_size=8", "evaluate.episodes=2"]
+    command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path}/run"]
+    command += [f"--config.{field}" for field in fields]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("hardware_profile=auto: 1 x cpu, 16 environments; with more, stop.steps would be")
+    assert "16 environments; 1 x cpu" in done.stdout
+    trained = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (trained["hardware_profile"], trained["env"]["num_envs"]) == ("auto", 16)
