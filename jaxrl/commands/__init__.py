@@ -21,6 +21,7 @@ COMMANDS = (
     "inference-benchmark",
     "compare",
     "export",
+    "convert",
     "watch",
     "doctor",
     "preflight",

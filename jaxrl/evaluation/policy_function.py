@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec, zeros
+from envs.base import EnvSpec, Space, zeros
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
@@ -99,6 +99,11 @@ def flat(tree: PyTree, name: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key in sorted(tree):
         yield from flat(tree[key], f"{name}.{key}" if name else key)
+
+
+def normalized_names(space: Space) -> list[str]:
+    """The parts of an observation that a normaliser scales, by flat names, in the normaliser's order."""
+    return [name for name, x in flat(zeros(space), "obs") if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
 def signature(arrays: dict[str, Any], batched: bool = True) -> dict[str, Any]:

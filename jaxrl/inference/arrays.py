@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import zeros
-from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_names
 from jaxrl.inference import numpy_policy
 from jaxrl.inference.equivalence import Runner
 from jaxrl.networks import normalizer
@@ -24,14 +23,10 @@ def named(function: PolicyFunction) -> dict[str, np.ndarray]:
     arrays = dict(flat(jax.device_get(function.state.params), "params"))
     if function.state.obs_stats is not None:
         moments = zip(function.state.obs_stats.mean, normalizer.std(function.state.obs_stats), strict=True)
-        for name, (mean, std) in zip(_normalized(function), jax.device_get(list(moments)), strict=True):
+        names = normalized_names(function.spec.observation_space)
+        for name, (mean, std) in zip(names, jax.device_get(list(moments)), strict=True):
             arrays |= {f"normalizer.{name}.mean": mean, f"normalizer.{name}.std": std}
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
-
-
-def _normalized(function: PolicyFunction) -> list[str]:
-    leaves = flat(zeros(function.spec.observation_space), "obs")
-    return [name for name, x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
 def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
@@ -83,7 +78,7 @@ def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
             node[leaf] = jnp.asarray(x)
     stats: PyTree = None
     if function.state.obs_stats is not None:
-        names = _normalized(function)
+        names = normalized_names(function.spec.observation_space)
         mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
         std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
         stats = normalizer.frozen(mean, tuple(std))

@@ -38,7 +38,7 @@ def test_out_of_memory_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith(("E0", "W0", "I0"))]
-    assert line.startswith("error: out of memory, 10")
+    assert line.startswith("error: out of memory, ")
     assert "GB could not be allocated; largest arrays on each device: f32[1024,262144,16] of 17.2 GB" in line
     for remedy in (
         "fewer environments (--config.env.num_envs=131072)",
