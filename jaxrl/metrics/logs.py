@@ -7,6 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from io import TextIOWrapper
+
+from jaxrl.metrics.files import no_link
 
 _log = logging.getLogger(__name__)
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -40,7 +43,7 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
     try:
-        return _LogFile(path, encoding="utf-8")
+        return _LogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         _log.warning("there will be no log file: %s", error)
         return logging.NullHandler()
@@ -48,6 +51,10 @@ def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
 
 class _LogFile(logging.FileHandler):
     """Drops a record that cannot be written, as on a full disk, silently."""
+
+    def _open(self) -> TextIOWrapper:
+        binary = open(self.baseFilename, "ab", opener=no_link)  # noqa: SIM115
+        return TextIOWrapper(binary, self.encoding, self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exception(), OSError):

@@ -12,6 +12,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError, flatten
+from jaxrl.metrics.writers.jsonl import is_number
 from jaxrl.runs import storage
 
 Row = dict[str, Any]
@@ -172,9 +173,11 @@ class MetricsTail:
 def _row(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), (int, float)) else None
+    if not isinstance(row, dict) or not is_number(row.get("step")):
+        return None
+    return {name: x for name, x in row.items() if x is None or is_number(x)}
 
 
 def _expand(name: str) -> list[epath.Path]:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import jax
 
-from jaxrl.config import Config
+from jaxrl.config import Config, ConfigError
 from jaxrl.training import nonfinite
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.progress import Progress
@@ -86,5 +86,8 @@ class Recovery:
           NonFiniteError: always.
         """
         finding = nonfinite.diagnose(self._runtime, state, self._debug)
-        self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))
+        try:
+            self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))
+        except ConfigError as error:
+            log.warning("there is no report: %s", error)
         raise nonfinite.NonFiniteError(str(finding))

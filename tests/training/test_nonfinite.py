@@ -107,6 +107,15 @@ def test_halt_keeps_the_state_before_and_names_the_value(
     assert (report["iteration"], report["quantity"]) == (5, quantity)
 
 
+def test_nothing_hides_what_was_not_finite(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "nonfinite.json").mkdir()  # no report can be written there
+    run, _ = trainer(faulty(iterations=6), tmp_path)
+    with pytest.raises(NonFiniteError, match="nan in reward, time step 7 of environment 0"):
+        run.fit()
+    (said,) = [r.getMessage() for r in caplog.records if "report" in r.getMessage()]
+    assert said.startswith(f"there is no report: {tmp_path}/nonfinite.json cannot be written: ")
+
+
 @pytest.mark.slow
 def test_infinite_observation_does_not_poison_the_normaliser(tmp_path: Path) -> None:
     # Clipped to 10 it trains on, but the statistics that it enters would be NaN from then on.

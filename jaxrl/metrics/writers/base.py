@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,8 +43,8 @@ class Writer:
 class MultiWriter(Writer):
     """Passes everything on to several writers.
 
-    An `OSError` of a writer (a full disk, a lost network folder) is warned about once, and the writer is
-    tried again next time: metrics are not worth a training run.
+    The failure of a writer (a full disk, a lost network folder, a value it cannot take) is warned about once,
+    and it is tried again next time: metrics are not worth a training run, nor the reason why it ended.
     """
 
     def __init__(self, writers: Sequence[Writer]) -> None:
@@ -54,7 +55,8 @@ class MultiWriter(Writer):
         self._each(lambda writer: writer.write(step, scalars))
 
     def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
-        self._each(lambda writer: writer.histograms(step, samples))
+        finite = finite_samples(samples)
+        self._each(lambda writer: writer.histograms(step, finite))
 
     def resume_from(self, step: int) -> None:
         self._each(lambda writer: writer.resume_from(step))
@@ -83,7 +85,16 @@ class MultiWriter(Writer):
     def _tolerant(self, writer: Writer) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except NotImplementedError:
+            raise  # It is no writer.
+        except Exception as error:
             if id(writer) not in self._warned:
                 self._warned.add(id(writer))
-                _log.warning("%s lost metrics, training continues: %s", type(writer).__name__, error)
+                reason = " ".join(str(error).split()) or type(error).__name__
+                _log.warning("%s lost metrics, training continues: %s", type(writer).__name__, reason)
+
+
+def finite_samples(samples: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """The values that are finite, of those distributions that have any: bins have no place for others."""
+    finite = {name: [x for x in values if math.isfinite(x)] for name, values in samples.items()}
+    return {name: values for name, values in finite.items() if values}

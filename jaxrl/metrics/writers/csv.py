@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from jaxrl.metrics.files import replace_text
+from jaxrl.metrics.files import no_link, replace_text
 from jaxrl.metrics.writers.base import Writer
+
+_MOST_DIGITS = 20  # of a step
 
 
 class CsvWriter(Writer):
@@ -35,7 +37,7 @@ class CsvWriter(Writer):
         row = {"step": str(step), "time": f"{time.time():.3f}"} | {k: _text(x) for k, x in scalars.items()}
         known = self._columns
         if known is not None and self._path.exists() and row.keys() <= set(known):
-            with self._path.open("a", encoding="utf-8", newline="") as file:
+            with open(self._path, "a", encoding="utf-8", newline="", opener=no_link) as file:
                 file.write(_table(known, [row]))
             return
         rows = self._kept() if known is None else _read(self._path)
@@ -52,12 +54,15 @@ def _read(path: Path) -> list[dict[str, str]]:
     """The rows of a file, without a last one torn by a crash."""
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+    # More cells than columns, or fewer, are damage.
+    return [row for row in rows if None not in row and None not in row.values()]
 
 
 def _step_of(row: Mapping[str, str]) -> float:
-    return int(row["step"]) if row.get("step", "").isdecimal() else math.inf
+    step = row.get("step", "")
+    return int(step) if step.isdecimal() and len(step) < _MOST_DIGITS else math.inf
 
 
 def _table(columns: list[str], rows: list[dict[str, str]]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from jaxrl.metrics.files import replace_text
+from jaxrl.metrics.files import no_link, replacing
 from jaxrl.metrics.writers.base import Writer
+
+_log = logging.getLogger(__name__)
 
 
 class JsonlWriter(Writer):
@@ -41,7 +44,7 @@ class JsonlWriter(Writer):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._path))
         if self._file is None:
             truncate_after(self._path, self._start_step)
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
+            self._file = open(self._path, "a", encoding="utf-8", buffering=1, opener=no_link)  # noqa: SIM115
         row = {"step": step, "time": time.time()} | {name: _finite(x) for name, x in scalars.items()}
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
 
@@ -57,22 +60,36 @@ class JsonlWriter(Writer):
 def truncate_after(path: Path, step: int) -> None:
     """Drops the rows of a metrics file beyond `step`, and a row torn by a crash.
 
-    The file is replaced in one piece. A missing file is left missing.
+    The file is replaced in one piece. A missing file is left missing. Lines that are no rows are appended to
+    a file beside it, with a warning.
     """
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and _step_of(line) <= step]
-    if len(kept) == len(lines):
-        return
-    replace_text(path, "".join(kept))
+    lines = path.read_bytes().splitlines(keepends=True)
+    steps = [(line, step_of(line)) for line in lines if line.endswith(b"\n")]
+    if damaged := [line for line, at in steps if at is None]:
+        aside = path.with_name(f"{path.name}.damaged")
+        with open(aside, "ab", opener=no_link) as file:
+            file.writelines(damaged)
+        _log.warning("%d lines of %s are no rows: they are now in %s", len(damaged), path, aside)
+    kept = [line for line, at in steps if at is not None and at <= step]
+    if len(kept) < len(lines):
+        with replacing(path) as stream:
+            stream.writelines(kept)
 
 
-def _step_of(line: str) -> float:
+def step_of(line: bytes) -> float | None:
+    """The step of a row; None for a line that is none."""
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+        step = json.loads(line)["step"]
+        return float(step) if is_number(step) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def is_number(x: Any) -> bool:
+    """Whether a value of a row is a number that floats can hold."""
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < 1e300
 
 
 def _finite(x: float) -> int | float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.metrics.writers import summaries
-from jaxrl.metrics.writers.base import Writer
+from jaxrl.metrics.writers.base import Writer, finite_samples
 
 # On gs:// every flush uploads the whole file again.
 FLUSH_SECONDS = 120
@@ -59,7 +60,8 @@ class TensorBoardWriter(Writer):
         self._write(step, [Summary(value=values)])
 
     def histograms(self, step: int, samples: Mapping[str, Sequence[float]]) -> None:
-        self._write(step, [summaries.histogram(name, values) for name, values in samples.items()])
+        finite = finite_samples(samples)
+        self._write(step, [summaries.histogram(name, values) for name, values in finite.items()])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         if self._file is not None and self._config:
@@ -93,6 +95,8 @@ class TensorBoardWriter(Writer):
         from tensorboardX.proto.event_pb2 import SessionLog
         from tensorboardX.record_writer import RecordWriter, directory_check
 
+        if os.path.islink(self._folder):
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed", self._folder)
         directory_check(self._folder)
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{self._files}"
         self._files += 1

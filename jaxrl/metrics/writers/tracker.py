@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from etils import epath
 
+from jaxrl.metrics.files import is_remote, replace_text, require_no_links
 from jaxrl.metrics.writers.base import Writer
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class RunIds:
     """The identifier of a folder's run at a tracker, kept in `trackers/NAME.json` for resumed runs."""
 
     def __init__(self, folder: str, tracker: str) -> None:
+        self._folder = folder
         self._file = epath.Path(folder) / "trackers" / f"{tracker}.json"
 
     def read(self) -> str | None:
@@ -64,8 +66,13 @@ class RunIds:
             return None
 
     def write(self, run_id: str, url: str | None = None) -> None:
+        text = json.dumps({"id": run_id, "url": url}) + "\n"
+        if is_remote(self._folder):
+            self._file.write_text(text)
+            return
+        require_no_links(self._folder, self._file.parent)
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps({"id": run_id, "url": url}) + "\n")
+        replace_text(self._file, text)
 
 
 class Background(Writer):

@@ -17,6 +17,7 @@ import pytest
 from jaxrl.algorithms.ppo.learning import PPO
 from jaxrl.config import default_config, resolve, to_json
 from jaxrl.metrics.writers import (
+    CsvWriter,
     JsonlWriter,
     MultiWriter,
     TensorBoardWriter,
@@ -70,12 +71,65 @@ class TestMultiWriter:
             "FullDisk lost metrics, training continues: [Errno 28] No space left on device"
         ]
 
+    def test_a_value_that_a_writer_cannot_take_stops_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Picky(Recorder):
+            def write(self, step: int, scalars: Mapping[str, float]) -> None:
+                raise ValueError("autodetected range of [nan, nan]\nis not finite")
+
+        after = Recorder()
+        MultiWriter([Picky(), after]).write(1, {"a": math.nan})
+        assert len(after.rows) == 1
+        assert [record.getMessage() for record in caplog.records] == [
+            "Picky lost metrics, training continues: autodetected range of [nan, nan] is not finite"
+        ]
+
+    def test_writers_get_the_finite_values_of_a_distribution(self) -> None:
+        class Bins(Recorder):
+            def histograms(self, step: int, samples: Mapping[str, Any]) -> None:
+                self.rows.append((step, dict(samples)))
+
+        bins = Bins()
+        MultiWriter([bins]).histograms(
+            7, {"a": np.array([1.0, math.nan, 2.0, math.inf]), "b": np.array([math.nan])}
+        )
+        assert bins.rows == [(7, {"a": [1.0, 2.0]})]
+
     def test_a_bug_in_a_writer_is_not_hidden(self) -> None:
         with pytest.raises(NotImplementedError):
             MultiWriter([Writer()]).write(1, {})
 
 
 class TestJsonl:
+    def test_lines_that_are_no_rows_are_set_aside(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "metrics.jsonl"
+        good = [b'{"step": 1, "a": 1.0}\n', b'{"step": 3, "a": 3.0}\n']
+        deep = b'{"step": 2, "a": ' + b"[" * 100_000 + b"\n"
+        bad = [b'{"step": 2, "a": "\xff"}\n', b'{"step": 1' + b"0" * 5000 + b"}\n", deep, b"[]\n", b"\x00\n"]
+        bad += [b'{"step": 1' + b"0" * 400 + b"}\n", b'{"step": NaN}\n', b'{"step": true}\n']
+        path.write_bytes(b"".join([good[0], *bad, good[1], b'{"step": 4, "torn']))
+        writer = JsonlWriter(path)
+        writer.resume_from(3)
+        writer.write(5, {"a": 5.0})
+        writer.close()
+        assert [row["step"] for row in rows_of(path)] == [1, 3, 5]
+        assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == b"".join(bad)
+        (record,) = caplog.records
+        assert record.getMessage().startswith(f"8 lines of {path} are no rows: they are now in ")
+
+    def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").write_text("mine\n")
+        for make in (JsonlWriter, CsvWriter):
+            link = tmp_path / "metrics"
+            link.symlink_to(tmp_path / "new")
+            writer = make(link)
+            with contextlib.suppress(OSError):
+                writer.write(1, {"a": 1.0})
+            writer.close()
+            assert not (tmp_path / "new").exists()
+            link.unlink()
+
     def test_rows_are_valid_json_and_there_at_once(self, tmp_path: Path) -> None:
         path = tmp_path / "metrics.jsonl"
         writer = JsonlWriter(path)
