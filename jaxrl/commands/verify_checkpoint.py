@@ -49,10 +49,11 @@ def _job(argv: Sequence[str]) -> int:
     import jax
 
     from jaxrl.runs.checkpoint.verification import CHECKPOINT, verify
+    from jaxrl.training.progress import Progress
 
     # An accelerator may be in use by the very run that is looked at.
     jax.config.update("jax_platforms", "cpu")
-    entries = verify(workdir, values["step"].value)
+    entries = verify(workdir, values["step"].value, Progress.check)
     intact = sum(entry.kind == CHECKPOINT and entry.problem is None for entry in entries)
     bad = sum(entry.bad for entry in entries)
     ok = intact > 0 and bad == 0

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and SIGINT let training finish its iteration and save, and end anything else at once.
+"""Signals: SIGTERM, SIGINT and SIGHUP let training finish its iteration and save, and end the rest at once.
 
 SIGUSR1 asks a training run for a device trace.
 """
@@ -10,13 +10,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
 from jaxrl.metrics.display import terminal
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# After a signal: seconds for everything, as whoever sent it may soon send SIGKILL, and seconds that nothing
+# may move then.
+_GRACE, _STILL = 7.0, 2.0
+_STALLED = 120.0  # without a signal
+_LAST_WORDS = 1.0  # seconds to write them
 
 
 class Interruption:
@@ -30,11 +36,12 @@ class Interruption:
         self.signum: int | None = None
         self.is_deferred = False
         self.was_deferred = False  # when the signal came
+        self._at = 0.0
         self._trace_wanted = False
 
     @property
     def name(self) -> str | None:
-        """`SIGTERM`, `SIGINT`, or None before any signal."""
+        """`SIGTERM`, `SIGINT`, `SIGHUP`, or None before any signal."""
         return None if self.signum is None else signal.Signals(self.signum).name
 
     @property
@@ -58,12 +65,19 @@ class Interruption:
 
     def adopt(self, signum: int) -> None:
         """Takes over the signal that all processes of the run agreed on: they end with the same exit code."""
+        if self.signum is None:
+            self._at = time.monotonic()
         self.signum = signum
+
+    def cannot_wait(self, idle: float) -> bool:
+        """Whether to give up what has not moved for `idle` seconds, such as a save on a disk that is gone."""
+        hurries = self.signum is not None and time.monotonic() - self._at > _GRACE
+        return idle > (_STILL if hurries else _STALLED)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if self.signum is None:
-            self.signum, self.was_deferred = signum, self.is_deferred
+            self.signum, self.was_deferred, self._at = signum, self.is_deferred, time.monotonic()
 
     def _note_trace(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
@@ -72,7 +86,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Interruption]:
-    """Handles SIGTERM, SIGINT and SIGUSR1 inside the block; in the main thread only.
+    """Handles SIGTERM, SIGINT, SIGHUP and SIGUSR1 inside the block; in the main thread only.
 
     Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. To end the
     process without waiting for XLA, a thread reads the signal numbers that the interpreter's C handler
@@ -109,10 +123,30 @@ def _watch(reading: int, interruption: Interruption) -> None:
             leave(128 + number[0])
 
 
+_abandoned: list[Callable[[], bool]] = []
+
+
+def abandon(is_done: Callable[[], bool]) -> None:
+    """Notes work that nobody waits for any more, but that the usual way out of the process would wait for."""
+    _abandoned.append(is_done)
+
+
+def must_leave() -> bool:
+    """Whether abandoned work goes on, so that only `leave` ends the process now."""
+    return not all(is_done() for is_done in _abandoned)
+
+
 def leave(exit_code: int) -> NoReturn:
     """Ends the process without waiting for its threads, which may be compiling for minutes."""
+    # In a thread: a terminal that nobody reads blocks whoever writes to it.
+    last_words = threading.Thread(target=_flush, daemon=True)
+    last_words.start()
+    last_words.join(_LAST_WORDS)
+    os._exit(exit_code)
+
+
+def _flush() -> None:
     terminal.abandon()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # They may be closed, or None.
             stream.flush()
-    os._exit(exit_code)

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -17,9 +18,9 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
-from jaxrl.metrics.files import is_remote, replace_text
+from jaxrl.metrics.files import is_remote, replace_text, require_no_links
 from jaxrl.parallel import process_group
-from jaxrl.parallel.signals import leave
+from jaxrl.parallel.signals import Interruption, leave
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
@@ -35,13 +36,25 @@ class RunFolder:
 
     config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json; corrupt/ where a
     checkpoint was damaged.
+
+    Attributes:
+      path: where.
+      identity: of the run, which its checkpoints carry; known after `create`.
     """
 
-    def __init__(self, path: str, keep: int = 1):
-        """`keep` is how many recent checkpoints to keep besides the best."""
+    def __init__(self, path: str, keep: int = 1, interruption: Interruption | None = None):
+        """Names the folder; nothing is made.
+
+        Args:
+          path: local, or gs://bucket/folder.
+          keep: how many recent checkpoints to keep besides the best.
+          interruption: the signals that make a save give up a disk that does not answer.
+        """
         storage.prepare(path)
         self.path = epath.Path(path)
+        self.identity = ""
         self._keep = keep
+        self._interruption = interruption or Interruption()
         self._staged: storage.StagedFolder | None = None
 
     def create(self) -> None:
@@ -61,6 +74,17 @@ class RunFolder:
             if not sees:
                 text = f"process {index} on {host} does not see what process 0 on {views[0][1]} writes there"
                 raise ConfigError(f"`--workdir` (={self.path}) must be a folder that all share: {text}")
+        self.identity = process_group.by_first(self._identify)
+
+    def _identify(self) -> str:
+        """The identity in `.run`; where that is lost, the newest checkpoint's; for a new run a new one."""
+        file = self.path / ".run"
+        with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+            if (text := file.read_text().strip()).isalnum():
+                return text
+        identity = str(self._of_a_checkpoint("run") or uuid.uuid4().hex)
+        self._write(file.name, f"{identity}\n")
+        return identity
 
     def _write_probe(self, probe: epath.Path) -> str:
         content = f"{socket.gethostname()} {os.getpid()} {time.time()}"
@@ -68,7 +92,10 @@ class RunFolder:
         try:
             with storage.as_os_errors():
                 self.path.mkdir(parents=True, exist_ok=True)
-                probe.write_text(content)
+                if is_remote(probe):
+                    probe.write_text(content)
+                else:
+                    replace_text(probe, content)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be written: {error}") from error
         return content
@@ -145,10 +172,12 @@ class RunFolder:
 
     @cached_property
     def checkpoints(self) -> Checkpointer:
-        return Checkpointer(str(self.path / "checkpoints"), keep=self._keep)
+        return Checkpointer(
+            os.fspath(self.path / "checkpoints"), keep=self._keep, gives_up=self._interruption.cannot_wait
+        )
 
     def write_config(self, config: Config) -> None:
-        self._write("config.json", to_json(config))
+        self._write_json("config.json", to_json(config))
 
     def read_config(self) -> Config:
         """The run's configuration; from a checkpoint where config.json is missing or damaged.
@@ -164,9 +193,10 @@ class RunFolder:
                 raise ConfigError("it must hold a JSON object")
             return from_json(data)
         except (OSError, ValueError) as error:
-            if (recovered := self._config_of_a_checkpoint()) is not None:
+            recovered = self._of_a_checkpoint("config")
+            if isinstance(recovered, dict):
                 log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
-                return recovered
+                return from_json(recovered)
             if isinstance(error, FileNotFoundError):
                 text = f"`--workdir` (={self.path}) holds no config.json: is it a run folder?"
                 raise ConfigError(text) from error
@@ -195,18 +225,26 @@ class RunFolder:
             )
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Whether there are complete checkpoints, intact or not."""
+        try:
+            return bool(checkpoint_folder.find(self.path / "checkpoints").steps)
+        except OSError:
+            return False  # Said when they are to be restored.
+
+    @property
     def has_summary(self) -> bool:
         return (self.path / "summary.json").exists()
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        self._write("summary.json", summary)
+        self._write_json("summary.json", summary)
 
     def write_report(self, name: str, content: Mapping[str, Any]) -> epath.Path:
         """Writes NAME.json."""
-        return self._write(f"{name}.json", content)
+        return self._write_json(f"{name}.json", content)
 
     def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
-        return self._write(f"evaluations/{name}.json", result)
+        return self._write_json(f"evaluations/{name}.json", result)
 
     @contextlib.contextmanager
     def _lease(self) -> Iterator[None]:
@@ -230,16 +268,18 @@ class RunFolder:
         finally:
             lease.release()
 
-    def _config_of_a_checkpoint(self) -> Config | None:
-        """The configuration in the latest checkpoint whose record is intact."""
+    def _of_a_checkpoint(self, name: str) -> Any:
+        """A part of the latest checkpoint whose record is intact; None where there is none."""
         with contextlib.suppress(OSError):
             for path in reversed(tuple(checkpoint_folder.find(self.path / "checkpoints").steps.values())):
                 with contextlib.suppress(CheckpointError):
-                    config = checkpoint_folder.read_record(path).meta.get("config")
-                    return from_json(config) if isinstance(config, dict) else None
+                    return checkpoint_folder.read_record(path).meta.get(name)
         return None
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> epath.Path:
+        return self._write(name, json.dumps(content, indent=2) + "\n")
+
+    def _write(self, name: str, text: str) -> epath.Path:
         """Writes a file whole or not at all; of several processes the first writes it.
 
         Raises:
@@ -248,9 +288,9 @@ class RunFolder:
         file = self.path / name
         if not process_group.is_first():
             return file
-        text = json.dumps(content, indent=2) + "\n"
         try:
             if not is_remote(file):
+                require_no_links(self.path, file.parent)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_text(file, text)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.config import Config, from_json, to_json
+from jaxrl.config import Config, ConfigError, from_json, to_json
 from jaxrl.runs.checkpoint import SaveError
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.progress import Progress
@@ -67,7 +68,7 @@ class RunCheckpoints:
                 return saved
             except SaveError as error:
                 self._saved_at = -1
-                if pause is None:
+                if pause is None or error.stalled:
                     raise
                 log.warning("step %d: no checkpoint, trying again: %s", self._steps(progress), error)
                 time.sleep(pause)
@@ -81,7 +82,7 @@ class RunCheckpoints:
         """
         if self._folder is None:
             return None
-        found = self._folder.checkpoints.restore_latest(self._learning.abstract_state())
+        found = self._folder.checkpoints.restore_latest(self._learning.abstract_state(), self._check)
         if found is None:
             return None
         _, state, meta = found
@@ -90,6 +91,19 @@ class RunCheckpoints:
         replicate = self._learning.topology.replicate
         progress = dataclasses.replace(progress, interval=replicate(progress.interval))
         return self._with_changed_hyperparams(state, meta), progress
+
+    def _check(self, meta: Mapping[str, Any]) -> None:
+        """Raises an error of the value where a checkpoint's `meta` cannot be continued from in this run."""
+        assert self._folder is not None
+        Progress.check(meta)
+        Progress.from_json(meta, self._learning.learning.empty_interval())
+        with contextlib.suppress(ConfigError):  # Of another version: refused, but not damaged.
+            from_json(meta["config"])
+        if meta.get("run", self._folder.identity) != self._folder.identity:
+            seed = meta["config"].get("seed")
+            raise ValueError(
+                f"it was saved by another run (of seed {seed}; this one has {self._config.seed})"
+            )
 
     def write_report(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes NAME.json into the run's folder."""
@@ -118,7 +132,7 @@ class RunCheckpoints:
 
     def _save(self, state: TrainState, progress: Progress) -> None:
         assert self._folder is not None
-        meta = {"config": to_json(self._config)} | progress.to_json()
+        meta = {"run": self._folder.identity, "config": to_json(self._config)} | progress.to_json()
         evaluation = progress.evaluation_of_state
         score = evaluation.mean if evaluation else None
         self._folder.checkpoints.save(self._steps(progress), state, meta, score)

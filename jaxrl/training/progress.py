@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.reduction import Interval
+from jaxrl.runs.checkpoint import record
+
+
+def _is_evaluation(x: Any) -> bool:
+    names = {field.name for field in dataclasses.fields(Result)}
+    return x is None or (record.is_object(x) and x.keys() == names and all(map(_is_real, x.values())))
+
+
+def _is_real(x: Any) -> bool:
+    """A number; a diverged policy may have a return of NaN."""
+    return isinstance(x, float) or record.is_number(x)
+
+
+_RULES: Mapping[str, Callable[[Any], bool]] = {
+    "config": record.is_object,
+    "iteration": record.is_count,
+    "seconds": lambda x: record.is_number(x) and x >= 0,
+    "evaluation": _is_evaluation,
+    "evaluated_at": lambda x: x == -1 or record.is_count(x),
+    "interval": lambda x: record.is_object(x) and all(map(_is_real, x.values())),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +64,11 @@ class Progress:
             "evaluated_at": self.evaluated_at,
             "interval": reduction.to_json(self.interval),
         }
+
+    @staticmethod
+    def check(data: Mapping[str, Any]) -> None:
+        """Raises ValueError, naming the field, unless `data` is a configuration and what `to_json` gave."""
+        record.require(data, _RULES)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], empty: Interval) -> Progress:

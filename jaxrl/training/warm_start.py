@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,14 +48,14 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
       CheckpointError: there is no checkpoint, or it is damaged.
       ConfigError: a pattern fits no array of this network, or nothing can be taken over.
     """
-    path = _checkpoint(epath.Path(init_from).expanduser())
+    path = find(init_from)
     trees = _parts(learner)
     places = {part: _place(part) for part in trees}
-    read = checkpoint_folder.read_arrays(path, checkpoint_folder.read_record(path), places.values())
-    stored = {
-        f"{part}{name.removeprefix(place)}": x
+    record = checkpoint_folder.read_record(path)
+    described = {
+        f"{part}{name.removeprefix(place)}": name
         for part, place in places.items()
-        for name, x in read.items()
+        for name in record.arrays
         if state_arrays.is_part(name, (place,))
     }
     own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.stored(trees)).items()}
@@ -62,7 +63,8 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
         if not fnmatch.filter(own, pattern):
             known = ", ".join(own)
             raise ConfigError(f"`init_names` (={pattern!r}) fits no array of this network: {known}")
-    left = {name: why for name, x in own.items() if (why := _why_not(name, x, stored, names))}
+    theirs = {name: record.arrays[there] for name, there in described.items()}
+    left = {name: why for name, x in own.items() if (why := _why_not(name, x, theirs, names))}
     # A normaliser is taken whole or not at all: the mean of one run over the count of another means nothing.
     for field in trees.keys() - {"params"}:
         whole = [name for name in own if name.startswith(f"{field}/")]
@@ -72,7 +74,8 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
     if not loaded:
         name, why = next(iter(left.items()))
         raise ConfigError(f"`init_from` (={init_from!r}) gives nothing to this network: {name} ({why})")
-    mixed = own | {name: stored[name] for name in loaded}
+    read = checkpoint_folder.read_arrays(path, record, [described[name] for name in loaded])
+    mixed = own | {name: read[described[name]] for name in loaded}
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
     taken = {field: state_arrays.rebuilt(field, abstract[field], mixed) for field in trees}
     report = WarmStart(path, loaded, left)
@@ -93,8 +96,13 @@ def _place(part: str) -> str:
     return f"learner/policy/{part}" if part in ("params", "obs_stats") else f"learner/{part}"
 
 
-def _checkpoint(folder: epath.Path) -> epath.Path:
-    folder = checkpoint_folder.open_folder(folder)
+def find(init_from: str) -> epath.Path:
+    """The checkpoint that `init_from` names: a run's newest, or the folder itself.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    folder = checkpoint_folder.open_folder(epath.Path(init_from).expanduser())
     if (folder / checkpoint_folder.META).exists():
         return folder
     steps = checkpoint_folder.find(folder / "checkpoints").steps
@@ -103,10 +111,12 @@ def _checkpoint(folder: epath.Path) -> epath.Path:
     return steps[max(steps)]
 
 
-def _why_not(name: str, own: np.ndarray, stored: dict[str, np.ndarray], names: Sequence[str]) -> str | None:
+def _why_not(
+    name: str, own: np.ndarray, stored: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> str | None:
     if not any(fnmatch.fnmatch(name, pattern) for pattern in names):
         return "not among `init_names`"
     if name not in stored:
         return "not in the checkpoint"
-    theirs, ours = (f"{x.dtype}{list(x.shape)}" for x in (stored[name], own))
+    theirs, ours = f"{stored[name]['dtype']}{stored[name]['shape']}", f"{own.dtype}{list(own.shape)}"
     return None if theirs == ours else f"{theirs} there, {ours} here"

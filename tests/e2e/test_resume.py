@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ STEPS = 16 * 8  # of one iteration
 ITERATIONS = 6
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """No failure of the writer: those do not stop training."""
 
 
 class Kill(Writer):
@@ -106,6 +107,28 @@ def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
     assert_bitwise_equal(resumed, straight)
     # Every row once, with the same numbers: the torn one was dropped and made again.
     assert rows(tmp_path / "killed") == rows(tmp_path / "straight")
+
+
+def test_a_checkpoint_of_another_run_is_not_taken_for_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny_config(2)
+    ours = train(tmp_path / "ours", config)
+    other = tiny_config(4)
+    other.seed = 7
+    train(tmp_path / "theirs", other)
+    shutil.copytree(
+        tmp_path / "theirs" / "checkpoints" / str(4 * STEPS),
+        tmp_path / "ours" / "checkpoints" / str(4 * STEPS),
+    )
+    assert_bitwise_equal(train(tmp_path / "ours", config), ours)
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert "it was saved by another run (of seed 7; this one has 0)" in said
+    assert (tmp_path / "ours" / "corrupt" / str(4 * STEPS)).is_dir()
+    # A copy of the whole folder is the same run.
+    shutil.copytree(tmp_path / "ours", tmp_path / "copy")
+    (tmp_path / "copy" / ".run").unlink()
+    assert_bitwise_equal(train(tmp_path / "copy", config), ours)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from jaxrl.parallel.signals import Interruption, caught_signals
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("signum", "name", "code"), [(15, "SIGTERM", 143), (2, "SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("signum", "name", "code"), [(15, "SIGTERM", 143), (2, "SIGINT", 130), (1, "SIGHUP", 129)]
+)
 def test_a_deferred_signal_is_noted_and_stops_nothing(signum: int, name: str, code: int) -> None:
     with caught_signals() as interruption, interruption.deferred():
         assert (interruption.signum, interruption.name, interruption.exit_code) == (None, None, 0)
@@ -142,6 +145,46 @@ def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int,
     with _started(program) as process:
         process.send_signal(signum)
         assert process.wait(10) == code
+
+
+_TALKING = """
+import sys
+from jaxrl.parallel.signals import caught_signals
+with caught_signals() as interruption, interruption.deferred():
+    print("ready", file=sys.stderr, flush=True)
+    while True:
+        print("x" * 4000, flush=True)  # blocks once the terminal is full
+"""
+
+
+def test_a_terminal_that_nobody_reads_does_not_hold_up_the_second_signal() -> None:
+    terminal, side = os.openpty()
+    command = [sys.executable, "-c", _TALKING]
+    with subprocess.Popen(command, cwd=ROOT, stdout=side, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "ready\n"
+            time.sleep(0.5)
+            for _ in range(2):
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+            assert process.wait(10) == 143
+        finally:
+            process.kill()
+            os.close(side)
+            os.close(terminal)
+
+
+def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    interruption = Interruption()
+    assert not interruption.cannot_wait(60.0)
+    assert interruption.cannot_wait(1000.0)
+    interruption.adopt(signal.SIGTERM)
+    assert not interruption.cannot_wait(5.0)  # a slow disk has a few seconds
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 8.0)
+    assert interruption.cannot_wait(5.0)
+    assert not interruption.cannot_wait(0.5)  # what moves is waited for
 
 
 _SHOWN = """

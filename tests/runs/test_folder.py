@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import ConfigError, default_config, resolve, to_json
+from jaxrl.metrics.logs import log_to
+from jaxrl.metrics.writers import TensorBoardWriter
+from jaxrl.metrics.writers.tracker import RunIds
 from jaxrl.runs.folder import RunFolder
 from tests.runs.checkpoint.checkpoints import file_size_limit, save_run
 
@@ -33,7 +37,11 @@ def test_creating_twice_keeps_what_is_there(tmp_path: Path) -> None:
     folder.write_summary({"steps": 3})
     folder.create()
     assert json.loads((tmp_path / "summary.json").read_text()) == {"steps": 3}
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]  # the write test leaves nothing
+    identity = folder.identity
+    folder.create()
+    assert (folder.identity, len(identity)) == (identity, 32)
+    # The write test leaves nothing.
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".run", "summary.json"]
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
@@ -58,6 +66,28 @@ def test_evaluations_have_a_folder(tmp_path: Path) -> None:
     written = RunFolder(str(tmp_path)).write_evaluation("step-5-greedy-10", {"mean": 1.5})
     assert written == tmp_path / "evaluations" / "step-5-greedy-10.json"
     assert json.loads(written.read_text()) == {"mean": 1.5}
+
+
+def test_links_in_the_folder_are_not_written_through(tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir()
+    outside.mkdir()
+    for name in ("evaluations", "export", "tensorboard", "trackers"):
+        (run / name).symlink_to(outside)
+    for name in ("summary.json", ".summary.json.tmp", "train.log", ".run", ".writable"):
+        (run / name).symlink_to(outside / name)
+    folder = RunFolder(str(run))
+    with pytest.raises(ConfigError, match="it is a symbolic link, which is not followed"):
+        folder.write_evaluation("step-5-greedy-10", {"mean": 1.5})
+    folder.write_summary({"steps": 3})
+    with log_to(run / "train.log"):
+        logging.getLogger("jaxrl").warning("a line")
+    with pytest.raises(OSError, match="symbolic link"):
+        RunIds(str(run), "wandb").write("id")
+    with pytest.raises(OSError, match="symbolic link"):
+        TensorBoardWriter(run / "tensorboard").write(1, {"a": 1.0})
+    folder.create()
+    assert list(outside.iterdir()) == []
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -100,7 +130,7 @@ def test_a_lost_config_comes_from_the_latest_checkpoint(
 
 
 def test_a_lost_config_that_no_checkpoint_holds(tmp_path: Path) -> None:
-    save_run(tmp_path, 5)
+    save_run(tmp_path, 5, config=None)
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
         RunFolder(str(tmp_path)).require_same(resolve(default_config(), 1))
 

@@ -192,7 +192,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> No
     with pytest.raises(
         CorruptCheckpoint, match="checkpoints/2 is damaged: the array learner/policy/params/bulk is not what"
     ):
-        warm_start.load(str(tmp_path), ("*",), state)
+        warm_start.load(str(tmp_path), ("*",), bulky)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
     assert {"1", "2"} <= {path.name for path in (tmp_path / "checkpoints").iterdir()}
 

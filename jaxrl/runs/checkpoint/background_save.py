@@ -5,26 +5,41 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from jaxrl.config.errors import RunError
-from jaxrl.runs.checkpoint.folder import META, STATE, one_line
+from jaxrl.parallel.signals import abandon
+from jaxrl.runs import storage
+from jaxrl.runs.checkpoint import files as checkpoint_files
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint.folder import META, STATE, CheckpointError, one_line
+from jaxrl.runs.checkpoint.plain_path import plain_path
+
+_LOOK_EVERY = 0.5  # seconds
 
 log = logging.getLogger(__name__)
 
 
 class SaveError(RunError):
-    """A checkpoint could not be written. Older ones are untouched, and a later save may succeed."""
+    """A checkpoint could not be written. Older ones are untouched, and a later save may succeed.
 
-    def __init__(self, path: epath.Path, reason: str) -> None:
+    Attributes:
+      reason: in words.
+      stalled: whether it was given up because nothing moved, so that another try would only cost time.
+    """
+
+    def __init__(self, path: epath.Path, reason: str, stalled: bool = False) -> None:
         super().__init__(f"the checkpoint {path} could not be written: {reason}")
-        self.reason = reason
+        self.reason, self.stalled = reason, stalled
 
 
 class BackgroundSave:
@@ -34,8 +49,10 @@ class BackgroundSave:
       last_saved: the latest step that is complete; None before the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gives_up: Callable[[float], bool]) -> None:
+        """`gives_up` says whether to abandon a save that has made no progress for so many seconds."""
         self.last_saved: int | None = None
+        self._gives_up = gives_up
         self._orbax: Any = None
         self._thread: ThreadPoolExecutor | None = None
         self._pending: tuple[epath.Path, Future[None]] | None = None
@@ -43,51 +60,38 @@ class BackgroundSave:
     def start(
         self,
         path: epath.Path,
-        arrays: Mapping[str, Mapping[str, Any]],
+        arrays: Mapping[str, Mapping[str, np.ndarray]],
         record: Mapping[str, Any],
         saved: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
-        """Starts a save; returns once the arrays may be changed. After an earlier save, call `settle` first.
+        """Starts a save and returns at once. After an earlier save, call `settle` first.
 
         Args:
           path: the folder to become the checkpoint, `.../STEP`.
-          arrays: by field and path.
-          record: JSON.
+          arrays: by field and path; nobody may change them.
+          record: sealed.
           saved, failed: called in the background when the checkpoint is complete, or has failed.
-
-        Raises:
-          SaveError: it cannot start.
         """
-        try:
-            ocp = _import_orbax()
-            if self._orbax is None:
-                handlers = {STATE: ocp.PyTreeCheckpointHandler(), META: ocp.JsonCheckpointHandler()}
-                # Otherwise, where the folder cannot be made, threads would wait for it for minutes.
-                options = ocp.options.AsyncOptions(create_directories_asynchronously=False)
-                handler = ocp.CompositeCheckpointHandler(**handlers)
-                self._orbax = ocp.AsyncCheckpointer(handler, async_options=options)
-            items = {STATE: ocp.args.PyTreeSave(arrays), META: ocp.args.JsonSave(record)}
-            # Orbax copies to host memory before it returns; on CPU it holds references instead, which make
-            # XLA copy rather than reuse a donated buffer (see the donation test).
-            self._orbax.save(path, args=ocp.args.Composite(**items))
-        except Exception as error:  # whatever Orbax, tensorstore and the file system may raise
-            self._drop_orbax()
-            raise SaveError(path, one_line(error)) from error
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._pending = path, self._thread.submit(self._finish, int(path.name), saved, failed)
+        self._pending = path, self._thread.submit(self._run, path, arrays, record, saved, failed)
 
     def join(self) -> None:
         """Waits for the save; `settle` reports a failure."""
         if self._pending is not None:
-            wait([self._pending[1]])
+            self._ends(*self._pending)
 
     def settle(self) -> SaveError | None:
         """Waits; returns the failure of the last save, once, and readies Orbax for the next."""
         if self._pending is None:
             return None
         (path, future), self._pending = self._pending, None
+        if not self._ends(path, future):
+            # Whatever it waits for, the next save shall not wait for it, too.
+            abandon(future.done)
+            self._orbax = self._thread = None
+            return SaveError(path, "it makes no progress: the disk does not answer", stalled=True)
         if (error := future.exception()) is None:
             return None
         self._drop_orbax()
@@ -96,19 +100,71 @@ class BackgroundSave:
     def close(self) -> None:
         """Waits and releases the threads."""
         self.join()
-        self._drop_orbax()
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
+        if self._pending is None or self._pending[1].done():
+            self._drop_orbax()
+            if self._thread is not None:
+                self._thread.shutdown()
+                self._thread = None
 
-    def _finish(self, step: int, saved: Callable[[], None], failed: Callable[[], None]) -> None:
+    def _ends(self, path: epath.Path, future: Future[None]) -> bool:
+        """Waits for the end of the save; returns False where it is given up first."""
+        since, state = time.monotonic(), None
+        while not wait([future], timeout=_LOOK_EVERY).done:
+            if storage.is_remote(path):
+                continue  # The client has time limits of its own.
+            progress = _progress(path)
+            if progress != state:
+                since, state = time.monotonic(), progress
+            elif self._gives_up(time.monotonic() - since):
+                return False
+        return True
+
+    def _run(
+        self,
+        path: epath.Path,
+        arrays: Mapping[str, Mapping[str, np.ndarray]],
+        record: Mapping[str, Any],
+        saved: Callable[[], None],
+        failed: Callable[[], None],
+    ) -> None:
         try:
-            self._orbax.wait_until_finished()
+            with plain_path(path.parent) as folder:
+                self._write(folder / path.name, arrays, record)
+            try:
+                checkpoint_folder.read_back(path, record)
+            except CheckpointError as error:
+                with contextlib.suppress(OSError):
+                    checkpoint_files.remove(path)
+                raise ValueError(f"it cannot be read back: {error}") from error
         except Exception:
             failed()
             raise
-        self.last_saved = step
+        self.last_saved = int(path.name)
         saved()
+
+    def _write(
+        self, path: epath.Path, arrays: Mapping[str, Mapping[str, np.ndarray]], record: Mapping[str, Any]
+    ) -> None:
+        ocp = _import_orbax()
+        if self._orbax is None:
+            # Otherwise, where a folder cannot be made, threads would wait for it for minutes.
+            options = ocp.options.AsyncOptions(create_directories_asynchronously=False)
+            # All arrays are here, so no process needs to wait for another while it writes.
+            alone = ocp.options.MultiprocessingOptions(
+                primary_host=0, active_processes={0}, barrier_sync_key_prefix="alone"
+            )
+            handler = ocp.CompositeCheckpointHandler(
+                composite_options=ocp.CompositeOptions(multiprocessing_options=alone, async_options=options),
+                **{
+                    STATE: ocp.PyTreeCheckpointHandler(multiprocessing_options=alone),
+                    META: ocp.JsonCheckpointHandler(multiprocessing_options=alone),
+                },
+            )
+            self._orbax = ocp.AsyncCheckpointer(handler, async_options=options, multiprocessing_options=alone)
+        orbax = self._orbax
+        items = {STATE: ocp.args.PyTreeSave(arrays), META: ocp.args.JsonSave(record)}
+        orbax.save(path, args=ocp.args.Composite(**items))
+        orbax.wait_until_finished()
 
     def _drop_orbax(self) -> None:
         """Drops the Orbax object, which would raise the error of a failed save again at the next one."""
@@ -118,6 +174,16 @@ class BackgroundSave:
             for _ in range(2):
                 with contextlib.suppress(Exception):
                     orbax.close()
+
+
+def _progress(path: epath.Path) -> tuple[int, int]:
+    """Changes while a save of `path` is at work: bytes on the disk, and whole seconds of computing."""
+    written = 0
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(path.parent):
+            if entry.name.startswith(path.name):
+                written += checkpoint_files.size(epath.Path(entry.path))
+    return written, int(time.process_time())
 
 
 def _import_orbax() -> Any:

@@ -14,14 +14,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from jaxrl.parallel import process_group, sharding
 from jaxrl.runs.checkpoint import files as checkpoint_files
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import record as checkpoint_record
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
-from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint, Record
+from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.record import Record
 from jaxrl.types import PyTree
 
 __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
@@ -30,18 +33,27 @@ log = logging.getLogger(__name__)
 
 # In the folder once a checkpoint was complete there; "none left" is then an error, not a fresh run.
 _STARTED = ".started"
+# Seconds without any progress after which a save is given up.
+_STALLED = 120.0
 
 
 class Checkpointer:
     """Saves and restores checkpoints of one run; keeps the last few and the one with the best score."""
 
-    def __init__(self, folder: str, keep: int = 1, create: bool = True) -> None:
+    def __init__(
+        self,
+        folder: str,
+        keep: int = 1,
+        create: bool = True,
+        gives_up: Callable[[float], bool] = lambda idle: idle > _STALLED,
+    ) -> None:
         """Opens `folder`, whatever it holds.
 
         Args:
           folder: a local path, absolute or relative to the working folder, or gs://bucket/path.
           keep: how many of the latest checkpoints to keep, besides the best.
           create: whether to make a missing folder.
+          gives_up: whether to abandon a save that has made no progress for so many seconds.
 
         Raises:
           CheckpointError: the folder is missing and may not or cannot be made.
@@ -50,7 +62,7 @@ class Checkpointer:
         self._keep = keep
         self._scores: dict[int, float | None] = {}
         self._ignored: set[str] = set()  # what has been warned about
-        self._background = BackgroundSave()
+        self._background = BackgroundSave(gives_up)
         if not create and not self._folder.is_dir():
             raise CheckpointError(f"no checkpoints: there is no folder {self._folder}")
         if create:
@@ -93,16 +105,12 @@ class Checkpointer:
         if step == latest:
             return False
         score = score if score is not None and math.isfinite(score) else None
-        arrays = state_arrays.stored(state)
-        record = checkpoint_folder.sealed_record(
-            step, score, meta, sharding.to_host(state_arrays.flat(arrays))
-        )
-        failure = None
-        try:
-            self._background.start(path, arrays, record, self._saved, self._clear)
-        except SaveError as error:
-            failure = error
-        self._raise_everywhere(path, failure)
+        arrays = sharding.to_host(state_arrays.stored(state))
+        if process_group.is_first():
+            # Others would have to wait for it, and it for them, whatever becomes of the disk.
+            record = checkpoint_record.sealed(step, score, meta, state_arrays.flat(arrays))
+            owned = {field: dict(zip(x, map(_owned, x.values()), strict=True)) for field, x in arrays.items()}
+            self._background.start(path, owned, record, self._saved, self._clear)
         return True
 
     def all_steps(self) -> tuple[int, ...]:
@@ -171,11 +179,14 @@ class Checkpointer:
         available = state_arrays.fields(abstract)
         return self._restore(self._record(step), {name: available[name] for name in names}, names)
 
-    def restore_latest(self, abstract_state: PyTree) -> tuple[int, PyTree, dict[str, Any]] | None:
-        """Restores the latest intact checkpoint and moves the corrupt ones after it to `corrupt/`.
+    def restore_latest(
+        self, abstract_state: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
+    ) -> tuple[int, PyTree, dict[str, Any]] | None:
+        """Restores the latest intact checkpoint and moves the unusable ones after it to `corrupt/`.
 
         Args:
           abstract_state: as for `restore`.
+          check: raises ValueError where the `meta` of a checkpoint makes it unusable.
 
         Returns:
           (step, state, meta); None where the run has never completed a checkpoint.
@@ -188,6 +199,7 @@ class Checkpointer:
         for step in reversed(steps):
             restored, problem = None, None
             try:
+                self._check(step, check)
                 restored = self.restore(step, abstract_state)
             except CorruptCheckpoint as error:
                 problem = str(error)
@@ -224,9 +236,10 @@ class Checkpointer:
 
     def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
         """Raises in every process what failed in any, so that all continue alike."""
-        problems = [p for p in process_group.everywhere(error and error.reason) if p]
+        own = error and [error.reason, error.stalled]
+        problems = [p for p in process_group.everywhere(own) if p]
         if problems:
-            raise error or SaveError(path, problems[0])
+            raise error or SaveError(path, *problems[0])
 
     @property
     def _corrupt(self) -> epath.Path:
@@ -266,6 +279,16 @@ class Checkpointer:
             known = ", ".join(str(s) for s in steps) or "none"
             raise CheckpointError(f"no checkpoint of step {step} in {self._folder}; available steps: {known}")
         return checkpoint_folder.read_record(self._folder / str(step))
+
+    def _check(self, step: int, check: Callable[[Mapping[str, Any]], None]) -> None:
+        meta = self.meta(step)
+        try:
+            check(meta)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            reason = checkpoint_folder.one_line(error)
+            raise CorruptCheckpoint(
+                f"the checkpoint {self._folder / str(step)} cannot be used: {reason}"
+            ) from error
 
     def _find(self) -> checkpoint_folder.Contents:
         contents = checkpoint_folder.find(self._folder)
@@ -307,6 +330,7 @@ class Checkpointer:
                         path,
                         checkpoint_files.set_aside(path, self._corrupt),
                     )
+                checkpoint_files.require_space(path)
         except Exception as error:  # gs:// raises errors of its client
             return None, checkpoint_folder.one_line(error)
         return latest, None
@@ -350,6 +374,11 @@ class Checkpointer:
                 with contextlib.suppress(CorruptCheckpoint):
                     self._scores[step] = checkpoint_folder.read_record(self._folder / str(step)).score
         return {step: self._scores[step] for step in steps if step in self._scores}
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    """A copy, where the array is a view of the buffer of a device, which may be donated."""
+    return array if array.flags.owndata else array.copy()
 
 
 def _best(scores: Mapping[int, float | None]) -> int | None:

@@ -16,6 +16,7 @@ from etils import epath
 from jaxrl.runs import storage
 
 COMMITTED = "commit_success.txt"  # on gs:// the last file to be written of a checkpoint and of an item
+_PROBE = 1 << 14  # bytes
 DELETED = ".deleted"  # ends the name of a folder that is being deleted
 
 
@@ -27,6 +28,25 @@ def is_step(name: str) -> bool:
 def size(path: epath.Path) -> int:
     """Bytes of all files below `path`."""
     return sum(file.stat().length for file in plain_files(path))
+
+
+def require_space(path: epath.Path) -> None:
+    """Makes and deletes a little of what a checkpoint at `path` will take; remains count as unfinished.
+
+    Raises:
+      OSError: a folder or a file cannot be written there.
+    """
+    if storage.is_remote(path):
+        return
+    probe = path.with_name(f"{path.name}{DELETED}")
+    try:
+        inner = os.path.join(probe, "probe")
+        os.makedirs(inner, exist_ok=True)
+        with open(os.path.join(inner, "probe"), "wb") as stream:
+            stream.write(bytes(_PROBE))
+            os.fsync(stream.fileno())
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
 
 
 def set_aside(path: epath.Path, folder: epath.Path) -> epath.Path:

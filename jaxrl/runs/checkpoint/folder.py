@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -20,15 +21,22 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError
+from jaxrl.metrics import text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import integrity, state_arrays
+from jaxrl.runs.checkpoint import array_files, integrity, state_arrays
+from jaxrl.runs.checkpoint import record as checkpoint_record
 from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
+from jaxrl.runs.checkpoint.record import ImplausibleSize, Record
 
 STATE, META = "state", "meta"  # items of a checkpoint
 _META_FILE = f"{META}/metadata"  # what Orbax calls the file of a JSON item
 # Folders that Orbax has not finished, or that are only partly deleted, are named STEP, this, and anything.
 _UNFINISHED = (".orbax-checkpoint-tmp", DELETED)
 _LONGEST_REASON = 300  # characters
+# Of one checkpoint: a few for each array and each process.
+_MOST_ENTRIES = 50_000
+# To find out whether a damaged checkpoint can be read at all.
+_READING_SECONDS = 5.0
 # tensorstore ends each message with pages of settings.
 _DETAILS = re.compile(r" \[(tensorstore_spec|source locations|os_error_code)=.*", re.DOTALL)
 
@@ -54,28 +62,6 @@ class Contents:
     steps: Mapping[int, epath.Path]
     unfinished: tuple[epath.Path, ...]
     ignored: Mapping[epath.Path, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """The verified `meta` of a checkpoint.
-
-    Attributes:
-      step: environment steps made.
-      score: the greedy evaluation return, or None.
-      meta: what the trainer stored.
-      arrays: dtype, shape and digest of each array, by `field/path`.
-    """
-
-    step: int
-    score: float | None
-    meta: Mapping[str, Any]
-    arrays: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Fields of the state that hold arrays."""
-        return tuple(sorted({name.partition("/")[0] for name in self.arrays}))
 
 
 def open_folder(path: str | os.PathLike[str]) -> epath.Path:
@@ -104,14 +90,6 @@ def find(folder: epath.Path) -> Contents:
     return Contents(dict(sorted(steps.items())), tuple(unfinished), ignored)
 
 
-def sealed_record(
-    step: int, score: float | None, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
-    """The JSON to store as the item `META`, for `read_record`."""
-    record = Record(step, score, meta, integrity.describe(arrays))
-    return integrity.seal(dataclasses.asdict(record))
-
-
 def read_record(path: epath.Path) -> Record:
     """The record of the checkpoint `path`.
 
@@ -122,8 +100,12 @@ def read_record(path: epath.Path) -> Record:
     with _judging(path):
         file = path / _META_FILE
         try:
-            record = Record(**integrity.unseal(file.read_text()))
-        except (ValueError, TypeError) as error:
+            if (length := file.stat().length) > checkpoint_record.LARGEST:
+                raise ImplausibleSize(f"{_META_FILE} has {text.size(length)}")
+            record = checkpoint_record.parse(file.read_text())
+        except ImplausibleSize:
+            raise
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{_META_FILE}: {error}") from error
         if is_step(path.name) and record.step != int(path.name):
             raise ValueError(f"it was saved as the record of step {record.step}")
@@ -153,12 +135,31 @@ def read_arrays(
         if fields is None or state_arrays.is_part(name, fields)
     }
     with _judging(path):
-        arrays = _read_state(path / STATE, wanted) if wanted else {}
+        array_files.require_plausible_size(path / STATE, record.arrays)
+        arrays = array_files.read(path / STATE, wanted) if wanted else {}
         found = integrity.describe(arrays)
         for name, described in wanted.items():
             if found[name] != described:
                 raise ValueError(f"the array {name} is not what was saved")
     return arrays
+
+
+def read_back(path: epath.Path, sealed: Mapping[str, Any]) -> None:
+    """Makes sure that a checkpoint just written can be found and read, without reading its arrays.
+
+    Args:
+      path: its folder.
+      sealed: what was to become its record.
+
+    Raises:
+      CorruptCheckpoint: the record is another, or an array or a part of a file is missing.
+      CheckpointError: the files cannot be reached.
+    """
+    record = read_record(path)
+    with _judging(path):
+        if integrity.seal(dataclasses.asdict(record)) != sealed:
+            raise ValueError(f"{_META_FILE} is not what was written")
+        array_files.require_present(path / STATE, record.arrays)
 
 
 def damage(path: epath.Path) -> str | None:
@@ -176,56 +177,28 @@ def damage(path: epath.Path) -> str | None:
 
 def one_line(error: BaseException) -> str:
     """The message of an error, shortened to one line."""
-    text = " ".join(_DETAILS.sub("", str(error)).split())
+    line = " ".join(_DETAILS.sub("", str(error)).split())
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    if len(text) > _LONGEST_REASON:
-        text = f"{text[:60]} ... {text[60 - _LONGEST_REASON :]}"  # the subject and the cause
-    return text or type(error).__name__
-
-
-def _read_state(path: epath.Path, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Whole arrays in host memory, whatever devices they are for: every process checks all."""
-    # Not through Orbax: when one of its reads fails, the others print tracebacks from their threads.
-    import tensorstore as ts
-
-    context = ts.Context()  # a new cache: nothing that was read before
-
-    def open_array(name: str) -> Any:
-        base = f"{path}/" if storage.is_remote(path) else {"driver": "file", "path": f"{path}/"}
-        # Orbax joins the keys of its tree, `field` and `path`, with a dot.
-        store = {"driver": "ocdbt", "base": base, "path": f"{name.replace('/', '.', 1)}/"}
-        return ts.open({"driver": "zarr", "kvstore": store}, open=True, read=True, context=context)
-
-    opened = {name: open_array(name) for name in names}
-    reads, arrays = {}, {}
-    for name, future in opened.items():
-        with _naming(name):
-            reads[name] = future.result().read()
-    for name, future in reads.items():
-        with _naming(name):
-            arrays[name] = np.asarray(future.result())
-    return arrays
-
-
-@contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"the array {name}: {error}") from error
+        line = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if len(line) > _LONGEST_REASON:
+        line = f"{line[:60]} ... {line[60 - _LONGEST_REASON :]}"  # the subject and the cause
+    return line or type(error).__name__
 
 
 @contextlib.contextmanager
 def _judging(path: epath.Path) -> Iterator[None]:
     """Raises errors of the block as damage of the checkpoint `path`, unless its files cannot be read."""
     try:
-        _refuse_links(path)
+        _refuse_strangers(path)
         yield
-    except (CheckpointError, MemoryError):
+    except CheckpointError:
         raise
+    except MemoryError as error:
+        told = str(error) or "there is not enough memory"
+        raise CheckpointError(f"the checkpoint {path} cannot be read: {told}") from error
     except Exception as error:
-        reason = one_line(error) if _is_unreachable(error) else _why_unreadable(path)
+        own = isinstance(error, ImplausibleSize)
+        reason = None if own else one_line(error) if _is_unreachable(error) else _why_unreadable(path)
         if reason:
             raise CheckpointError(f"the checkpoint {path} cannot be read: {reason}") from error
         raise CorruptCheckpoint(f"the checkpoint {path} is damaged: {one_line(error)}") from error
@@ -240,12 +213,14 @@ def _is_unreachable(error: Exception) -> bool:
     return any(code in str(error) for code in codes)
 
 
-def _refuse_links(path: epath.Path) -> None:
-    """Orbax writes only plain files and folders; a link could lead anywhere, a pipe would block forever."""
+def _refuse_strangers(path: epath.Path) -> None:
+    """Orbax writes a few plain files and folders; a link could lead anywhere, a pipe would block forever."""
     if storage.is_remote(path):
         return
     entries = (os.path.join(at, name) for at, *names in os.walk(path) for name in itertools.chain(*names))
-    for entry in itertools.chain([os.fspath(path)], entries):
+    for count, entry in enumerate(itertools.chain([os.fspath(path)], entries)):
+        if count > _MOST_ENTRIES:
+            raise ImplausibleSize(f"it holds more than {_MOST_ENTRIES:,} files")
         if not os.path.lexists(entry):
             continue  # what is missing is reported later
         mode = os.lstat(entry).st_mode
@@ -255,13 +230,14 @@ def _refuse_links(path: epath.Path) -> None:
 
 
 def _why_unreadable(path: epath.Path) -> str | None:
-    """Reads every file below `path`; returns what prevents it, None where nothing does."""
+    """Reads the files below `path`, as far as it gets in time; returns what prevents that, or None."""
+    deadline = time.monotonic() + _READING_SECONDS
     try:
         if not path.is_dir():
             return "there is no such folder"
         for file in plain_files(path):
             with file.open("rb") as stream:
-                while stream.read(1 << 20):
+                while stream.read(1 << 20) and time.monotonic() < deadline:
                     pass
     except Exception as error:
         return one_line(error)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_DIGEST = "digest"
+DIGEST = "digest"  # its name, in a description and in sealed content
 _BYTES = 16  # 128 bits: no collisions by accident
 
 
@@ -37,7 +37,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
       TypeError, ValueError: the content is not JSON-compatible.
     """
     plain = json.loads(json.dumps(dict(content)))
-    return plain | {_DIGEST: _content_digest(plain)}
+    return plain | {DIGEST: _content_digest(plain)}
 
 
 def unseal(text: str) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def unseal(text: str) -> dict[str, Any]:
       ValueError: the text is not a JSON object, or its digest is missing or wrong.
     """
     sealed = json.loads(text)
-    if not isinstance(sealed, dict) or _DIGEST not in sealed:
+    if not isinstance(sealed, dict) or DIGEST not in sealed:
         raise ValueError("it holds no digest")
-    content = {name: value for name, value in sealed.items() if name != _DIGEST}
-    if sealed[_DIGEST] != _content_digest(content):
+    content = {name: value for name, value in sealed.items() if name != DIGEST}
+    if sealed[DIGEST] != _content_digest(content):
         raise ValueError("its digest does not match its content")
     return content
 
@@ -59,7 +59,7 @@ def _description(name: str, array: np.ndarray) -> dict[str, Any]:
     header = {"dtype": str(array.dtype), "shape": list(array.shape)}
     hashed = hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
     hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return header | {_DIGEST: hashed.hexdigest()}
+    return header | {DIGEST: hashed.hexdigest()}
 
 
 def _content_digest(content: Any) -> str:

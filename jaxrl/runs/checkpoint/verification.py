@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from etils import epath
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import files
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.runs.checkpoint.folder import CheckpointError
+from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
 
 CHECKPOINT, SET_ASIDE, UNFINISHED, IGNORED = "checkpoint", "set aside", "unfinished", "ignored"
 
@@ -46,12 +46,15 @@ class CheckpointEntry:
     bad: bool = False
 
 
-def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
+def verify(
+    workdir: str, step: int | None = None, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
+) -> list[CheckpointEntry]:
     """Reads the checkpoints of a run, or only one, and compares them with their digests.
 
     Args:
       workdir: folder of the run, local or gs://.
       step: which one; None for all of them and everything beside them.
+      check: raises ValueError where what the trainer stored beside the arrays is not what it stores.
 
     Raises:
       ConfigError: there is no such folder, or no such checkpoint in it.
@@ -69,9 +72,11 @@ def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
         raise ConfigError(f"`--step` (={step}): no such checkpoint in {run}; available steps: {known}")
     chosen = contents.steps.items() if step is None else [(step, contents.steps[step])]
     # A trainer may have deleted one meanwhile.
-    entries = [entry for s, path in chosen if (entry := _verified(CHECKPOINT, path, s)) and path.exists()]
+    entries = [
+        entry for s, path in chosen if (entry := _verified(CHECKPOINT, path, s, check)) and path.exists()
+    ]
     if step is None:
-        entries += [_verified(SET_ASIDE, path, None) for path in aside]
+        entries += [_verified(SET_ASIDE, path, None, check) for path in aside]
         text = "was being written or deleted when a run ended"
         entries += [CheckpointEntry(UNFINISHED, str(p), f"{p} {text}", _size(p)) for p in contents.unfinished]
         entries += [_stray(path, kind, run) for path, kind in contents.ignored.items()]
@@ -80,10 +85,16 @@ def verify(workdir: str, step: int | None = None) -> list[CheckpointEntry]:
     return entries
 
 
-def _verified(kind: str, path: epath.Path, step: int | None) -> CheckpointEntry:
+def _verified(
+    kind: str, path: epath.Path, step: int | None, check: Callable[[Mapping[str, Any]], None]
+) -> CheckpointEntry:
     entry = CheckpointEntry(kind, str(path), None, _size(path), step)
     try:
         record = checkpoint_folder.read_record(path)
+        try:
+            check(record.meta)
+        except ValueError as error:
+            raise CorruptCheckpoint(f"the checkpoint {path} is damaged: {error}") from error
         counts = Counter(map(_field, record.arrays))
         entry = dataclasses.replace(
             entry,

@@ -75,11 +75,17 @@ def state_at(step: int) -> TrainState:
     return with_policy(state, params=params)
 
 
+def meta_at(step: int) -> dict[str, Any]:
+    """What a trainer saves beside `state_at(step)`."""
+    progress = {"iteration": step // 5, "seconds": 1.5, "evaluation": None, "evaluated_at": -1}
+    return {"config": {"seed": 3}, **progress, "interval": {".iterations": 0}}
+
+
 def save_run(run: Path, *steps: int, **meta: Any) -> None:
     """A run's folder with checkpoints of `state_at` these steps, the best of them the first."""
     checkpointer = Checkpointer(str(run / "checkpoints"), keep=max(len(steps), 1))
     for step in steps:
-        checkpointer.save(step, state_at(step), {"iteration": step // 5, **meta}, score=-float(step))
+        checkpointer.save(step, state_at(step), meta_at(step) | meta, score=-float(step))
     checkpointer.close()
 
 

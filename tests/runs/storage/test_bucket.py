@@ -19,7 +19,13 @@ from jaxrl.runs.checkpoint import files as checkpoint_files
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.storage import bucket
-from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, save_run, state_at
+from tests.runs.checkpoint.checkpoints import (
+    abstract_of,
+    assert_bitwise_equal,
+    meta_at,
+    save_run,
+    state_at,
+)
 from tests.runs.storage.gcs_server import GcsServer, Request
 
 RUN = "gs://runs/mine"
@@ -72,9 +78,12 @@ def test_a_bucket_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, gcs: 
             storage.require_run_folder("--workdir", RUN)
 
 
-def test_a_bucket_that_can_be_used_is_left_as_it_was(gcs: GcsServer) -> None:
-    RunFolder(RUN).create()
+def test_trying_a_bucket_leaves_nothing_but_the_identity_of_the_run(gcs: GcsServer) -> None:
+    storage.require_run_folder("--workdir", RUN, writable=True)
     assert gcs.files("runs") == {}
+    folder = RunFolder(RUN)
+    folder.create()
+    assert gcs.files("runs") == {"mine/.run": f"{folder.identity}\n".encode()}
 
 
 def test_the_command_line_looks_before_jax_is_loaded(gcs: GcsServer) -> None:
@@ -109,7 +118,7 @@ def test_checkpoints_in_a_bucket(gcs: GcsServer, caplog: pytest.LogCaptureFixtur
     assert checkpoints.best_step() == 5
     state, meta = checkpoints.restore(10, abstract_of(state_at(10)))
     assert_bitwise_equal(state, state_at(10))
-    assert meta == {"iteration": 2}
+    assert meta == meta_at(10)
     # Damaged: one bit of the newest.
     name = max(
         (n for n in gcs.files("runs") if n.startswith("mine/checkpoints/15/state/d/")),

@@ -1,0 +1,143 @@
+"""The arrays of a checkpoint as Orbax stores them, read through tensorstore alone.
+
+Nothing is believed: what the files claim is compared with the checkpoint's record before memory is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+from etils import epath
+
+from jaxrl.metrics import text
+from jaxrl.runs import storage
+from jaxrl.runs.checkpoint.files import size
+from jaxrl.runs.checkpoint.plain_path import plain_path
+from jaxrl.runs.checkpoint.record import ImplausibleSize
+
+# What the files of arrays may take beyond the arrays: indices and descriptions.
+_ROOM, _ROOM_PER_ARRAY = 1 << 26, 1 << 14
+
+
+def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Whole arrays in host memory, whatever devices they are for: every process checks all.
+
+    Args:
+      path: the item of a checkpoint that holds them.
+      described: dtype and shape by `field/path`.
+
+    Raises:
+      ValueError: one is missing, or is not of that dtype and shape.
+      MemoryError: together they are larger than the memory of this machine.
+    """
+    total = sum(map(nbytes, described.values()))
+    if total > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise MemoryError(f"its arrays take {text.size(total)}, more than the memory of this machine")
+    reads, arrays = {}, {}
+    with _opened(path, described) as stores:
+        for name, store in stores.items():
+            reads[name] = store.read()
+        for name, future in reads.items():
+            with _naming(name):
+                arrays[name] = np.asarray(future.result())
+    return arrays
+
+
+def require_present(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> None:
+    """Reads back the index of arrays that have just been written, but not their contents.
+
+    Raises:
+      ValueError: an array is missing or of another shape or dtype, or a file ends before what it should hold.
+    """
+    with _opened(path, described), plain_path(path) as plain:
+        lengths: dict[str, int] = {}
+        for location in _locations(plain):
+            # `value:BASE:FILE:OFFSET:LENGTH`, percent-encoded; BASE is a folder.
+            _, _, rest = location.partition(":")
+            name, offset, length = rest.rsplit(":", 2)
+            file = unquote(name.replace(":", "", 1))
+            lengths[file] = max(lengths.get(file, 0), int(offset) + int(length))
+        for file, least in lengths.items():
+            found = (plain / file).stat().length if (plain / file).exists() else 0
+            if found < least:
+                raise ValueError(f"{file} has {found} bytes of at least {least}")
+
+
+def require_plausible_size(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ImplausibleSize where the files below `path` are far larger than all arrays together."""
+    if storage.is_remote(path):
+        return  # Sizes of objects cannot be pretended.
+    # An interrupted merge leaves a second copy.
+    most = 2 * sum(map(nbytes, described.values())) + _ROOM + _ROOM_PER_ARRAY * len(described)
+    if path.is_dir() and (found := size(path)) > most:
+        raise ImplausibleSize(f"its files have {text.size(found)}, more than what was saved can take")
+
+
+def nbytes(described: Mapping[str, Any]) -> int:
+    """Bytes of an array, given its dtype and shape."""
+    return math.prod(described["shape"]) * np.dtype(described["dtype"]).itemsize
+
+
+@contextlib.contextmanager
+def _opened(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Stores that have been compared with the description of their arrays."""
+    # Not through Orbax: when one of its reads fails, the others print tracebacks from their threads.
+    import tensorstore as ts
+
+    context = ts.Context()  # a new cache: nothing that was read before
+    with plain_path(path) as plain:
+
+        def open_array(name: str) -> Any:
+            # Orbax joins the keys of its tree, `field` and `path`, with a dot.
+            store = {"driver": "ocdbt", "base": _base(plain), "path": f"{name.replace('/', '.', 1)}/"}
+            return ts.open({"driver": "zarr", "kvstore": store}, open=True, read=True, context=context)
+
+        futures, stores = {name: open_array(name) for name in described}, {}
+        for name, future in futures.items():
+            with _naming(name):
+                stores[name] = future.result()
+        for name, store in stores.items():
+            _compare(name, store, described[name])
+        yield stores
+
+
+def _compare(name: str, store: Any, described: Mapping[str, Any]) -> None:
+    """Refuses what would take more memory than the array that was saved."""
+    dtype, shape = store.dtype.numpy_dtype, list(store.shape)
+    chunk = store.chunk_layout.read_chunk.shape or ()  # None for a scalar
+    fits = all(c <= max(s, 1) for c, s in zip(chunk, shape, strict=True))
+    if str(dtype) != described["dtype"] or shape != described["shape"] or not fits:
+        raise ValueError(f"the array {name} is not what was saved")
+
+
+def _base(path: epath.Path) -> Any:
+    return f"{path}/" if storage.is_remote(path) else {"driver": "file", "path": f"{path}/"}
+
+
+def _locations(path: epath.Path) -> Iterator[str]:
+    """Where the index says that contents lie."""
+    import tensorstore as ts
+
+    base = ts.KvStore.open(_base(path)).result()
+    waiting = [v["root"]["location"] for v in ts.ocdbt.dump(base).result()["versions"][-1:]]
+    while waiting:
+        node = ts.ocdbt.dump(base, waiting.pop()).result()
+        for entry in node["entries"]:
+            if "location" in entry:
+                waiting.append(entry["location"])
+            elif "indirect_value" in entry:
+                yield entry["indirect_value"]
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"the array {name}: {error}") from error
