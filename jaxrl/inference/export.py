@@ -19,7 +19,7 @@ from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, fla
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import architecture, arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
-from jaxrl.metrics.files import replacing
+from jaxrl.metrics.files import replacing, require_no_links
 
 DESCRIPTION = "policy.json"
 
@@ -84,7 +84,7 @@ def export(
         files = [*description["files"], DESCRIPTION]
         found = {name: (folder / name).stat().st_size for name in files}
         if check.same:
-            _publish(folder, Path(output), files)
+            _publish(folder, Path(output), files, workdir)
     return Exported(policy.step, description["batch"], runtime, check, found)
 
 
@@ -150,9 +150,11 @@ def _description(policy: TrainedPolicy, function: PolicyFunction, kind: str) -> 
     }
 
 
-def _publish(folder: Path, output: Path, files: list[str]) -> None:
-    """Copies the files, each whole or not at all, the description last."""
+def _publish(folder: Path, output: Path, files: list[str], workdir: str) -> None:
+    """Copies the files, each whole or not at all, the description last; follows no link in a run's folder."""
     try:
+        if output.is_relative_to(workdir):
+            require_no_links(workdir, output)
         output.mkdir(parents=True, exist_ok=True)
         for name in files:
             with (folder / name).open("rb") as source, replacing(output / name) as target:

@@ -161,3 +161,32 @@ def test_a_file_that_vanishes_while_a_run_trains_is_passed_over(run: Path, tmp_p
     assert report.vanished == ("metrics.jsonl",)
     assert report.copied == ("config.json", "tensorboard/events")
     assert set(files_of(tmp_path / "copy")) == {"config.json", "tensorboard/events", "manifest.json"}
+
+
+@pytest.mark.parametrize("name", ["mine/../../x", "mine/sub/../../../x", "mine//etc/x"])
+def test_names_that_lead_out_of_the_folder_are_refused(name: str, tmp_path: Path, gcs: GcsServer) -> None:
+    gcs.put("runs", "mine/config.json", b"{}")
+    gcs.put("runs", name, b"evil")
+    with pytest.raises(
+        ConfigError, match=r"`SOURCE` \(='gs://runs/mine'\) holds '.*x', which leads out of the folder"
+    ):
+        sync("gs://runs/mine", str(tmp_path / "a" / "copy"), tell=quiet)
+    assert not list(tmp_path.iterdir())
+
+
+def test_links_in_the_destination_are_not_followed(run: Path, tmp_path: Path) -> None:
+    outside, copy = tmp_path / "outside", tmp_path / "copy"
+    outside.mkdir()
+    copy.mkdir()
+    (copy / "tensorboard").symlink_to(outside)
+    with pytest.raises(RunError, match="it is a symbolic link, which is not followed"):
+        sync(str(run), str(copy), tell=quiet)
+    (copy / "tensorboard").unlink()
+    for name in ("config.json", ".config.json.tmp", "metrics.jsonl", "manifest.json"):
+        (copy / name).unlink(missing_ok=True)
+        (copy / name).symlink_to(outside / "file")
+    (copy / "manifest.json").unlink()
+    sync(str(run), str(copy), tell=quiet)
+    assert list(outside.iterdir()) == []
+    assert (copy / "config.json").read_bytes() == FILES["config.json"]
+    assert not (copy / "config.json").is_symlink()

@@ -36,6 +36,7 @@ _SUITE: dict[str, tuple[Any, ...]] = {
     "seed": (int, at_least(0)),
 }
 _MODES = ("greedy", "sample")
+_NAME = re.compile(r"[\w ._-]{1,100}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,12 @@ def read(file: str) -> Suite:
     modes = defaults.get("modes", _MODES)
     if not modes or not {*modes} <= {*_MODES}:
         raise ConfigError(f"`modes` (={list(modes)}) must hold some of {', '.join(_MODES)}")
-    return Suite(defaults.get("name", Path(file).stem), modes, defaults.get("seed", 0), categories)
+    name = defaults.get("name", Path(file).stem)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"`name` (={name!r}) must be letters, digits, spaces and `._-`: files are named after it"
+        )
+    return Suite(name, modes, defaults.get("seed", 0), categories)
 
 
 def _levels(given: Any, where: str, defaults: Mapping[str, Any]) -> tuple[Level, ...]:

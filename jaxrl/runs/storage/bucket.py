@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import re
@@ -81,17 +82,24 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
         require_run_folder(flag, url, writable)
         return filesystem(), "/".join(split(url))
     if url.startswith("s3://"):
-        bucket = split(url)[0]
+        bucket, prefix = split(url)
         try:
             client = fsspec.filesystem("s3", use_listings_cache=False)
         except ImportError as error:
             text = f"{given} needs the extra `s3`: {installation.command('s3')} ({error})"
             raise ConfigError(text) from error
-        within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket))
+        within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket, prefix))
         return client, "/".join(split(url)).rstrip("/")
     if is_remote(url):
         raise ConfigError(f"{given} must be a local folder, gs://bucket/folder or s3://bucket/folder")
     return fsspec.filesystem("file"), os.path.abspath(os.path.expanduser(url))
+
+
+def require_client(flag: str, url: str) -> None:
+    """Raises ConfigError where the package that an address needs is not installed."""
+    if url.startswith("s3://") and importlib.util.find_spec("s3fs") is None:
+        raise ConfigError(f"`{flag}` (={url!r}) needs the extra `s3`: {installation.command('s3')}")
+    prepare(url)
 
 
 def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
@@ -195,8 +203,8 @@ def is_failure(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int:
-    """The HTTP status, or 0."""
-    if str(error).startswith("Forbidden"):
+    """The HTTP status of Google's client, or 0."""
+    if str(error).startswith("Forbidden:"):
         return 403
     code = str(getattr(error, "code", None) or "")
     return int(code) if code.isdigit() else 0
@@ -249,9 +257,10 @@ def within_patience(prefix: str, work: Callable[[], T]) -> T:
     return done[0]
 
 
-def _try_s3(client: Any, bucket: str) -> None:
+def _try_s3(client: Any, bucket: str, prefix: str) -> None:
     try:
-        client.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
+        # A policy may allow no more than this prefix.
+        client.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
     except FileNotFoundError as error:
         raise ConfigError(f"used: there is no bucket s3://{bucket}") from error
 

@@ -9,13 +9,14 @@ import json
 import os
 import re
 import tempfile
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.metrics import text
-from jaxrl.metrics.files import is_remote, replacing
+from jaxrl.metrics.files import is_remote, replacing, require_no_links
 from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_patience
 
 MANIFEST = "manifest.json"
@@ -43,13 +44,20 @@ class CopiedFile:
 class StoredFolder:
     """A folder on a disk or in a bucket."""
 
-    def __init__(self, name: str, url: str, writable: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        writable: bool = False,
+        metadata: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> None:
         """Opens the folder.
 
         Args:
           name: the argument that named it.
           url: its address.
           writable: whether files will be written.
+          metadata: what the objects written to a bucket are marked with.
 
         Raises:
           ConfigError: the address is of another kind, its client is not installed, or it is unusable.
@@ -57,6 +65,9 @@ class StoredFolder:
         self.name, self.url = name, url.rstrip("/") or url
         self.local = not is_remote(url)
         self.client, self.root = open_url(name, self.url, writable)
+        self._metadata = dict(metadata)
+        key = "Metadata" if self.url.startswith("s3://") else "metadata"
+        self._marks = {key: self._metadata} if metadata and not self.local else {}
 
     def files(self) -> dict[str, CopiedFile]:
         """All files below it, without checksums; none if it is missing.
@@ -66,11 +77,17 @@ class StoredFolder:
         """
         prefix = f"`{self.name}` (={self.url!r}) cannot be"
         found = within_patience(prefix, lambda: self.client.find(self.root, detail=True))
-        return {
+        files = {
             name.removeprefix(f"{self.root}/"): CopiedFile(int(info["size"]), "", _time(info))
             for name, info in found.items()
             if info["type"] == "file" and not info.get("islink") and name != self.root
         }
+        for path in files:
+            if path.startswith("/") or ".." in path.split("/"):
+                raise ConfigError(
+                    f"`{self.name}` (={self.url!r}) holds {path!r}, which leads out of the folder"
+                )
+        return files
 
     def manifest(self) -> dict[str, CopiedFile]:
         """Files by path, as listed by the last copy to this folder.
@@ -92,7 +109,7 @@ class StoredFolder:
 
     def write_manifest(self, source: str, files: Mapping[str, CopiedFile]) -> None:
         listed = {path: dataclasses.asdict(files[path]) for path in sorted(files)}
-        content = json.dumps({"source": source, "files": listed}, indent=1) + "\n"
+        content = json.dumps({"source": source, **self._metadata, "files": listed}, indent=1) + "\n"
         self.write(MANIFEST, [content.encode()])
 
     def copy_to(self, path: str, other: StoredFolder) -> CopiedFile:
@@ -114,11 +131,20 @@ class StoredFolder:
         return CopiedFile(size, digest.hexdigest(), "")
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Writes a file."""
+        """Writes a file; on a disk it never follows a link in the folder."""
         target = f"{self.root}/{path}"
         if self.local:
+            require_no_links(self.root, os.path.dirname(target))
             os.makedirs(os.path.dirname(target), exist_ok=True)
-        with replacing(target) if self.local else self.client.open(target, "wb") as stream:
+        chunks = iter(chunks)
+        first = next(chunks, b"")
+        if not first and not self.local:
+            self.client.pipe_file(
+                target, b"", **self._marks
+            )  # A stream would leave the marks of an empty file out.
+            return
+        with replacing(target) if self.local else self.client.open(target, "wb", **self._marks) as stream:
+            stream.write(first)
             for chunk in chunks:
                 stream.write(chunk)
 
@@ -134,7 +160,11 @@ class CopyReport:
 
 
 def sync(
-    source: str, destination: str, dry_run: bool = False, tell: Callable[[str], None] = print
+    source: str,
+    destination: str,
+    dry_run: bool = False,
+    tell: Callable[[str], None] = print,
+    metadata: Mapping[str, str] = types.MappingProxyType({}),
 ) -> CopyReport:
     """Copies what has changed since the last copy.
 
@@ -142,12 +172,14 @@ def sync(
       source, destination: local folders, or gs://bucket/folder, s3://bucket/folder.
       dry_run: change nothing.
       tell: called with a line for each file that is copied.
+      metadata: what objects in a bucket, and the manifest, are marked with.
 
     Raises:
       ConfigError: one of them cannot be used.
       RunError: something could not be copied; the manifest lists what was.
     """
-    theirs, ours = StoredFolder("SOURCE", source), StoredFolder("DESTINATION", destination, not dry_run)
+    theirs = StoredFolder("SOURCE", source)
+    ours = StoredFolder("DESTINATION", destination, not dry_run, metadata)
     files = theirs.files()
     if not files:
         raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
