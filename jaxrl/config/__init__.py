@@ -27,6 +27,7 @@ from jaxrl.config.sections import (
     NormalizeConfig,
     ProfileConfig,
     StopConfig,
+    StorageConfig,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "PPOConfig",
     "ProfileConfig",
     "StopConfig",
+    "StorageConfig",
     "check_config",
     "check_same_spaces",
     "declared_fields",

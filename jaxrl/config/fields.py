@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -41,6 +42,11 @@ def between(low: float, high: float) -> Rule:
 
 def one_of(*names: str) -> Rule:
     return Rule(f"be one of {', '.join(names)}", lambda x: x in names)
+
+
+def matches(pattern: str, text: str) -> Rule:
+    """A regular expression for the whole value; `text` says in words what it asks for."""
+    return Rule(text, lambda x: re.fullmatch(pattern, x) is not None)
 
 
 def each(rule: Rule) -> Rule:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.fields import above, at_least, between, distinct, each, field, one_of
+from jaxrl.config.fields import above, at_least, between, distinct, each, field, matches, one_of
 from jaxrl.config.ppo import PPOConfig
 
 
@@ -161,6 +161,19 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class StorageConfig:
+    """A copy of the run's folder elsewhere."""
+
+    sync_to: str = field(
+        "",
+        matches(r"((s3|gs)://[^/]+/.*[^/].*)?", "be s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"),
+        help="where a copy of the run's folder is kept while it trains, such as s3://BUCKET/PREFIX "
+        "(docs/storage.md); empty: nowhere",
+    )
+    sync_every_steps: int = field(500_000, at_least(1), help="environment steps between copies")
+
+
+@dataclasses.dataclass(frozen=True)
 class ProfileConfig:
     """Traces and profiles of where the time goes."""
 
@@ -219,6 +232,7 @@ class Config:
     log: LogConfig
     evaluate: EvaluateConfig
     checkpoint: CheckpointConfig
+    storage: StorageConfig
     profile: ProfileConfig
     device_count: int
 

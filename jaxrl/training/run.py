@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import jax
@@ -15,6 +16,7 @@ from envs import registry
 from envs.base import has_large_images
 from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
+from jaxrl.config.errors import RunError
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
 from jaxrl.parallel import cpu_devices, process_group
@@ -23,6 +25,9 @@ from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watched
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.storage.bucket import require_client
+from jaxrl.runs.storage.mirror import Mirror
+from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.trainer import Trainer
 
@@ -61,9 +66,12 @@ def run(
     with process_group.joined(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved)
+        require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
-        folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep)
+        folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep, interruption)
         assembly = Assembly.build(resolved, interruption)
+        # Before there is a folder to clear away.
+        process_group.by_first(lambda: _require_source(resolved, folder))
         folder.create()
         with folder.lock():
             folder.require_same(resolved)
@@ -96,6 +104,12 @@ def _agreed(config: Config, workdir: str) -> str:
     return str(first["workdir"])
 
 
+def _require_source(config: Config, folder: RunFolder) -> None:
+    """Raises ConfigError where a fresh run has nothing at `init_from`."""
+    if config.init_from and not folder.has_checkpoints:
+        warm_start.find(config.init_from)
+
+
 @contextlib.contextmanager
 def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     """Only the first of several processes shows and writes metrics."""
@@ -105,7 +119,13 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     config, runtime = assembly.config, assembly.runtime
     highlights = runtime.learning.algorithm.highlights
     network = networks.describe(config.network, runtime.spec)
-    with folder.logs() as logs, open_writers(folder.path, config, logs, highlights, network) as writer:
+    mirrors = []
+    if target := config.storage.sync_to:
+        mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
+    with (
+        folder.logs() as logs,
+        open_writers(folder.path, config, logs, highlights, network, mirrors) as writer,
+    ):
         yield writer
 
 
@@ -117,7 +137,10 @@ def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> int:
     log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
     summary = trainer.fit()
     if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
-        folder.write_summary(summary)
+        try:
+            folder.write_summary(summary)
+        except ConfigError as error:
+            raise RunError(f"training is done and saved, but {error}") from error
     trainer.writer.finish(summary)
     return assembly.agreement.interruption.exit_code if trainer.interrupted else 0
 

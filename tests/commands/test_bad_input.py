@@ -93,6 +93,8 @@ BAD_OVERRIDES = [
     ("ppo.sequence_length=48", "must divide `ppo.rollout_length` (=64)"),
     ("evaluate.every_steps=0", "needs evaluations"),
     ("init_from=/nowhere", "must be a folder"),
+    ("storage.sync_to=s3://bucket", "must be s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"),
+    ("storage.sync_every_steps=0", "must be at least 1"),
 ]
 # Names that are looked up where they are registered, which takes jax, but before anything is written.
 BAD_NAMES = [
@@ -107,6 +109,7 @@ BAD_NAMES = [
     ("network.head=gausian", "did you mean `gaussian`"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
     ("network.recurrence=pallas", "is a kernel for TPUs; on cpu it must be scan"),
+    ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.

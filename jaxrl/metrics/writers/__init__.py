@@ -50,11 +50,13 @@ def open_writers(
     files_at: str | None = None,
     highlights: Sequence[tuple[str, str]] = (),
     network: str = "",
+    others: Sequence[Writer] = (),
 ) -> Iterator[MultiWriter]:
     """Writes the metrics of a run to the display and to `log.writers` during the block.
 
     The files metrics.jsonl, metrics.csv, tensorboard/ and train.log are in `folder`, or in the local folder
     `files_at` if that is given. Displays show `highlights`, (metric, label), and describe the `network`.
+    `others` close after those of `log.writers`.
     """
     run, path = os.fspath(folder), files_at or os.fspath(folder)
     values = to_json(config)
@@ -73,7 +75,7 @@ def open_writers(
     with (
         contextlib.closing(display),
         log_to(os.path.join(path, "train.log")),
-        contextlib.closing(MultiWriter([*writers, display])) as writer,
+        contextlib.closing(MultiWriter([*writers, *others, display])) as writer,
     ):
         yield writer
 

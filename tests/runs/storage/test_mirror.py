@@ -1,0 +1,213 @@
+"""A copy of the run's folder in a bucket, kept while it trains: S3 by moto's server, with faults, and gs://."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrl.config import ConfigError, check_config, default_config
+from jaxrl.runs.storage.mirror import Mirror
+from tests.faults.harness import ROOT
+from tests.faults.tiny import STEPS
+from tests.runs.storage.gcs_server import GcsServer
+
+# Files that belong to this machine alone.
+LOCAL = (".lock", "train.log")
+POLICY = ROOT / "docs" / "s3_policy.json"
+
+
+@contextlib.contextmanager
+def s3_server(refuses: Callable[[dict[str, Any]], int | None]) -> Iterator[dict[str, str]]:
+    """S3 with the bucket `runs`; gives the environment in which clients find it.
+
+    Args:
+      refuses: the HTTP status to answer a request with, given its WSGI environment; None to serve it.
+    """
+    pytest.importorskip("s3fs", reason="needs the extra `s3` and moto[s3,server]")
+    pytest.importorskip("moto.server", reason="needs the extra `s3` and moto[s3,server]")
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    app = DomainDispatcherApplication(create_backend_app)
+
+    def serve(environ: dict[str, Any], start_response: Any) -> Any:
+        if (status := refuses(environ)) is not None:
+            code = "SlowDown" if status == 503 else "AccessDenied"
+            start_response(f"{status} {code}", [("Content-Type", "application/xml")])
+            return [f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()]
+        return app(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, serve, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    yield {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def client(environment: dict[str, str]) -> Any:
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+
+
+def objects(s3: Any) -> dict[str, Any]:
+    """Contents, metadata by name below s3://runs/mine."""
+    found = s3.get_paginator("list_objects_v2").paginate(Bucket="runs", Prefix="mine/")
+    names = [entry["Key"] for page in found for entry in page.get("Contents", ())]
+    return {name.removeprefix("mine/"): s3.get_object(Bucket="runs", Key=name) for name in names}
+
+
+def train(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    arguments = ["--config=tests/faults/tiny.py", f"--workdir={folder}"]
+    arguments += [
+        "--config.storage.sync_to=s3://runs/mine",
+        f"--config.storage.sync_every_steps={10 * STEPS}",
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "jaxrl", "train", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+def assert_mirrored(folder: Path, s3: Any) -> None:
+    found = objects(s3)
+    identity = (folder / ".run").read_text().strip()
+    manifest = json.loads(found.pop("manifest.json")["Body"].read())
+    assert (manifest["run"], manifest["step"]) == (identity, str(40 * STEPS))
+    here = {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    there = {name: entry["Body"].read() for name, entry in found.items()}
+    assert {n: x for n, x in there.items() if n in here and n not in LOCAL} == {
+        n: x for n, x in here.items() if n not in LOCAL
+    }
+    # Checkpoints that the run has deleted since are kept there.
+    assert {name.split("/")[0] for name in there.keys() - here.keys()} <= {"checkpoints"}
+    assert all(entry["Metadata"]["run"] == identity for entry in found.values())
+    assert {int(entry["Metadata"]["step"]) % STEPS for entry in found.values()} == {0}
+    assert manifest["files"].keys() == there.keys()
+
+
+@pytest.mark.slow
+def test_a_run_is_mirrored_to_s3_while_the_server_fails_now_and_then(tmp_path: Path) -> None:
+    count = iter(range(1_000_000))
+    with s3_server(lambda environ: 503 if next(count) % 7 == 3 else None) as environment:
+        with contextlib.suppress(Exception):
+            client(environment).create_bucket(Bucket="runs")
+        done = train(tmp_path / "run", environment)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        assert_mirrored(tmp_path / "run", client(environment))
+
+
+@pytest.mark.slow
+def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> None:
+    with s3_server(lambda environ: 403) as environment:
+        done = train(tmp_path / "run", environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stdout.splitlines() if line.startswith("warning")]
+    assert len(said) == 2, said
+    assert said[0].startswith("warning: no copy in s3://runs/mine, training continues: ")
+    assert said[1].endswith(f"`jaxrl sync {tmp_path}/run s3://runs/mine` completes it")
+
+
+@pytest.mark.slow
+def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> None:
+    with s3_server(lambda environ: None) as environment:
+        import boto3
+        import requests
+
+        address = environment["AWS_ENDPOINT_URL"]
+        requests.post(f"{address}/moto-api/reset", timeout=10)
+        client(environment).create_bucket(Bucket="runs")
+        iam = boto3.client(
+            "iam",
+            endpoint_url=address,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        iam.create_user(UserName="trainer")
+        policy = POLICY.read_text().replace("BUCKET", "runs").replace("PREFIX", "mine")
+        iam.put_user_policy(UserName="trainer", PolicyName="mirror", PolicyDocument=policy)
+        key = iam.create_access_key(UserName="trainer")["AccessKey"]
+        requests.post(f"{address}/moto-api/reset-auth", data="0", timeout=10)
+        trainer = environment | {
+            "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+        }
+        done = train(tmp_path / "run", trainer)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "warning" not in done.stdout
+        with pytest.raises(Exception, match="AccessDenied|Forbidden|not authorized"):
+            client(trainer).put_object(Bucket="runs", Key="other", Body=b"")
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # of gcsfs
+def test_copies_come_at_their_intervals_and_at_the_end(tmp_path: Path, gcs: GcsServer) -> None:
+    rows = tmp_path / "metrics.jsonl"
+    rows.write_text("")
+    mirror = Mirror(str(tmp_path), "gs://runs/mine", "abc", every_steps=100)
+    for step in (50, 99):
+        mirror.write(step, {})
+    assert gcs.files("runs") == {}
+    mirror.close()
+    assert gcs.files("runs").keys() == {"mine/metrics.jsonl", "mine/manifest.json"}
+    manifest = json.loads(gcs.files("runs")["mine/manifest.json"])
+    assert (manifest["run"], manifest["step"]) == ("abc", "99")
+
+
+def test_a_failure_is_told_once_and_made_up_for(
+    tmp_path: Path, gcs: GcsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("")
+    gcs.rule = lambda request: 403
+    mirror = Mirror(str(tmp_path), "gs://runs/mine", "abc", every_steps=100)
+    with caplog.at_level(logging.WARNING, "jaxrl"):
+        for _ in range(2):
+            mirror._copy()
+        assert [record.getMessage()[:52] for record in caplog.records] == [
+            "no copy in gs://runs/mine, training continues: `DEST"
+        ]
+        gcs.rule = lambda request: None
+        mirror.close()
+    assert len(caplog.records) == 1
+    assert "mine/metrics.jsonl" in gcs.files("runs")
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://", "s3://bucket", "s3://bucket/", "/folder", "az://a/b", "bucket/x"]
+)
+def test_other_addresses_are_refused(address: str) -> None:
+    config = default_config()
+    config.storage.sync_to = address
+    with pytest.raises(
+        ConfigError, match="`storage.sync_to` .* must be s3://BUCKET/PREFIX or gs://BUCKET/PREF"
+    ):
+        check_config(config)
