@@ -23,8 +23,9 @@ from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
 from jaxrl.config.selection import suitable_config
+from jaxrl.metrics.files import discard
 from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
-from jaxrl.parallel.signals import leave
+from jaxrl.parallel.signals import leave, must_leave
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
@@ -44,8 +45,31 @@ class Arguments:
 def exit_code(job: Callable[[], int], debug: bool) -> int:
     """Runs a job and returns its exit code; an error becomes one line on stderr, with `debug` a traceback.
 
-    Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number.
+    Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number. Ends
+    the process itself where what was given up, such as a save, would hold it back.
     """
+    code = _exit_code(job, debug)
+    if reason := _broken_output():
+        print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+        code = code or FAILED
+    if must_leave():
+        leave(code)
+    return code
+
+
+def _broken_output(text: str = "") -> str | None:
+    """Writes and flushes; returns why standard output loses it, "" where its reader has gone, or None."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
+    return None
+
+
+def _exit_code(job: Callable[[], int], debug: bool) -> int:
     try:
         return job()
     except (ConfigError, RunError) as error:
@@ -59,6 +83,11 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except Exception as error:
+        if isinstance(error, OSError) and (reason := _broken_output("\n")) is not None:
+            if reason:
+                print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+            _leave_others(FAILED)
+            return FAILED if reason else 0
         storage_failed = storage.is_failure(error) and not debug
         if not storage_failed and not _has_others():
             raise
@@ -101,11 +130,9 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
 
 def show(text: str) -> None:
     """Prints long text; a reader such as `head` may close the pipe early."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # What Python writes on its way out goes nowhere, too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if reason := _broken_output(f"{text}\n"):
+        print(f"error: standard output cannot be written: {reason}", file=sys.stderr)
+        raise SystemExit(FAILED)
 
 
 def parse_flags(

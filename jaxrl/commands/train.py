@@ -23,9 +23,9 @@
   --debug                   full tracebacks instead of one line for what goes
                             wrong, and the operation that made a NaN
 
-SIGTERM and SIGINT finish the iteration, save and exit with 128 + signal; a
-second one ends at once. SIGUSR1 traces the next iterations, for `jaxrl
-profile-summary` and TensorBoard.
+SIGTERM, SIGINT and SIGHUP finish the iteration, save and exit with 128 +
+signal; a second one ends at once. SIGUSR1 traces the next iterations, for
+`jaxrl profile-summary` and TensorBoard.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def load_config(given: str) -> ConfigDict:
     try:
         spec.loader.exec_module(module)
         config = module.get_config() if hasattr(module, "get_config") else None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = f"{described} raised {type(error).__name__}: {error}{_line_of(error, path)}"
         raise ConfigError(text) from error
     if not isinstance(config, ConfigDict):
@@ -73,7 +73,7 @@ def _path_of(given: str) -> str:
     raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 
 
-def _line_of(error: Exception, path: str) -> str:
+def _line_of(error: BaseException, path: str) -> str:
     """Returns the line of the config file at which the error arose; a SyntaxError says it by itself."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if f.filename == os.path.abspath(path)]

@@ -228,7 +228,7 @@ def disk(check: str, folder: str) -> HealthFinding:
 
 def cache_folder() -> str:
     """The folder of compiled programs."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl")
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxrl")
 
 
 def bucket_access(bucket: str) -> HealthFinding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,16 @@ from envs.vector import VectorEnv
 from jaxrl.metrics import tracing
 from jaxrl.networks import Policy
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
+from jaxrl.parallel.signals import abandon
 from jaxrl.rollout.episodes import Episodes, play
+from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.types import Array, PolicyState
 
 # Environments played side by side at most; more episodes are played one after the other.
 MAX_ENVIRONMENTS = 1024
+
+# Seconds between looks at a program that plays.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 # Keeps the keys of evaluations apart from the keys of training.
 STREAM = 0x4556414C
@@ -47,7 +53,7 @@ class Evaluator(abc.ABC):
 
         Raises:
           HostEnvError: an environment on the host failed or hung.
-          Cancelled: a signal asked not to wait for environments on the host.
+          Cancelled: a signal asked not to wait.
         """
 
 
@@ -55,11 +61,24 @@ class DeviceEvaluator(Evaluator):
     """Plays JAX environments on all devices, each its share."""
 
     def __init__(
-        self, policy: Policy, env: VectorEnv, topology: Topology, info_keys: tuple[str, ...] = ()
+        self,
+        policy: Policy,
+        env: VectorEnv,
+        topology: Topology,
+        info_keys: tuple[str, ...] = (),
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`env` must not be staggered: evaluation episodes are whole. See `episodes.play` for `info_keys`."""
+        """Prepares to play.
+
+        Args:
+          policy: the policy.
+          env: environments, not staggered: evaluation episodes are whole.
+          topology: all devices.
+          info_keys: as for `episodes.play`.
+          given_up: asked now and then: whether the result is not wanted any more.
+        """
         self._policy, self._env, self._topology = policy, env, topology
-        self._info_keys = info_keys
+        self._info_keys, self._given_up = info_keys, given_up
         self._compiled: dict[tuple[int, bool], Callable[..., Episodes]] = {}
 
     def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
@@ -68,8 +87,20 @@ class DeviceEvaluator(Evaluator):
         program = self._compiled[episodes, sample]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         key = jax.random.fold_in(key, STREAM)
-        played: Episodes = to_host(program(state, self._topology.replicate(key)))
+        episodes_played: Episodes = program(state, self._topology.replicate(key))
+        self._wait(episodes_played)
+        played: Episodes = to_host(episodes_played)
         return played
+
+    def _wait(self, played: Episodes) -> None:
+        """Waits for the devices, for which nothing else could be interrupted."""
+        leaves, pause = jax.tree.leaves(played), _SHORTEST_PAUSE
+        while not all(x.is_ready() for x in leaves):
+            if self._given_up():
+                abandon(lambda: all(x.is_ready() for x in leaves))
+                raise Cancelled("the evaluation was given up")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     @property
     def compiled(self) -> Sequence[Any]:

@@ -29,7 +29,8 @@ def build(
     """What plays episodes of the environment `name` with the wrappers of the configuration."""
     if registry.is_host(name):
         return HostEvaluator(policy, registry.make_host(name, config.env.wrappers), config, given_up)
-    return DeviceEvaluator(policy, VectorEnv(registry.make(name, config.env.wrappers)), topology)
+    env = VectorEnv(registry.make(name, config.env.wrappers))
+    return DeviceEvaluator(policy, env, topology, given_up=given_up)
 
 
 class Evaluators:

@@ -40,7 +40,9 @@ def use_compilation_cache() -> None:
     `JAX_COMPILATION_CACHE_DIR` sets another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
     """
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
-        jax.config.update("jax_compilation_cache_dir", str(cache))
+        # A user that the machine does not know, as in many containers, may have no home.
+        with contextlib.suppress(RuntimeError):
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
+            jax.config.update("jax_compilation_cache_dir", str(cache))
     if not os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

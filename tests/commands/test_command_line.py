@@ -122,6 +122,7 @@ def test_bad_argument(arguments: list[str], message: str, capsys: pytest.Capture
         ("def get_config():\n    raise RuntimeError('broken\\nhere')", "RuntimeError: broken here (line 2)"),
         ("def get_config():\n    return {}[1]", "raised KeyError: 1 (line 2)"),
         ("def get_config(:", "raised SyntaxError"),
+        ("def get_config():\n    raise SystemExit(0)", "raised SystemExit: 0 (line 2)"),
         ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (line 1)"),
         ("x = 1", "must define get_config()"),
         ("def get_config():\n    return None", "must define get_config()"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,10 @@ from jaxrl.evaluation.result import Result
 from jaxrl.networks import Policy, normalizer
 from jaxrl.networks.distributions import Categorical
 from jaxrl.networks.policy import PolicyOutput
+from jaxrl.parallel import signals
 from jaxrl.parallel.sharding import Topology
 from jaxrl.rollout import episodes
+from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.types import Array, PolicyState, PyTree
 
 CONFIG = resolve(jaxrl.default_config(), 1)
@@ -109,6 +112,26 @@ def test_episodes_without_end_are_cut_off_and_counted(
     result = evaluate("Echo(length=0)", 3)
     assert (result.episodes, result.unfinished) == (3, 3)
     assert (result.mean_length, result.std_length) == (7, 0)
+
+
+def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
+    env = registry.make("tests.e2e.environments:Echo(length=0, limit=50_000)")
+    given_up = iter([False, False, True])
+    player = DeviceEvaluator(
+        scripted(env, lambda obs, steps: steps),
+        VectorEnv(env),
+        Topology.of(1),
+        given_up=lambda: next(given_up),
+    )
+    state, key = PolicyState((), None), jax.random.key(0)
+    player.compile(state, 1024)
+    with pytest.raises(Cancelled):
+        player.play(state, key, 1024)
+    assert signals.must_leave()  # the devices go on, so that only that ends the process at once
+    deadline = time.monotonic() + 60
+    while signals.must_leave() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not signals.must_leave()
 
 
 def test_training_state_is_untouched() -> None:

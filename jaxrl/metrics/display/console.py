@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 import threading
@@ -11,6 +13,7 @@ from typing import Any, Protocol, TextIO
 from jaxrl.metrics import text
 from jaxrl.metrics.display import terminal
 from jaxrl.metrics.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.metrics.files import discard
 from jaxrl.metrics.logs import WarningHandler
 from jaxrl.metrics.writers.base import Writer
 
@@ -46,7 +49,8 @@ class Console(Writer):
           highlights: (metric, label) of the numbers to show; plain lines show the first that fit.
           stream: where to; None takes standard output.
         """
-        stream = sys.stdout if stream is None else stream
+        # Standard output is None where the process was started without one.
+        stream = stream or sys.stdout or _Nowhere()
         self._encoding = getattr(stream, "encoding", None)
         self._run = RunProgress(
             self._clean(title), self._clean(subtitle), total_steps, total_seconds, highlights
@@ -87,6 +91,13 @@ def _can_redraw(stream: TextIO) -> bool:
     return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
+class _Nowhere(io.StringIO):
+    """A stream that keeps nothing."""
+
+    def write(self, line: str) -> int:
+        return len(line)
+
+
 class _View(Protocol):
     """One way to show a run."""
 
@@ -123,7 +134,8 @@ class _LiveView:
         self._console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
-        self._live.stop()
+        with contextlib.suppress(OSError):  # The terminal has gone.
+            self._live.stop()
         terminal.give_back()
 
 
@@ -163,11 +175,14 @@ class _PlainView:
 
     def message(self, line: str) -> None:
         with self._lock:  # Warnings come from other threads.
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except OSError:
+                discard(self._stream)  # A full disk, or its reader has gone: nobody to tell.
 
     def close(self) -> None:
-        self._stream.flush()
+        """Nothing to do: every line has been flushed."""
 
 
 def _columns(highlights: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, int]]:

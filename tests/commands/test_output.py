@@ -1,0 +1,74 @@
+"""Standard output that is closed, full or unread: one line, or nothing, but no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TINY = ("--config=tests/faults/tiny.py", "--config.stop.steps=256", "--config.log.writers=('jsonl',)")
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "jaxrl", *arguments]
+    return subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, timeout=120, check=False, **options)
+
+
+def train(folder: Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    done = run("train", *TINY, f"--workdir={folder}", **options)
+    assert (folder / "summary.json").exists(), done.stderr
+    return done
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [("train", "--help"), ("train", "ppo", "--print-config")])
+def test_what_was_to_be_printed_and_could_not_is_an_error(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = run(*arguments, stdout=full)
+    line = b"error: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, line)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run("train", "--help", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_training_does_not_need_its_display(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = train(tmp_path / "full", stdout=full)
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = train(tmp_path / "closed", preexec_fn=lambda: os.close(1))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_user_that_the_machine_does_not_know_needs_no_home(tmp_path: Path) -> None:
+    unknown = 54_321
+    os.chmod(tmp_path.parent, 0o755)
+    os.chmod(tmp_path, 0o777)
+    kept = ("PATH", "PYTHONPATH", "JAX_PLATFORMS", "XLA_FLAGS")
+    env = {name: os.environ[name] for name in kept if name in os.environ}
+    readable = subprocess.run(
+        [sys.executable, "-c", "import jaxrl"],
+        cwd=ROOT,
+        user=unknown,
+        env=env,
+        check=False,
+        capture_output=True,
+    )
+    if readable.returncode:
+        pytest.skip("other users cannot read this checkout")
+    done = train(tmp_path / "run", stdout=subprocess.PIPE, user=unknown, group=unknown, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
