@@ -59,6 +59,7 @@ def _job(argv: Sequence[str]) -> int:
 
 def _show(result: dict[str, Any]) -> None:
     from jaxrl.metrics import text
+    from jaxrl.metrics.display import table
 
     low, high = result["steps_per_second_range"]
     seconds, memory, matmul, save = (
@@ -91,5 +92,4 @@ def _show(result: dict[str, Any]) -> None:
         ("checkpoint", f"holds training up for {1e3 * save['stall_seconds']:.0f} ms each"),
         ("", f"{percent(save['share'])} of the time at the configured interval"),
     )
-    for name, content in rows:
-        print(f"{name:<17} {content}")
+    table.show_fields(rows, 18)

@@ -59,14 +59,17 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(finding: machine_health.HealthFinding) -> None:
-    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from jaxrl.metrics.display import table
+
     style = {machine_health.OK: "green", machine_health.WARNING: "yellow", machine_health.BROKEN: "bold red"}[
         finding.status
     ]
-    line = Text.assemble((f"{finding.status:<8}", style), f"{finding.check:<10} {finding.found}")
-    console.print(line, soft_wrap=True)
-    if finding.advice:
-        console.print(Text(f"{'':<19}-> {finding.advice}"), soft_wrap=True)
+    advice = f"\n-> {finding.advice}" if finding.advice else ""
+    line = Table.grid(padding=(0, 1, 0, 0))
+    for width in (7, 10, None):
+        line.add_column(width=width)
+    line.add_row(Text(finding.status, style), finding.check, Text(f"{finding.found}{advice}"))
+    table.open_console().print(line)

@@ -26,6 +26,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config.remedies import memory_remedies
+from jaxrl.metrics.display import table
 from jaxrl.parallel import tpu_slices
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ def _job(argv: Sequence[str]) -> int:
     resolved, unit = memory_fit.evenly_shared(config, topology.mesh.size)
     print("Compiles, and does not run: nothing below was measured.\n")
     if resolved.env.num_envs != config.env.num_envs:
-        print(
+        text = (
             f"`env.num_envs` (={config.env.num_envs}) does not divide over {topology.mesh.size} devices: "
-            f"it must be a multiple of {unit}. Examined with --config.env.num_envs={resolved.env.num_envs}\n"
+            f"it must be a multiple of {unit}. Examined with --config.env.num_envs={resolved.env.num_envs}"
         )
+        table.show_fields([("", text), ("", "")], 0)
     enforced = described is not None
     report = memory_fit.examine(resolved, topology, limit, enforced)
     clock = described.chip.clock if described else 0.0
@@ -106,8 +108,7 @@ def _show(report: MemoryReport, devices: str, clock: float) -> None:
         )
     trained, evaluated = report.seconds
     rows.append(("compile", f"training {trained:.1f} s, evaluation {evaluated:.1f} s"))
-    for name, content in rows:
-        print(f"{name:<13} {content}")
+    table.show_fields(rows, 14)
     if not report.fits:
         _show_largest(report)
 
@@ -124,7 +125,8 @@ def _show_largest(report: MemoryReport) -> None:
     print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
     for array in report.largest:
         print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
-    print(f"\nit takes less with {memory_remedies(report.config)}")
+    print()
+    table.show_fields([("takes less", memory_remedies(report.config))], 14)
 
 
 def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:
@@ -133,7 +135,8 @@ def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:
         return command_line.FAILED
     count = best.config.env.num_envs
     bound = f"{fails:,} do not" if fails else "the search ends there"
-    print(f"largest       --config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device")
+    found = f"--config.env.num_envs={count} fits, {bound}; {_bytes(best.needed)} on each device"
+    table.show_fields([("largest", found)], 14)
     return 0
 
 

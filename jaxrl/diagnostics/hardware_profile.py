@@ -19,6 +19,8 @@ from jaxrl.runs.folder import RunFolder
 MARGIN = 0.1
 # More environments make fewer and larger iterations of the same budget: fewer than this learn little.
 MIN_ITERATIONS = 100
+# Into which a minibatch is divided at most: smaller ones leave the devices idle.
+MAX_PARTS = 8
 
 
 def fitted(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigDict:
@@ -90,11 +92,12 @@ class _Search:
         return try_one
 
     def _accumulating(self, config: Config) -> ConfigDict | None:
-        """The same with minibatches in more parts; None where each part is one environment."""
-        if config.envs_per_device % (2 * config.learner.envs_multiple):
+        """The same with minibatches in twice as many parts; None where they cannot be divided further."""
+        parts = 2 * max(1, _parts(config))
+        if parts > MAX_PARTS or config.envs_per_device % (2 * config.learner.envs_multiple):
             return None
         changed = self.config.copy_and_resolve_references()
-        override(changed, config.learner.accumulation_field, str(2 * max(1, _parts(config))))
+        override(changed, config.learner.accumulation_field, str(parts))
         return changed
 
 

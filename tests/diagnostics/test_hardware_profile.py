@@ -41,8 +41,9 @@ def needed(config: ConfigDict) -> int:
 
 @pytest.mark.slow
 def test_as_many_environments_as_fit() -> None:
-    config = config_of(network__core_size=64)
-    limit = needed(config_of(network__core_size=64, env__num_envs=640))
+    # A fixed number of parts: by default it changes with the number of environments, and memory jumps.
+    fields: dict[str, Any] = {"network__core_size": 64, "ppo__gradient_accumulation": 1}
+    config, limit = config_of(**fields), needed(config_of(**fields, env__num_envs=640))
     chosen, reason = _Search(config, Topology.of(1), limit).run()
     assert 640 * (1 - memory_fit.RESOLUTION) <= chosen.env.num_envs <= 640
     assert "the most that fit in {memory}" in reason

@@ -76,6 +76,7 @@ def test_what_does_not_fit() -> None:
     largest = done.stdout.split("largest arrays")[1]
     assert "8388608" in largest
     assert re.search(r"jaxrl/\S+\.py:\d+", largest)
+    assert "\ntakes less    fewer environments (--config.env.num_envs=4194304), shorter rollouts" in largest
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,6 +58,15 @@ def show(
             print()
         width = max(sum(widths[index] + _GAP for index in columns), _length(title))
         Console(highlight=False, width=width).print(table)
+
+
+def show_fields(rows: Iterable[tuple[str, str]], indent: int) -> None:
+    """Prints a name and a text per row; a long text goes on below itself, `indent` characters in."""
+    room = max(open_console().width - indent, 20)
+    for name, content in rows:
+        lines = textwrap.wrap(content, room, break_long_words=False, break_on_hyphens=False)
+        for head, line in itertools.zip_longest([name], lines or [""], fillvalue=""):
+            print(f"{head:<{indent}}{line}".rstrip())
 
 
 def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:

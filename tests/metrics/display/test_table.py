@@ -48,6 +48,19 @@ def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str], monkeypatch
     assert second.endswith(path)
 
 
+def test_fields_go_on_below_themselves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [("training", "one two three four"), ("", "--config.env.num_envs=8")]
+    table.show_fields(rows, 10)
+    assert capsys.readouterr().out == "training  one two three four\n          --config.env.num_envs=8\n"
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", stream := Terminal())
+    table.show_fields([("training", "one two three four five six")], 10)
+    assert stream.getvalue() == "training  one two three four\n          five six\n"
+
+
 def test_parts() -> None:
     assert [*table.parts([5, 5, 5, 5], 1, 100)] == [[0, 1, 2, 3]]
     # 5 + 2 + 5 = 12 fit, 19 do not.
