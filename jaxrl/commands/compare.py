@@ -80,9 +80,9 @@ def _show(comparison: Comparison) -> None:
     from jaxrl.metrics.display import table
 
     console = table.open_console()
-    console.print(tables.introduction(comparison), soft_wrap=True, markup=False)
+    console.print(tables.introduction(comparison), markup=False)
     for warning in (*comparison.skipped, *comparison.problems):
-        console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
+        console.print(f"warning: {warning}", style="yellow", markup=False)
     for found in (tables.returns(comparison), tables.costs(comparison)):
         console.print()
         table.show(found.headings, found.rows, names=found.names, title=found.title)
