@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 import jaxrl
 from jaxrl.config import resolve
 from jaxrl.metrics.writers import JsonlWriter, MultiWriter, Writer
+from jaxrl.runs.checkpoint import SaveError, background_save
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
@@ -129,6 +131,20 @@ def test_a_checkpoint_of_another_run_is_not_taken_for_its_own(
     shutil.copytree(tmp_path / "ours", tmp_path / "copy")
     (tmp_path / "copy" / ".run").unlink()
     assert_bitwise_equal(train(tmp_path / "copy", config), ours)
+
+
+def test_a_run_whose_last_checkpoint_is_unusable_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under the folder's own name Orbax writes what nobody can read, and says nothing.
+    folder = tmp_path / "lr=[0.1]"
+    with monkeypatch.context() as raw:
+        raw.setattr(background_save, "plain_path", contextlib.nullcontext)
+        with pytest.raises(SaveError, match="it cannot be read back") as caught:
+            train(folder, tiny_config(2))
+        assert caught.value.exit_code == 1
+    state = train(folder, tiny_config(2))
+    assert_bitwise_equal(train(folder, tiny_config(2)), state)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -223,6 +224,18 @@ def test_different_actions_write_nothing(
     assert export(run, "numpy", f"--output={tmp_path}/new", "--steps=20") == 1
     assert "does not act as the trained policy; nothing was written" in capfd.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_link_inside_the_run_is_not_followed(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy, outside = Path(shutil.copytree(run, tmp_path / "run")), tmp_path / "outside"
+    outside.mkdir()
+    (copy / "export").symlink_to(outside)
+    assert export(copy, "numpy", "--steps=20") == 2
+    assert "it is a symbolic link, which is not followed" in capfd.readouterr().err
+    assert list(outside.iterdir()) == []
+    assert export(copy, "numpy", f"--output={outside}", "--steps=20") == 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxrl.metrics.files import is_remote
 from jaxrl.metrics.writers import summaries
 from jaxrl.metrics.writers.base import Writer, finite_samples
 
@@ -38,7 +39,8 @@ class TensorBoardWriter(Writer):
           config: as JSON values.
           highlights: (metric, label) of the algorithm's charts.
         """
-        self._folder = os.fspath(folder)
+        # tensorboardX takes what comes before a colon for the kind of address.
+        self._folder = os.fspath(folder) if is_remote(folder) else os.path.abspath(folder)
         self._config = config
         self._highlights = highlights
         self._start_step: int | None = 0

@@ -99,6 +99,17 @@ class TestMultiWriter:
             MultiWriter([Writer()]).write(1, {})
 
 
+def test_tensorboard_in_a_folder_that_is_named_like_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = TensorBoardWriter("gs:/tensorboard")
+    writer.write(1, {"a": 1.0})
+    writer.histograms(1, {"b": [math.nan, 1.0], "c": [math.inf]})
+    writer.close()
+    assert len(list((tmp_path / "gs:" / "tensorboard").iterdir())) == 1
+
+
 class TestJsonl:
     def test_lines_that_are_no_rows_are_set_aside(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

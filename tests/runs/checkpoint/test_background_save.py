@@ -7,6 +7,7 @@ import logging
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.parallel import signals
 from jaxrl.runs.checkpoint import Checkpointer, SaveError
+from jaxrl.runs.checkpoint.background_save import BackgroundSave
 from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, file_size_limit
 
 MEGABYTES = 4
@@ -177,3 +180,26 @@ def test_a_disk_that_is_full_and_then_read_only(small_disk: Path) -> None:
     assert checkpointer.save(7, state, {})
     checkpointer.close()
     assert checkpointer.all_steps() == (5, 7)
+
+
+def test_a_save_that_does_not_move_is_given_up_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()  # of a disk that hangs
+    state = state_of(0.01)
+    checkpointer = Checkpointer(str(tmp_path / "checkpoints"), gives_up=lambda idle: idle > 0.2)
+    with monkeypatch.context() as hanging:
+        hanging.setattr(BackgroundSave, "_write", lambda *arguments: answers.wait())
+        checkpointer.save(1, state, {})
+        with pytest.raises(SaveError, match="it makes no progress: the disk does not answer") as caught:
+            checkpointer.wait()
+    assert caught.value.stalled
+    assert signals.must_leave()  # the process cannot end otherwise
+    assert checkpointer.save(2, state, {})
+    checkpointer.close()
+    assert checkpointer.all_steps() == (2,)
+    answers.set()
+    deadline = time.monotonic() + 10
+    while signals.must_leave() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not signals.must_leave()
