@@ -173,13 +173,15 @@ EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runp
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
 # The config file; messages between the trainer and the workers that it has started itself; suites, by
-# `yaml.safe_load`; exported arrays, with `allow_pickle=False`.
+# `yaml.safe_load`; exported and converted arrays, with `allow_pickle=False`; the error of a damaged archive.
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
     ("envs/host/worker.py", "pickle"),
     ("jaxrl/evaluation/suites/definition.py", "yaml"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
+    ("jaxrl/training/conversion.py", "np.load"),
+    ("jaxrl/training/conversion.py", "zipfile"),
 }
 
 
