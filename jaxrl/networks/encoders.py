@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.kernels.convolution import max_pool
-from jaxrl.networks.layers import DTYPES, Conv, activation, dense
+from jaxrl.networks.layers import DTYPES, Conv, Dense, activation
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array, PyTree
 
@@ -158,7 +158,7 @@ def as_vector(obs: Array, space: Space, dtype: jnp.dtype) -> Array:
 
 def _dense_stack(x: Array, sizes: tuple[int, ...], name: str, dtype: jnp.dtype) -> Array:
     for size in sizes:
-        x = activation(name)(dense(size, math.sqrt(2), dtype)(x))
+        x = activation(name)(Dense(size, math.sqrt(2), dtype)(x))
     return x
 
 

@@ -1,6 +1,7 @@
 """Policy heads: from features to a distribution over one action space.
 
-A factory takes `(network, space)` and returns a `Head`.
+A factory takes `(network, space)` and returns a `Head`. Heads compute in float32 whatever the compute dtype:
+rounded logits would leave few distinct probabilities, and the product is small.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks import distributions
-from jaxrl.networks.layers import DTYPES, dense
+from jaxrl.networks.layers import Dense
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
@@ -80,14 +81,14 @@ def _automatic(spec: EnvSpec) -> str:
 def _categorical(network: NetworkConfig, space: Space) -> Head:
     if not isinstance(space, Discrete):
         raise _Unsuitable("a Discrete action space")
-    return Head(CategoricalHead(space.n, DTYPES[network.compute_dtype]), "uniform", ())
+    return Head(CategoricalHead(space.n), "uniform", ())
 
 
 @HEADS.register("multi_categorical")
 def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
     if not isinstance(space, MultiDiscrete):
         raise _Unsuitable("a MultiDiscrete action space")
-    return Head(MultiCategoricalHead(space.nvec, DTYPES[network.compute_dtype]), "uniform", space.shape)
+    return Head(MultiCategoricalHead(space.nvec), "uniform", space.shape)
 
 
 @HEADS.register("gaussian")
@@ -96,7 +97,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = GaussianHead(space.shape[0], DTYPES[network.compute_dtype])
+    module = GaussianHead(space.shape[0])
     return Head(module, "normal", space.shape, lambda action: distributions.clip(action, low, high))
 
 
@@ -106,54 +107,50 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
         raise _Unsuitable("a one-dimensional Box with finite bounds")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = TanhGaussianHead(space.shape[0], DTYPES[network.compute_dtype])
+    module = TanhGaussianHead(space.shape[0])
     return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
 
 
 class CategoricalHead(nn.Module):
     n: int
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.Categorical:
-        return distributions.Categorical(_logits(x, self.n, self.dtype, mask))
+        return distributions.Categorical(_logits(x, self.n, mask))
 
 
 class MultiCategoricalHead(nn.Module):
     nvec: tuple[int, ...]
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.MultiCategorical:
-        return distributions.MultiCategorical(_logits(x, sum(self.nvec), self.dtype, mask), nvec=self.nvec)
+        return distributions.MultiCategorical(_logits(x, sum(self.nvec), mask), nvec=self.nvec)
 
 
 class GaussianHead(nn.Module):
     """Mean from the features, one free log standard deviation per component."""
 
     size: int
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.Gaussian:
-        return distributions.Gaussian(*_mean_and_log_std(self, x, self.size, self.dtype))
+        return distributions.Gaussian(*_mean_and_log_std(self, x, self.size))
 
 
 class TanhGaussianHead(nn.Module):
     size: int
-    dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.TanhGaussian:
-        return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.size, self.dtype))
+        return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.size))
 
 
-def _logits(x: Array, n: int, dtype: jnp.dtype, mask: Array | None) -> Array:
-    logits = dense(n, 0.01, dtype, name="logits")(x).astype(jnp.float32)
+def _logits(x: Array, n: int, mask: Array | None) -> Array:
+    logits = Dense(n, 0.01, name="logits")(x)
     return logits if mask is None else distributions.mask_logits(logits, mask)
 
 
-def _mean_and_log_std(module: nn.Module, x: Array, size: int, dtype: jnp.dtype) -> tuple[Array, Array]:
-    mean = dense(size, 0.01, dtype, name="mean")(x).astype(jnp.float32)
+def _mean_and_log_std(module: nn.Module, x: Array, size: int) -> tuple[Array, Array]:
+    mean = Dense(size, 0.01, name="mean")(x)
     log_std = module.param("log_std", nn.initializers.zeros, (size,))
     return mean, jnp.broadcast_to(log_std, mean.shape)

@@ -18,7 +18,7 @@ from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
 from jaxrl.networks.encoders import build_encoder, encoder_names
 from jaxrl.networks.heads import Head, build_head, head_name
-from jaxrl.networks.layers import DTYPES, activation, dense
+from jaxrl.networks.layers import Dense, activation
 from jaxrl.types import Array, PolicyState, PyTree
 
 
@@ -169,8 +169,9 @@ class ActorCritic(nn.Module):
             features[name], after[name] = core(x, carry[name], reset)
         distribution = self.head(features["policy"], action_mask)
         value_features = features.get("value", features["policy"])
-        value = dense(1, 1.0, DTYPES[self.network.compute_dtype], name="value")(value_features)
-        return PolicyOutput(distribution, value[..., 0].astype(jnp.float32), after)
+        # In float32, as the policy's head: in bfloat16 values near 100 are half a unit apart.
+        value = Dense(1, 1.0, name="value")(value_features)
+        return PolicyOutput(distribution, value[..., 0], after)
 
 
 def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:

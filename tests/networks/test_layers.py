@@ -28,7 +28,7 @@ def test_convolution_takes_any_leading_dimensions():
 @pytest.mark.parametrize("gain", [np.sqrt(2), 0.01, 1.0])
 def test_dense_is_orthogonal(gain):
     # correctness 17.
-    params = layers.dense(5, gain, jnp.bfloat16).init(jax.random.key(0), jnp.ones(8))["params"]
+    params = layers.Dense(5, gain, jnp.bfloat16).init(jax.random.key(0), jnp.ones(8))["params"]
     np.testing.assert_allclose(svd(params["kernel"]), gain, rtol=1e-5)
     np.testing.assert_array_equal(params["bias"], 0.0)
     # correctness 22: parameters stay float32 whatever computes with them.
@@ -39,6 +39,36 @@ def test_convolution_is_orthogonal():
     # correctness 17.
     params = layers.Conv(5, 3).init(jax.random.key(0), jnp.ones((6, 6, 2)))["params"]
     np.testing.assert_allclose(svd(params["kernel"].reshape(-1, 5)), np.sqrt(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (layers.Dense(3, 1.0, jnp.bfloat16), (2048, 2)),
+        (layers.Dense(3, 1.0, jnp.bfloat16), (16, 1024, 2)),
+        (layers.Conv(3, 3, dtype=jnp.bfloat16), (256, 10, 10, 2)),
+        (layers.Conv(16, 4, 2, dtype=jnp.bfloat16), (1024, 10, 10, 2)),
+    ],
+)
+def test_bias_gradients_are_sums_in_float32(layer, shape):
+    # correctness 28: a sum in bfloat16 stands still at 256 times its terms.
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=shape), jnp.float32)
+    params = layer.init(jax.random.key(0), x)
+    y = jax.eval_shape(layer.apply, params, x)
+    assert y.dtype == jnp.bfloat16
+    # Of two values that bfloat16 holds exactly: what is lost is lost in the sum.
+    direction = rng.choice([0.5, 1.0], size=y.shape)
+    loss = lambda params: (layer.apply(params, x).astype(jnp.float32) * jnp.float32(direction)).sum()  # noqa: E731
+    gradient = jax.jit(jax.grad(loss))(params)["params"]["bias"]
+    np.testing.assert_allclose(gradient, direction.reshape(-1, y.shape[-1]).sum(axis=0), rtol=1e-5)
+
+
+def test_a_bias_is_added_before_the_result_is_rounded():
+    # Numbers of bfloat16 above 1 are 2^-7 apart: 1 + 2^-9 alone is rounded to 1, and 1 + 2^-8 to 1 again.
+    params = {"params": {"kernel": jnp.ones((2, 1)), "bias": jnp.full(1, 2.0**-8)}}
+    y = layers.Dense(1, 1.0, jnp.bfloat16).apply(params, jnp.asarray([1.0, 2.0**-9]))
+    np.testing.assert_array_equal(y.astype(jnp.float32), [1 + 2.0**-7])
 
 
 def test_unknown_activation():

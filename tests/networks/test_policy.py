@@ -151,7 +151,10 @@ def test_gain_of_the_value_is_one():
     np.testing.assert_allclose(np.linalg.svd(hidden, compute_uv=False), np.sqrt(2), rtol=1e-5)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru", "mingru", "lru", "none"])
+CORES = ["lstm", "gru", "mingru", "lru", "none"]
+
+
+@pytest.mark.parametrize("core", CORES)
 def test_bfloat16_computes_and_float32_stays(core):
     # correctness 22: parameters, carry, log-probabilities and values are float32 whatever computes.
     policy = build(core=core, compute_dtype="bfloat16", separate_value=True)
@@ -171,6 +174,51 @@ def test_bfloat16_computes_and_float32_stays(core):
     exact = jax.jit(build(core=core, separate_value=True).apply)(params, obs, carry, reset, None)
     np.testing.assert_allclose(out.value, exact.value, atol=0.1)
     assert (out.value != exact.value).any()  # the setting does something
+
+
+def many(policy, rows):
+    """(params, arguments of `apply`) for as many rows, with a value near 100."""
+    params = jax.jit(policy.init)(jax.random.key(0))
+    params["value"]["bias"] = params["value"]["bias"] + 100.0
+    obs = jnp.asarray(np.random.default_rng(1).normal(size=(1, rows, 3)), jnp.float32)
+    return params, (obs, policy.initial_carry(rows), jnp.zeros((1, rows), bool), None)
+
+
+@pytest.mark.parametrize("core", ["lstm", "none"])
+def test_bfloat16_reaches_no_number_that_a_head_gives(core):
+    # correctness 22 and 28: rounded to bfloat16 before a cast, values near 100 would be 0.5 apart, and a
+    # thousand observations would have a dozen of them.
+    policy = build(core=core, compute_dtype="bfloat16")
+    params, arguments = many(policy, 1000)
+    out = jax.jit(policy.apply)(params, *arguments)
+    exact = jax.jit(build(core=core).apply)(params, *arguments)
+    for got, expected in ((out.value, exact.value), (out.distribution.logits, exact.distribution.logits)):
+        assert len(np.unique(got)) > 0.9 * len(np.unique(expected))
+        # What is left is the rounding of features, 8 bits of each, and of what they were computed from.
+        spread = np.asarray(expected).std()
+        np.testing.assert_allclose(got, expected, atol=0.1 * spread)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_bfloat16_gradients_are_those_of_float32(core):
+    # correctness 28: above all of biases, which are sums over all rows.
+    def gradient(**fields):
+        policy = build(core=core, separate_value=True, **fields)
+        params, arguments = many(policy, 16_384)
+
+        def loss(params):
+            out = policy.apply(params, *arguments)
+            return out.value.sum() + out.distribution.log_prob(jnp.zeros((1, 16_384), jnp.int32)).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    exact, got = gradient(), gradient(compute_dtype="bfloat16")
+    for (path, expected), x in zip(
+        jax.tree_util.tree_leaves_with_path(exact), jax.tree.leaves(got), strict=True
+    ):
+        error = np.linalg.norm(x - expected) / max(np.linalg.norm(expected), 1e-3)
+        assert error < 0.05, (jax.tree_util.keystr(path), error)
+    np.testing.assert_allclose(got["value"]["bias"], 16_384, rtol=1e-6)
 
 
 def test_masks_reach_the_distribution():

@@ -9,7 +9,7 @@ own operations are used. The values are the same.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,14 +34,15 @@ def convolve(x: Array, weight: Array, stride: int, padding: str) -> Array:
       padding: "VALID" or "SAME".
 
     Returns:
-      [N, H', W', F], of the dtype of `x`.
+      float32[N, H', W', F], accumulated in float32. Elsewhere than on CPU sums have been rounded to the dtype
+      of `x`: XLA can only differentiate a convolution of one dtype.
     """
     pads = _pads(x, weight.shape[0], stride, padding)
     return lax.platform_dependent(
         x,
         weight,
         cpu=lambda x, weight: _convolve_on_cpu(x, weight, stride, pads),
-        default=lambda x, weight: _native(x, weight, stride, pads),
+        default=lambda x, weight: _native(x, weight, stride, pads, x.dtype).astype(jnp.float32),
     )
 
 
@@ -50,9 +51,13 @@ def _pads(x: Array, size: int, stride: int, padding: str) -> Pads:
     return above, beside
 
 
-def _native(x: Array, weight: Array, stride: int | tuple[int, int], pads: Pads) -> Array:
+def _native(
+    x: Array, weight: Array, stride: int | tuple[int, int], pads: Pads, dtype: Any = jnp.float32
+) -> Array:
     strides = (stride, stride) if isinstance(stride, int) else stride
-    return lax.conv_general_dilated(x, weight, strides, pads, dimension_numbers=_LAYOUT)
+    return lax.conv_general_dilated(
+        x, weight, strides, pads, dimension_numbers=_LAYOUT, preferred_element_type=dtype
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -68,15 +73,16 @@ def _vjp_backward(
     stride: int, pads: Pads, saved: tuple[Array, Array], gradient: Array
 ) -> tuple[Array, Array]:
     x, weight = saved
+    gradient = gradient.astype(x.dtype)
     dweight = _weight_gradient(x, gradient, weight.shape[0], stride, pads).astype(weight.dtype)
-    return _input_gradient(x, weight, gradient, stride, pads), dweight
+    return _input_gradient(x, weight, gradient, stride, pads).astype(x.dtype), dweight
 
 
 _convolve_on_cpu.defvjp(_vjp_forward, _vjp_backward)
 
 
 def _forward(x: Array, weight: Array, stride: int, pads: Pads) -> Array:
-    """XLA's convolution; with few channels several neighbouring columns of outputs at a time.
+    """XLA's convolution, in float32; with few channels several neighbouring columns of outputs at a time.
 
     A product of few columns is slow, so `across` neighbouring outputs are computed as channels of one wider
     kernel, which holds `across` shifted copies of the weights.
@@ -148,9 +154,15 @@ def _weight_gradient_of_part(x: Array, gradient: Array, size: int, stride: int, 
     # The barrier keeps XLA from merging the transpositions into the convolution, which would be slow.
     images, kernel = lax.optimization_barrier((x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)))
     dweight = lax.conv_general_dilated(
-        images, kernel, (1, 1), (above, beside), rhs_dilation=(stride, stride), dimension_numbers=_LAYOUT
+        images,
+        kernel,
+        (1, 1),
+        (above, beside),
+        rhs_dilation=(stride, stride),
+        dimension_numbers=_LAYOUT,
+        preferred_element_type=jnp.float32,
     )
-    return dweight.transpose(1, 2, 0, 3).astype(jnp.float32)
+    return dweight.transpose(1, 2, 0, 3)
 
 
 class _Pooling(NamedTuple):

@@ -7,8 +7,6 @@ two to thirty times slower than the same product written as a contraction over t
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,8 +18,6 @@ _FEW_COLUMNS = 8
 # With at least this ratio of inputs to columns and at most so many columns, the transposed product is
 # faster on CPU.
 _MANY_TIMES, _MOST_COLUMNS = 2, 256
-
-Dtype = Any
 
 
 @jax.custom_vjp
@@ -85,17 +81,3 @@ def _transposed(x: Array, gradient: Array) -> Array:
 def _by_column(x: Array, gradient: Array) -> Array:
     columns = [jnp.dot(column, x, preferred_element_type=jnp.float32) for column in gradient.T]
     return jnp.stack(columns, axis=-1)
-
-
-def dense_product(
-    lhs: Array,
-    rhs: Array,
-    dimension_numbers: Any,
-    precision: Any = None,
-    preferred_element_type: Dtype | None = None,
-) -> Array:
-    """`matmul` with the signature of `lax.dot_general`, for `flax.linen.Dense`."""
-    del precision
-    rows = (((lhs.ndim - 1,), (0,)), ((), ()))
-    assert dimension_numbers == rows, "a product of rows with a matrix"
-    return matmul(lhs, rhs).astype(preferred_element_type or lhs.dtype)
