@@ -16,6 +16,8 @@ from envs.trees import select_rows, strong_types
 # any `n` keep the keys of resets and staggering distinct from an environment's own.
 _RESET = 0x52455345
 _STAGGER = 0x53544147
+# Of a first episode that is cut off; one more must still be an int32.
+_MAX_STAGGER = 2**31 - 2
 
 
 @flax.struct.dataclass
@@ -41,13 +43,15 @@ class VectorEnv:
     Args:
       env: the environment; every row is a copy of it.
       stagger: cut each environment's first episode off (`truncated`) after a number of steps uniform in
-        `[1, spec.max_episode_steps]`. Environments with a fixed time limit would otherwise end together
-        for ever, and a batch would hold only one phase of the episode. No effect without a time limit.
+        `[1, spec.max_episode_steps]` (at most 2^31 - 2). Environments with a fixed time limit would
+        otherwise end together for ever, and a batch would hold only one phase of the episode. No effect
+        without a time limit.
     """
 
     def __init__(self, env: JaxEnv, stagger: bool = False):
         self.env = env
-        self._first_episode_max = (env.spec.max_episode_steps or 0) if stagger else 0
+        longest = (env.spec.max_episode_steps or 0) if stagger else 0
+        self._first_episode_max = min(longest, _MAX_STAGGER)
 
     @property
     def spec(self) -> EnvSpec:

@@ -27,7 +27,8 @@ class TimeLimit(Wrapper):
 
     def __init__(self, env: JaxEnv, steps: int):
         super().__init__(env)
-        self._steps = check_positive("wrapper time_limit: steps", steps)
+        # Steps are counted in int32.
+        self._steps = min(check_positive("wrapper time_limit: steps", steps), 2**31 - 1)
         limit = min(steps, env.spec.max_episode_steps or steps)
         self.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
 

@@ -16,6 +16,7 @@ from jaxrl.types import Array, PolicyState, PyTree
 
 # Where an environment states no time limit, an evaluation episode is cut off here.
 DEFAULT_MAX_EPISODE_STEPS = 10_000
+_MOST_STEPS = 2**31 - 1  # steps are counted in int32
 
 
 @flax.struct.dataclass
@@ -63,7 +64,8 @@ def play(
       sample: sample actions instead of taking the distribution's mode.
       info_keys: what of the environment's info to record; `TimeStep.info` must have them at each step.
     """
-    limit = env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
+    most_steps = min(limit * max_quota, _MOST_STEPS)
     endless = env.spec.max_episode_steps is None
     if endless:
         env = VectorEnv(TimeLimit(env.env, limit))
@@ -84,7 +86,7 @@ def play(
     )
 
     def unfinished(loop: _Loop) -> Array:
-        return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < limit * max_quota)
+        return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < most_steps)
 
     def step(loop: _Loop) -> _Loop:
         out = policy.act(state, loop.obs, loop.carry, loop.reset, env.action_mask(loop.env_state))

@@ -38,7 +38,7 @@ def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> 
     """
     key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)
     seed_keys, stagger_keys = jax.vmap(jax.random.split, out_axes=1)(environment_keys(key, index))
-    limit = spec.max_episode_steps or 1
+    limit = min(spec.max_episode_steps or 1, 2**31 - 2)  # one more must still be an int32
     seeds = jax.vmap(lambda k: jax.random.randint(k, (), 0, 2**31 - 1))(seed_keys)
     return seeds, jax.vmap(lambda k: jax.random.randint(k, (), 1, limit + 1))(stagger_keys)
 

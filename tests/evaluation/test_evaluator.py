@@ -1,14 +1,19 @@
-"""What is made of N played episodes."""
+"""What is made of N played episodes, and how long they may be."""
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+from envs.vector import VectorEnv
+from envs.wrappers.time_limit import TimeLimit
+from jaxrl import networks
 from jaxrl.evaluation.result import Result
-from jaxrl.rollout.episodes import Episodes
+from jaxrl.rollout.episodes import Episodes, play
+from tests.programs import Noise, tiny_config
 
 
 def episodes(returns: list[list[float]], lengths: list[list[int]], played: list[list[int]]) -> Episodes:
@@ -52,3 +57,15 @@ def test_large_returns_keep_their_spread() -> None:
     result = Result.of(episodes([[2e7], [2e7 + 2]], [[1], [1]], [[1], [1]]))
     assert result.mean == 2e7 + 1
     assert result.std == pytest.approx(np.sqrt(2))
+
+
+@pytest.mark.parametrize("limit", [2**30, 2**31 - 1, 10**12])
+def test_time_limits_at_the_end_of_what_an_int32_holds(limit: int) -> None:
+    # Four episodes in each environment: 2^30 steps each would be 2^32.
+    env = TimeLimit(Noise(), limit)
+    policy = networks.build(tiny_config().network, env.spec)
+    state = policy.initial_state(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(0), 2)
+    episodes = jax.jit(lambda: play(policy, VectorEnv(env), state, keys, jnp.array([4, 3]), 4, False))()
+    np.testing.assert_array_equal(episodes.played.sum(axis=1), [4, 3])
+    np.testing.assert_array_equal(episodes.finished, episodes.played)

@@ -221,15 +221,17 @@ def _pool_forward(x: Array, how: _Pooling) -> tuple[Array, Array]:
 def _pool_backward(how: _Pooling, chosen: Array, gradient: Array) -> tuple[Array]:
     axis = how.axis
     extra = (how.window - 1) // how.stride
+    shape = list(gradient.shape)
+    shape[axis] += extra
     planes = []  # inputs 0, stride, 2 * stride, ...; then 1, stride + 1, ...
     for offset in range(how.stride):
-        plane = jnp.zeros((), gradient.dtype)
+        # Zeros where the stride is larger than the window, and no window reaches these inputs.
+        plane = jnp.zeros(shape, gradient.dtype)
         for k in range(offset, how.window, how.stride):
             pads = [(0, 0)] * gradient.ndim
             pads[axis] = (k // how.stride, extra - k // how.stride)
             plane = plane + jnp.pad(jnp.where(chosen == k, gradient, 0), pads)
         planes.append(plane)
-    shape = list(gradient.shape)
     shape[axis] = -1
     dx = jnp.stack(planes, axis + 1).reshape(shape)
     crop = [(0, 0, 0)] * dx.ndim
