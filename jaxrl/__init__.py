@@ -1,6 +1,6 @@
 """Recurrent PPO in one compiled program.
 
-`Trainer` and `make_train` train, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
+`Trainer` and `make_train` (over `hyperparameters`) train, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
 `JaxEnv`, `TimeStep` are what an environment of one's own is made of.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
     from jaxrl.inference.agent import load
-    from jaxrl.training.functional import make_train
+    from jaxrl.training.functional import hyperparameters, make_train
     from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -31,6 +31,7 @@ __all__ = [
     "Trainer",
     "__version__",
     "default_config",
+    "hyperparameters",
     "load",
     "make_train",
 ]
@@ -41,6 +42,7 @@ _HOMES = {
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",
     "default_config": "jaxrl.config",
+    "hyperparameters": "jaxrl.training.functional",
     "load": "jaxrl.inference.agent",
     "make_train": "jaxrl.training.functional",
 }

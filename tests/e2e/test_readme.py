@@ -85,3 +85,11 @@ def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if "jaxrl.load(" in block]
     (tmp_path / "example.py").write_text(block)
     run(["example.py"], tmp_path)
+
+
+@pytest.mark.slow
+def test_population_example_runs(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/populations.md").read_text(), flags=re.DOTALL)
+    check = "\nassert returns.shape == (3, 4, 32), returns.shape\n"
+    (tmp_path / "example.py").write_text(block.replace("100_000", "16_384") + check)
+    run(["example.py"], tmp_path)

@@ -1,0 +1,117 @@
+"""Whole runs as one pure function: seeds and hyperparameters under vmap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.config import ConfigError
+
+
+def tiny_config(**overrides: Any) -> ConfigDict:
+    config = jaxrl.default_config()
+    config.env.update(name="gymnax:CartPole-v1", num_envs=8, stagger=False)
+    config.network.update(core="gru", hidden_sizes=(4,), core_size=4)
+    config.normalize.update(observations=True, rewards=True)
+    config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2, learning_rate=1e-2)
+    config.stop.steps = 3 * 8 * 8
+    config.update_from_flattened_dict(overrides)
+    return config
+
+
+def assert_close(left: Any, right: Any) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), left, right)
+
+
+def member(tree: Any, *index: int) -> Any:
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+@pytest.fixture(scope="module")
+def train() -> Any:
+    return jaxrl.make_train(tiny_config())
+
+
+@pytest.fixture(scope="module")
+def single(train: Any) -> Any:
+    return jax.jit(train)
+
+
+def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> None:
+    # correctness 25 and 31: seeds times learning rates, and a member that diverges touches no other.
+    config, keys = tiny_config(), jax.random.split(jax.random.key(0), 2)
+    rates = [1e-2, 0.0, 1e38]
+    hyperparams = jaxrl.hyperparameters(config, learning_rate=rates)
+    over_rates = jax.vmap(train, in_axes=(None, 0))
+    states, metrics = jax.jit(jax.vmap(over_rates, in_axes=(0, None)))(keys, hyperparams)
+    for i, j in ((0, 0), (1, 0), (0, 1)):
+        alone = jaxrl.hyperparameters(config, learning_rate=rates[j])
+        state, found = single(keys[i], alone)
+        assert_close(
+            (member(states.learner.policy.params, i, j), member(metrics, i, j)),
+            (state.learner.policy.params, found),
+        )
+    losses = metrics["loss/value"]
+    assert not np.allclose(losses[0, 0], losses[1, 0], rtol=1e-3)
+    # The first rollout of a key is the same at any rate; its second one is not.
+    assert not np.allclose(losses[0, 0], losses[0, 1], rtol=1e-3)
+    assert not np.isfinite(losses[:, 2]).all(axis=-1).any()
+
+
+def test_one_batched_hyperparameter_may_be_named_by_in_axes(train: Any, single: Any) -> None:
+    base = jaxrl.hyperparameters(tiny_config())
+    axes = jax.tree.map(lambda _: None, base).replace(learning_rate=0)
+    rates = base.replace(learning_rate=jnp.array([1e-2, 0.0]))
+    key = jax.random.key(1)
+    states, _ = jax.jit(jax.vmap(train, in_axes=(None, axes)))(key, rates)
+    state, _ = single(key, base)
+    assert_close(member(states.learner.policy.params, 0), state.learner.policy.params)
+
+
+@pytest.mark.parametrize("name", ["gamma", "entropy_coef", "max_grad_norm", "target_kl"])
+@pytest.mark.slow
+def test_every_hyperparameter_is_each_members_own(name: str) -> None:
+    config = tiny_config(**{"ppo.target_kl": 0.5})
+    train = jaxrl.make_train(config)
+    values = [0.5, 1e-3]
+    hyperparams = jaxrl.hyperparameters(config, **{name: values})
+    _, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(jax.random.key(0), hyperparams)
+    for i, value in enumerate(values):
+        alone = jaxrl.make_train(tiny_config(**{"ppo.target_kl": 0.5, f"ppo.{name}": value}))
+        assert_close(member(metrics, i), jax.jit(alone)(jax.random.key(0))[1])
+    assert not np.allclose(*metrics["loss/value"], rtol=1e-4)
+
+
+def test_hyperparameters_have_one_shape() -> None:
+    config = tiny_config()
+    plain = jaxrl.hyperparameters(config)
+    assert {x.shape for x in jax.tree.leaves(plain)} == {()}
+    assert {x.dtype for x in jax.tree.leaves(plain)} == {jnp.dtype(jnp.float32)}
+    np.testing.assert_allclose([plain.learning_rate, plain.gamma], [1e-2, 0.99], rtol=1e-6)
+    grid = jaxrl.hyperparameters(config, learning_rate=np.array([[1e-3], [1e-2]]), gamma=[0.9, 0.95, 1])
+    assert {x.shape for x in jax.tree.leaves(grid)} == {(2, 3)}
+    np.testing.assert_allclose(grid.gamma[1], [0.9, 0.95, 1.0])
+    np.testing.assert_allclose(grid.clip_range, np.full((2, 3), 0.2))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"lerning_rate": 1.0}, r"`ppo.lerning_rate` is no numeric hyperparameter; those are learning_rate"),
+        ({"num_epochs": 1}, "`ppo.num_epochs` is no numeric hyperparameter"),
+        ({"gamma": [0.9, 1.5]}, r"`ppo.gamma` \(=.*1.5.*\) must lie between 0 and 1"),
+        ({"learning_rate": np.nan}, "`ppo.learning_rate` .* must be a finite number"),
+        ({"target_kl": 0.1}, "`ppo.target_kl` must be set in the configuration"),
+        ({"gamma": [0.9, 0.8], "clip_range": [0.1] * 3}, r"must have one shape, not gamma \(2,\), clip_"),
+    ],
+)
+def test_wrong_hyperparameters(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        jaxrl.hyperparameters(tiny_config(), **values)
+    assert "\n" not in str(caught.value)
