@@ -1,7 +1,7 @@
 """Recurrent PPO in one compiled program.
 
-`Trainer` and `make_train` (over `hyperparameters`) train, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
-`JaxEnv`, `TimeStep` are what an environment of one's own is made of.
+`Trainer` and `make_train` (over `hyperparameters`) train, `load` gives a trained policy that acts, and `Box`,
+`Discrete`, `EnvSpec`, `JaxEnv`, `TimeStep` are what an environment of one's own is made of.
 """
 
 from __future__ import annotations

@@ -67,6 +67,17 @@ class Axis:
 
 
 @flax.struct.dataclass
+class BehaviourPolicy:
+    """What learning must know of an older policy that collected a trajectory; replicated.
+
+    Attributes:
+      obs_stats: the statistics by which it normalised observations, or None without normalisation.
+    """
+
+    obs_stats: PyTree
+
+
+@flax.struct.dataclass
 class Trajectory:
     """One rollout, time-major. Device and host collectors both produce exactly this.
 
@@ -85,6 +96,8 @@ class Trajectory:
       last_value: float32[B], V of the observation that follows the rollout.
       valid: bool[T, B] or None (all valid); False on rows that are no transition (dummy rows of
         NEXT_STEP autoreset) and carry no loss.
+      behaviour: the policy that acted, where it may be older than the one that learns; None where both are
+        the same.
     """
 
     obs: Annotated[PyTree, Sharded(1)]
@@ -100,6 +113,7 @@ class Trajectory:
     carry: Annotated[PyTree, Sharded(1)]
     last_value: Annotated[Array, Sharded(0)]
     valid: Annotated[Array | None, Sharded(1)] = None
+    behaviour: BehaviourPolicy | None = None
 
 
 @flax.struct.dataclass

@@ -33,8 +33,10 @@ class EnvConfig:
 class HostConfig:
     """Only for environments on the host: `envpool:` and `gymnasium:`."""
 
-    overlap: bool = field(
-        True, help="collect the next rollout while learning from this one, which is one iteration old"
+    overlap: bool | None = field(
+        None,
+        help="collect the next rollout while learning from this one, which is then one iteration old; none: "
+        "where learning is on an accelerator",
     )
     fused: bool = field(
         True, help="on CPU a rollout is one program that steps the environments, where that is faster"

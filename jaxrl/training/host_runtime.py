@@ -28,7 +28,7 @@ from jaxrl.training import host_start
 from jaxrl.training.learning import Learning
 from jaxrl.training.runtime import Runtime
 from jaxrl.training.sharded_learning import ROLLOUT_SPECS, ShardedLearning
-from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
+from jaxrl.types import Array, Axis, BehaviourPolicy, EpisodeTotals, PyTree, TrainState, Trajectory
 
 
 class HostRuntime(Runtime):
@@ -80,12 +80,18 @@ class HostRuntime(Runtime):
         )
         self._actor: Actor | None = None
         self._collector: HostCollector | None = None
+        overlap = config.host.overlap
+        self._overlap = topology.axis.platform != "cpu" if overlap is None else overlap
+        self._copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
         self._latest: Trajectory | None = None
+        self._behaviour: BehaviourPolicy | None = None  # with overlap, of the rollout that comes next
         self._waited, self._measured_at = 0.0, clock.total()
         self._measured: dict[str, float] = {}
 
     def trace(self) -> Any:
-        example = jax.eval_shape(lambda: host_start.example_rollout(self._config, self.policy, self.spec))
+        example = jax.eval_shape(
+            lambda: host_start.example_rollout(self._config, self.policy, self.spec, self._overlap)
+        )
         rollout = self._topology.abstract(example, ROLLOUT_SPECS)
         return self.learning.trace(self._learn, ROLLOUT_SPECS, *rollout)
 
@@ -103,7 +109,7 @@ class HostRuntime(Runtime):
         collector = self._collector = self._start(key, int(state.iteration))
         self._waited, self._measured, self._measured_at = 0.0, {}, self._clock.total()
         keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
-        self._actor = Actor(collector, keys_of, self._config.host.overlap, self._given_up)
+        self._actor = Actor(collector, keys_of, self._overlap, self._given_up)
         try:
             self._actor.prepare(one_copy(state.learner.policy))
         except Cancelled:
@@ -133,12 +139,17 @@ class HostRuntime(Runtime):
                 raise Cancelled
             started = time.perf_counter()
             with host_phase("rollout"):
-                found = self._actor.rollout(int(state.iteration), one_copy(state.learner.policy))
+                trajectory, totals = self._actor.rollout(int(state.iteration), one_copy(state.learner.policy))
             self._waited += time.perf_counter() - started
         except BaseException:
             self.close()
             raise
-        return state, *found
+        if self._overlap:
+            # The actor has begun the next rollout with this policy, whose arrays learning will donate.
+            given = BehaviourPolicy(self._copy(state.learner.policy.obs_stats))
+            trajectory = dataclasses.replace(trajectory, behaviour=self._behaviour or given)
+            self._behaviour = given
+        return state, trajectory, totals
 
     def rollouts(self, count: int) -> None:
         return None
@@ -167,6 +178,7 @@ class HostRuntime(Runtime):
     def close(self) -> None:
         if self._actor is not None:
             self._actor.close()
+        self._behaviour = None
         self._actor = None  # the collector stays, for `shares`
 
     def _init(self, key: Array, hyperparams: PyTree) -> TrainState:

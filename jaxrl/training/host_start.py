@@ -10,7 +10,7 @@ from jaxrl.config import Config
 from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.training.learning import environment_keys, iteration_keys
-from jaxrl.types import Array, EpisodeTotals, Trajectory
+from jaxrl.types import Array, BehaviourPolicy, EpisodeTotals, Trajectory
 
 # Keeps the seeds of environments apart from everything else derived from the same key.
 _SEEDS = 0x53454544
@@ -43,7 +43,9 @@ def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> 
     return seeds, jax.vmap(lambda k: jax.random.randint(k, (), 1, limit + 1))(stagger_keys)
 
 
-def example_rollout(config: Config, policy: Policy, spec: EnvSpec) -> tuple[Trajectory, EpisodeTotals]:
+def example_rollout(
+    config: Config, policy: Policy, spec: EnvSpec, overlap: bool
+) -> tuple[Trajectory, EpisodeTotals]:
     """A rollout of all environments and totals of [devices], filled with zeros; for shapes and dtypes."""
     length, num_envs = config.rollout_length, config.env.num_envs
     carry = policy.initial_carry(num_envs)
@@ -68,5 +70,6 @@ def example_rollout(config: Config, policy: Policy, spec: EnvSpec) -> tuple[Traj
         carry=jax.tree.map(lambda x: jnp.broadcast_to(x, (config.num_chunks, *x.shape)), carry),
         last_value=number[0],
         valid=flags,
+        behaviour=BehaviourPolicy(state.obs_stats) if overlap else None,
     )
     return trajectory, EpisodeTotals(*jnp.zeros((3, config.device_count)))

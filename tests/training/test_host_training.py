@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from jaxrl.training.assembly import Assembly
 from jaxrl.training.host_runtime import HostRuntime
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.trainer import Trainer
+from jaxrl.types import BehaviourPolicy
 
 ENVS, LENGTH = 8, 8
 STEPS = ENVS * LENGTH  # of one iteration
@@ -117,7 +119,10 @@ def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     for i in range(iterations):
         seen.append(jax.tree.map(jnp.copy, state.learner.policy))
         keys = host_start.action_keys(state.key, i, index)
-        _, trajectory, totals = collector.collect(None, seen[max(0, i - staleness)], keys)
+        acting = seen[max(0, i - staleness)]
+        _, trajectory, totals = collector.collect(None, acting, keys)
+        if staleness:
+            trajectory = dataclasses.replace(trajectory, behaviour=BehaviourPolicy(acting.obs_stats))
         totals = jax.tree.map(lambda x: x[None], totals)
         state, interval, _ = runtime.compiled(state, interval, trajectory, totals)
     env.close()
@@ -138,6 +143,14 @@ def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     assert all(0 <= row["time/rollout_wait"] <= 1 for row in rows)
     assert sum(row["episode/count"] for row in rows) > 0
     assert 1 <= summary["eval_return"] <= 20
+
+
+def test_rollouts_take_turns_with_learning_on_a_cpu_unless_asked_for() -> None:
+    # Overlap gains nothing where the learner itself needs the cores, and data get older.
+    runtime = runtime_of(tiny_config(1))
+    _, trajectory, _ = runtime.rollout(runtime.learning.initial_state())
+    assert trajectory.behaviour is None
+    runtime.close()
 
 
 @pytest.mark.slow

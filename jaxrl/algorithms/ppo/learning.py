@@ -14,15 +14,17 @@ import jax.numpy as jnp
 from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.advantage import discounted_returns, explained_variance, gae
 from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.ppo.batch import Batch
+from jaxrl.algorithms.ppo.proximal import decoupled
 from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
-from jaxrl.algorithms.ppo.update import Batch, Reports, Updater, layer_norms
+from jaxrl.algorithms.ppo.update import Reports, Updater, layer_norms
 from jaxrl.config import Config
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
 from jaxrl.networks import Policy, check_platform, normalizer
 from jaxrl.types import Array, Axis, PyTree, Trajectory
 
-# Averages over the updates that were made, and over iterations.
+# Averages over the updates that were made.
 _OF_UPDATES = (
     "loss/policy",
     "loss/value",
@@ -107,10 +109,10 @@ class PPO(Algorithm):
         with tracing.phase("update"):
             learner, gradient, reports = Updater(self.config, self.policy, self.axis)(learner, batch, key)
             learner = self._with_observations(learner, trajectory)
-        values = self._averages(reports) | {"ppo/explained_variance": explained}
+        metrics: Metrics = self._averages(reports) | {"ppo/explained_variance": Mean.of(explained)}
         if self.config.log.layers:
-            values |= layer_norms(gradient)
-        metrics: Metrics = {name: Mean.of(x) for name, x in values.items()}
+            made = reports["made"].any().astype(jnp.float32)
+            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
         metrics[self.updates_metric] = Last(learner.updates)
         if self.config.nonfinite == "skip":
             metrics["ppo/skipped"] = Sum(reports["skipped"].sum(dtype=jnp.float32))
@@ -122,8 +124,9 @@ class PPO(Algorithm):
 
     def is_finite(self, learner: PPOState, metrics: Metrics) -> Array:
         statistics = jax.tree.leaves((learner.policy.obs_stats, learner.reward_stats))
-        total = sum(metrics[name].value() for name in _FINITE_CHECKS) + sum(jnp.sum(x) for x in statistics)
-        return jnp.isfinite(total)
+        # The sums behind the averages: where no update was made there is no average.
+        sums = jax.tree.leaves([metrics[name] for name in _FINITE_CHECKS])
+        return jnp.isfinite(sum(sums) + sum(jnp.sum(x) for x in statistics))
 
     def inspect(self, learner: PPOState, trajectory: Trajectory, key: Array) -> Reports:
         learner, batch, _ = self.prepare(learner, trajectory)
@@ -148,8 +151,12 @@ class PPO(Algorithm):
         if self.config.ppo.normalize_advantages:
             advantage_TB = (advantage_TB - mean[0]) / (jnp.sqrt(variance[0]) + 1e-8)
         # The statistics that the rollout saw hold through all epochs; only then do they learn.
-        seen = self.policy.normalize(learner.policy, trajectory.obs)
-        batch = Batch.of(trajectory, seen, advantage_TB, target_TB)
+        acting, behaviour = learner.policy, trajectory.behaviour
+        if behaviour is not None:
+            acting = dataclasses.replace(acting, obs_stats=behaviour.obs_stats)
+        batch = Batch.of(trajectory, self.policy.normalize(acting, trajectory.obs), advantage_TB, target_TB)
+        if behaviour is not None:
+            batch = decoupled(self.config, self.policy, self.axis, acting.params, batch)
         return learner, batch, explained_variance(variance[1], variance[2])
 
     def _with_observations(self, learner: PPOState, trajectory: Trajectory) -> PPOState:
@@ -160,15 +167,16 @@ class PPO(Algorithm):
         stats = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=stats))
 
-    def _averages(self, reports: Reports) -> dict[str, Array]:
-        """Over the updates that were made."""
+    def _averages(self, reports: Reports) -> dict[str, Metric]:
+        """Over the updates that were made; an iteration counts by how many of its updates these were."""
         made = reports["made"]
         total = jnp.maximum(made.sum(), 1).astype(jnp.float32)
+        share = made.sum().astype(jnp.float32) / made.size
 
         def average(x: Array) -> Array:
             return jnp.where(made, x, 0.0).sum() / total
 
-        return {name: average(reports[name]) for name in _OF_UPDATES}
+        return {name: Mean(average(reports[name]) * share, share) for name in _OF_UPDATES}
 
     def _scaled_rewards(self, learner: PPOState, trajectory: Trajectory) -> tuple[PPOState, Array]:
         """Rewards over the standard deviation of the discounted return, then clipped."""

@@ -1,7 +1,8 @@
 """PPO's losses and diagnostics per element; whoever sums them divides by the count of the global batch.
 
 All arguments are float32 arrays of one shape [...], one element per action taken, of the same step t;
-`clip_range` is a scalar. `old_` marks what the policy that collected the rollout said.
+`clip_range` is a scalar. `old_` marks what the policy said that the updates on a rollout start from. It also
+collected the rollout, unless that was a still older one (`jaxrl.algorithms.ppo.proximal`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def policy_loss(log_prob: Array, old_log_prob: Array, advantage: Array, clip_ran
 
     Args:
       log_prob: float32[...], of the action taken under the present parameters.
-      old_log_prob: float32[...], when it was taken.
+      old_log_prob: float32[...], of the same action before the updates.
       advantage: float32[...].
       clip_range: scalar.
 
@@ -54,7 +55,7 @@ def clipped_value_loss(value: Array, old_value: Array, target: Array, clip_range
 
     Args:
       value: float32[...], under the present parameters.
-      old_value: float32[...], during the rollout.
+      old_value: float32[...], before the updates.
       target: float32[...].
       clip_range: scalar, in units of value.
 
@@ -91,6 +92,12 @@ def clip_fraction(log_prob: Array, old_log_prob: Array, clip_range: Array | floa
     chex.assert_rank(clip_range, 0)
     ratio = jnp.exp(_log_ratio(log_prob, old_log_prob))
     return (jnp.abs(ratio - 1.0) > clip_range).astype(jnp.float32)
+
+
+def importance_weight(log_prob: Array, behaviour_log_prob: Array) -> Array:
+    """float32[...]: probability of the action taken over the probability with which it was taken."""
+    _check(log_prob, behaviour_log_prob)
+    return jnp.exp(_log_ratio(log_prob, behaviour_log_prob))
 
 
 def _log_ratio(log_prob: Array, old_log_prob: Array) -> Array:

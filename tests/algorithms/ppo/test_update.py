@@ -304,7 +304,9 @@ def test_kl_stop_before_the_first_update(update_with_target):
     assert after.learner.updates == 0
     jax.tree.map(np.testing.assert_array_equal, after.learner.policy.params, before.learner.policy.params)
     jax.tree.map(np.testing.assert_array_equal, after.learner.opt_state, before.learner.opt_state)
-    assert all(np.isfinite(x) for x in metrics.values())
+    # Averages over updates have no value; see test_proximal.py.
+    assert np.isnan(metrics["loss/policy"])
+    assert np.isfinite(metrics["ppo/explained_variance"])
 
 
 def test_bfloat16_reaches_nothing_that_is_kept():
