@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
-STRICT = ("tests/algorithms/", "tests/networks/", "tests/rollout/")
+STRICT = ("tests/algorithms/", "tests/evaluation/", "tests/networks/", "tests/rollout/", "tests/training/")
 IMPLICIT = {
     "tests/algorithms/test_optimizer.py": "optax, the oracle there, raises a float to an integer power"
 }

@@ -151,9 +151,10 @@ def matmul_flops_per_second() -> float:
 def _train(runtime: Runtime, state: TrainState, iterations: int) -> TrainState:
     """Trains `iterations`, as many at once as the runtime can."""
     at_once = iterations if runtime.one_program else 1
+    empty = runtime.learning.empty_interval()
     for _ in range(iterations // at_once):
-        state, *_ = runtime.advance(state, runtime.learning.empty_interval(), at_once)
-        jax.block_until_ready(state)
+        state, _, failed = runtime.advance(state, empty, at_once)
+        jax.block_until_ready(failed)
     return state
 
 

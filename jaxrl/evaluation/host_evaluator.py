@@ -63,8 +63,13 @@ class HostEvaluator(Evaluator):
             played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
         parts = [part for part in process_group.everywhere(played) if part]
         score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
-        found: tuple[Any, ...] = (score, length.astype(int), np.ones(len(score), bool), finished.astype(bool))
-        return Episodes(*found)
+        on_host: dict[str, Any] = {
+            "episode_return": score,
+            "length": length.astype(int),
+            "played": np.ones(len(score), bool),
+            "finished": finished.astype(bool),
+        }
+        return Episodes(**on_host)
 
     def _options(self, keys: Array) -> HostOptions:
         host, n = self._config.host, len(keys)

@@ -73,7 +73,7 @@ def play(
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
     env_state, obs = env.reset(reset_keys)
     empty = jnp.zeros((num_envs, max_quota))
-    asked = jnp.arange(max_quota) < quota_E[:, None]
+    asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
     sums, largest = dict.fromkeys(info_keys, empty), dict.fromkeys(info_keys, empty - jnp.inf)
     start = _Loop(
         t=jnp.zeros((), jnp.int32),
@@ -96,13 +96,13 @@ def play(
         # The slot of the episode in progress; none once the quota is played.
         episodes, ended = loop.episodes, loop.ended
         current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
-        length = episodes.length + current
+        length = episodes.length + current.astype(jnp.int32)
         ends = current & timestep.done[:, None]
         info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in info_keys}
         cut_off = endless & (length >= limit) & ~timestep.terminated[:, None]
         episodes = dataclasses.replace(
             episodes,
-            episode_return=episodes.episode_return + current * timestep.reward[:, None],
+            episode_return=episodes.episode_return + jnp.where(current, timestep.reward[:, None], 0.0),
             length=length,
             finished=episodes.finished | (ends & ~cut_off),
             info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},

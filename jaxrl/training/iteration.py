@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -18,6 +19,23 @@ from jaxrl.networks import Policy
 from jaxrl.rollout.device import DeviceCollector
 from jaxrl.training.learning import Learning, environment_keys, iteration_keys
 from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
+
+
+@flax.struct.dataclass
+class _Loop:
+    """What one iteration hands to the next.
+
+    Attributes:
+      made: int32[], iterations.
+      state: after them.
+      interval: the metrics so far.
+      failed: bool[], whether the last was not finite; `state` is then the one before it.
+    """
+
+    made: Array
+    state: TrainState
+    interval: Interval
+    failed: Array
 
 
 @dataclass(frozen=True)
@@ -62,17 +80,18 @@ class Iteration:
         """
 
         def unfinished(loop: _Loop) -> Array:
-            made, _, _, failed = loop
-            return (made < iterations) & ~failed
+            return (loop.made < iterations) & ~loop.failed
 
         def body(loop: _Loop) -> _Loop:
-            made, before, interval, _ = loop
-            state, trajectory, totals = self.rollout(before)
-            return made + 1, *self.learning.learn(before, state, interval, trajectory, totals)
+            state, trajectory, totals = self.rollout(loop.state)
+            state, interval, failed = self.learning.learn(
+                loop.state, state, loop.interval, trajectory, totals
+            )
+            return _Loop(made=loop.made + 1, state=state, interval=interval, failed=failed)
 
-        start = (jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
-        _, state, interval, failed = jax.lax.while_loop(unfinished, body, start)
-        return state, interval, failed
+        start = _Loop(jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
+        end = jax.lax.while_loop(unfinished, body, start)
+        return end.state, end.interval, end.failed
 
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
         """Steps the environments; `state.iteration` selects the keys but is not advanced."""
@@ -86,6 +105,3 @@ class Iteration:
     def _environment_keys(self, key: Array) -> Array:
         n = self.learning.config.envs_per_device
         return environment_keys(key, self.learning.axis.index() * n + jnp.arange(n))
-
-
-_Loop = tuple[Array, TrainState, Interval, Array]

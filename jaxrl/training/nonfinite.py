@@ -62,21 +62,34 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     iteration = int(state.iteration) + 1
     trajectory = runtime.failed_rollout(state)
     found = next(_in_parameters(state), None) or _in_trajectory(trajectory)
-    if found is None or found[0] == "policy output":
+    if found is None or found.quantity == "policy output":
         losses = [name for name in runtime.learning.learning.metrics if name.startswith("loss/")]
         found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
-    quantity, value, place, layers = found or ("a sum", "inf", "beyond what float32 holds", ())
-    operation = _operation(runtime, state) if debug else None
-    return Finding(iteration, quantity, value, f"{place} of iteration {iteration}", layers, operation)
+    found = found or _Found("a sum", "inf", "beyond what float32 holds")
+    return Finding(
+        iteration=iteration,
+        quantity=found.quantity,
+        value=found.value,
+        place=f"{found.place} of iteration {iteration}",
+        layers=found.layers,
+        operation=_operation(runtime, state) if debug else None,
+    )
 
 
-_Found = tuple[str, str, str, tuple[str, ...]]
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """A value that is not finite, before the iteration is known; fields as in `Finding`."""
+
+    quantity: str
+    value: str
+    place: str
+    layers: tuple[str, ...] = ()
 
 
 def _in_parameters(state: TrainState) -> Iterator[_Found]:
     for name, x in _leaves(state.learner.policy.params):
         if not np.isfinite(x).all():
-            yield "parameters", _kind(x), "at the start", (name,)
+            yield _Found("parameters", _kind(x), "at the start", (name,))
 
 
 def _in_trajectory(trajectory: Trajectory) -> _Found | None:
@@ -97,8 +110,8 @@ def _in_trajectory(trajectory: Trajectory) -> _Found | None:
                 t, environment = where[0][:2]
                 place = f"time step {offset + t} of environment {environment}, in the rollout"
                 layers = (name,) if name and quantity == "observation" else ()
-                found.append((offset + int(t), order, (quantity, _kind(x[t]), place, layers)))
-    return min(found)[2] if found else None
+                found.append((offset + int(t), order, _Found(quantity, _kind(x[t]), place, layers)))
+    return min(found, key=lambda each: each[:2])[2] if found else None
 
 
 def _inspect(sharded: ShardedLearning, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:
@@ -125,11 +138,11 @@ def _in_updates(reports: Mapping[str, np.ndarray], losses: Sequence[str]) -> Ite
         parameters = tuple(name.split("/", 1)[1] for name in gradients if at[name])
         wrong = [name for name in losses if not np.isfinite(at[name])]
         if layers:
-            yield "layer output", "nan or inf", place, layers
+            yield _Found("layer output", "nan or inf", place, layers)
         elif wrong:
-            yield wrong[0], _kind(at[wrong[0]]), place, ()
+            yield _Found(wrong[0], _kind(at[wrong[0]]), place)
         elif parameters or not np.isfinite(at["grad/norm"]):
-            yield "gradient", _kind(at["grad/norm"]), place, parameters
+            yield _Found("gradient", _kind(at["grad/norm"]), place, parameters)
 
 
 def _operation(runtime: Runtime, state: TrainState) -> str | None:

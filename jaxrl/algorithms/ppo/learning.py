@@ -137,14 +137,14 @@ class PPO(Algorithm):
         """Returns (learner with new reward statistics, what `Updater` takes, explained variance)."""
         learner, reward_TB = self._scaled_rewards(learner, trajectory)
         advantage_TB, target_TB = gae(
-            reward_TB,
-            trajectory.value,
-            trajectory.last_value,
-            trajectory.terminated,
-            trajectory.truncated,
-            trajectory.bootstrap_value,
-            learner.hyperparams.gamma,
-            learner.hyperparams.gae_lambda,
+            reward_TB=reward_TB,
+            value_TB=trajectory.value,
+            last_value_B=trajectory.last_value,
+            terminated_TB=trajectory.terminated,
+            truncated_TB=trajectory.truncated,
+            bootstrap_value_TB=trajectory.bootstrap_value,
+            gamma=learner.hyperparams.gamma,
+            gae_lambda=learner.hyperparams.gae_lambda,
         )
         residual_TB = target_TB - trajectory.value
         mean, variance = self._global_moments((advantage_TB, target_TB, residual_TB), trajectory.valid)

@@ -145,8 +145,13 @@ class _Book:
     @property
     def episodes(self) -> Episodes:
         played = np.arange(self._score.shape[1]) < self._quota[:, None]
-        found: tuple[Any, ...] = (self._score.astype(np.float32), self._length, played, self._ended)
-        return Episodes(*found)
+        on_host: dict[str, Any] = {
+            "episode_return": self._score.astype(np.float32),
+            "length": self._length,
+            "played": played,
+            "finished": self._ended,
+        }
+        return Episodes(**on_host)
 
 
 def quotas(num_envs: int, episodes: int) -> np.ndarray:
