@@ -64,7 +64,7 @@ def test_killed_in_mid_upload_it_goes_on_bitwise(
     assert differences(bucket_run, straight) == []
     files = gcs.files("runs", "mine/")
     assert {name.partition("/")[0] for name in files} == {
-        *("checkpoints", "config.json", "metrics.jsonl", "summary.json", "tensorboard", "train.log")
+        *(".run", "checkpoints", "config.json", "metrics.jsonl", "summary.json", "tensorboard", "train.log")
     }
     assert sum(name.startswith("tensorboard/") for name in files) == 2  # one of each start
     assert files["train.log"].count(b"compiled in") == 2

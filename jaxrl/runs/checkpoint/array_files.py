@@ -17,7 +17,7 @@ from etils import epath
 
 from jaxrl.metrics import text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint.files import size
+from jaxrl.runs.checkpoint.files import length, size
 from jaxrl.runs.checkpoint.plain_path import plain_path
 from jaxrl.runs.checkpoint.record import ImplausibleSize
 
@@ -60,11 +60,11 @@ def require_present(path: epath.Path, described: Mapping[str, Mapping[str, Any]]
         for location in _locations(plain):
             # `value:BASE:FILE:OFFSET:LENGTH`, percent-encoded; BASE is a folder.
             _, _, rest = location.partition(":")
-            name, offset, length = rest.rsplit(":", 2)
+            name, offset, count = rest.rsplit(":", 2)
             file = unquote(name.replace(":", "", 1))
-            lengths[file] = max(lengths.get(file, 0), int(offset) + int(length))
+            lengths[file] = max(lengths.get(file, 0), int(offset) + int(count))
         for file, least in lengths.items():
-            found = (plain / file).stat().length if (plain / file).exists() else 0
+            found = length(plain / file) if (plain / file).exists() else 0
             if found < least:
                 raise ValueError(f"{file} has {found} bytes of at least {least}")
 

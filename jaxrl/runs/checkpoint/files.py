@@ -27,7 +27,13 @@ def is_step(name: str) -> bool:
 
 def size(path: epath.Path) -> int:
     """Bytes of all files below `path`."""
-    return sum(file.stat().length for file in plain_files(path))
+    return sum(map(length, plain_files(path)))
+
+
+def length(file: epath.Path) -> int:
+    """Bytes of a file."""
+    # `epath` asks for the name of its owner, which the machine may not know.
+    return file.stat().length if storage.is_remote(file) else os.stat(file).st_size
 
 
 def require_space(path: epath.Path) -> None:

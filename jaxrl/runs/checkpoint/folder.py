@@ -25,7 +25,7 @@ from jaxrl.metrics import text
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import array_files, integrity, state_arrays
 from jaxrl.runs.checkpoint import record as checkpoint_record
-from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, plain_files
+from jaxrl.runs.checkpoint.files import COMMITTED, DELETED, is_step, length, plain_files
 from jaxrl.runs.checkpoint.record import ImplausibleSize, Record
 
 STATE, META = "state", "meta"  # items of a checkpoint
@@ -100,8 +100,8 @@ def read_record(path: epath.Path) -> Record:
     with _judging(path):
         file = path / _META_FILE
         try:
-            if (length := file.stat().length) > checkpoint_record.LARGEST:
-                raise ImplausibleSize(f"{_META_FILE} has {text.size(length)}")
+            if (found := length(file)) > checkpoint_record.LARGEST:
+                raise ImplausibleSize(f"{_META_FILE} has {text.size(found)}")
             record = checkpoint_record.parse(file.read_text())
         except ImplausibleSize:
             raise

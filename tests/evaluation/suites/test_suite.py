@@ -157,7 +157,7 @@ def test_gymnax_gymnasium_and_envpool_are_filmed_or_say_why_not(
         ({"categories": {"a": [{"wrappers": []}]}}, "`categories.a[0]`"),
         ({"categories": {"a": ["x:Y"]}, "episodes": 0}, "`episodes` (=0) must be at least 1"),
         ({"categories": {"a": ["x:Y"]}, "modes": ["best"]}, "`modes` (=['best']) must hold some of"),
-        ({"categories": {"a": ["x:Y"]}, "name": "../../x"}, "`name` (='../../x') names files: it must be"),
+        ({"categories": {"a": ["x:Y"]}, "name": "../../x"}, "`name` (='../../x') must be letters"),
         ({"categories": {"a": ["x:Y"]}, "succes": "x"}, "did you mean `success`"),
         ({"categories": {"a": [{"env": ENV, "success": "score > 3"}]}}, "`categories.a[0].success`"),
         ({"categories": {"a": [{"env": ENV, "success": "return > x"}]}}, "must compare with a number"),
