@@ -56,6 +56,16 @@ def test_training_succeeds(run: Run) -> None:
     assert run.trained.returncode == 0, run.trained.stderr
     assert "Traceback" not in run.trained.stderr
     assert "compil" in run.trained.stdout  # a long compile says that it compiles
+    assert "\nmlp 8, lstm 8, categorical; 8 environments; 1 x cpu\n" in run.trained.stdout
+    assert max(map(len, run.trained.stdout.splitlines())) < 80
+
+
+def test_rows_say_how_long_an_iteration_takes(run: Run) -> None:
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    paces = [row for row in rows if "time/steps_per_second" in row]
+    assert len(paces) == 2
+    for row in paces:
+        assert row["time/seconds_per_iteration"] == pytest.approx(STEPS / row["time/steps_per_second"])
 
 
 def test_run_folder_is_complete(run: Run) -> None:
