@@ -64,6 +64,17 @@ def test_settings_that_cost_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "JAX_DISABLE_JIT: nothing is compiled" in finding.found
 
 
+def test_another_package_jaxrl_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    information = tmp_path / "jaxrl_other-0.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: jaxrl-other\nVersion: 0.1\n")
+    (information / "RECORD").write_text("jaxrl/__init__.py,,\njaxrl/agents/sac.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first, _ = machine_health.versions()
+    assert (first.status, first.advice) == ("broken", "pip uninstall jaxrl-other")
+    assert "jaxrl-other installs a package `jaxrl` too" in first.found
+
+
 def test_packages_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [f.status for f in machine_health.versions()] == ["ok"]
     real = importlib.metadata.version
