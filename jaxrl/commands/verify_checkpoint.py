@@ -71,8 +71,8 @@ def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
     print(f"checkpoints of {workdir}")
     headings = ("step", "iteration", "size", "arrays", "return", "state")
     table.show(headings, [_cells(entry) for entry in entries], names=0)
-    for line in (*_holdings(entries), *(entry.problem for entry in entries if entry.problem)):
-        print(line)
+    problems = (entry.problem for entry in entries if entry.problem)
+    table.show_fields((("", line) for line in (*_holdings(entries), *problems)), 0)
 
 
 def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
