@@ -99,7 +99,8 @@ class RunCheckpoints:
         Progress.from_json(meta, self._learning.learning.empty_interval())
         with contextlib.suppress(ConfigError):  # Of another version: refused, but not damaged.
             from_json(meta["config"])
-        if meta.get("run", self._folder.identity) != self._folder.identity:
+        ours = self._folder.identity
+        if ours and (meta.get("run") or ours) != ours:
             seed = meta["config"].get("seed")
             raise ValueError(
                 f"it was saved by another run (of seed {seed}; this one has {self._config.seed})"
