@@ -74,6 +74,14 @@ class RunCheckpoints:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
+    def finish(self) -> None:
+        """Waits until what was started is written, and warns where it was not; for a run that gives up."""
+        if self._folder is not None:
+            try:
+                self._folder.checkpoints.wait()
+            except SaveError as error:
+                log.warning("%s", error)
+
     def restore(self) -> tuple[TrainState, Progress] | None:
         """The newest intact checkpoint, on the devices; None where there never was one.
 

@@ -86,6 +86,7 @@ class Recovery:
           NonFiniteError: always.
         """
         finding = nonfinite.diagnose(self._runtime, state, self._debug)
+        self._checkpoints.finish()
         try:
             self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))
         except ConfigError as error:
