@@ -49,6 +49,7 @@ def test_as_many_environments_as_fit() -> None:
     assert "the most that fit in {memory}" in reason
 
 
+@pytest.mark.slow
 def test_no_more_than_the_budget_has_use_for() -> None:
     config = config_of(stop__steps=16 * 40 * MIN_ITERATIONS)
     chosen, reason = _Search(config, Topology.of(1), 1 << 60).run()
@@ -57,17 +58,18 @@ def test_no_more_than_the_budget_has_use_for() -> None:
 
 
 @pytest.mark.slow
-def test_minibatches_are_divided_before_environments_are_given_up() -> None:
-    fields: dict[str, Any] = {"env__num_envs": 256, "ppo__num_minibatches": 1, "network__core_size": 128}
-    whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 8))
+def test_minibatches_are_divided_before_environments_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields: dict[str, Any] = {"env__num_envs": 128, "ppo__num_minibatches": 1, "network__core_size": 64}
+    whole, parts = (needed(config_of(**fields, ppo__gradient_accumulation=n)) for n in (1, 2))
     assert parts < whole
-    chosen, reason = _Search(config_of(**fields), Topology.of(1), (2 * parts + whole) // 3).run()
-    assert chosen.env.num_envs == 256
-    assert chosen.ppo.gradient_accumulation > 1
-    assert "accumulation" in reason
-    few, reason = _Search(config_of(**fields), Topology.of(1), parts // 2).run()
-    assert few.env.num_envs < 256
-    assert reason == "256 do not fit in {memory}"
+    config = config_of(**fields, ppo__gradient_accumulation=1)
+    chosen, reason = _Search(config, Topology.of(1), (parts + whole) // 2).run()
+    assert (chosen.env.num_envs, chosen.ppo.gradient_accumulation) == (128, 2)
+    assert reason == "without more accumulation they do not fit in {memory}"
+    monkeypatch.setattr(hardware_profile, "MAX_PARTS", 1)
+    few, reason = _Search(config, Topology.of(1), (parts + whole) // 2).run()
+    assert 32 < few.env.num_envs < 128
+    assert reason == "128 do not fit in {memory}"
 
 
 def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
