@@ -8,105 +8,22 @@ A `HostEnv` is a BATCH of C++ or Python environments that reset themselves on th
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Protocol, runtime_checkable
 
 import flax.struct
 import jax
 import numpy as np
 
-
-@dataclasses.dataclass(frozen=True)
-class Discrete:
-    """One integer action or observation in `[0, n)`."""
-
-    n: int
-    dtype: Any = np.int32
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def num_choices(self) -> int:
-        """Length of the one-hot encoding, and of an action mask."""
-        return self.n
-
-
-@dataclasses.dataclass(frozen=True)
-class MultiDiscrete:
-    """A vector of integers; component `i` lies in `[0, nvec[i])`."""
-
-    nvec: tuple[int, ...]
-    dtype: Any = np.int32
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.nvec),)
-
-    @property
-    def num_choices(self) -> int:
-        """Length of the components' one-hot encodings together, and of an action mask."""
-        return sum(self.nvec)
-
-
-@dataclasses.dataclass(frozen=True)
-class Box:
-    """An array of `shape`; `low` and `high` are one tuple entry per element, flattened in C order."""
-
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    shape: tuple[int, ...]
-    dtype: Any = np.float32
-
-    @classmethod
-    def of(cls, low: Any, high: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> Box:
-        """Builds a box from scalar or array bounds, broadcast to `shape`."""
-
-        def flat(x: Any) -> tuple[float, ...]:
-            array = np.broadcast_to(np.asarray(x, np.float64), shape)
-            return tuple(float(v) for v in array.reshape(-1))
-
-        return cls(flat(low), flat(high), tuple(int(n) for n in shape), dtype)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether every element has two finite bounds."""
-        return all(math.isfinite(v) for v in self.low + self.high)
-
-
-@dataclasses.dataclass(frozen=True)
-class Dict:
-    """Named sub-spaces, as a sorted tuple of pairs so that a spec can be hashed."""
-
-    spaces: tuple[tuple[str, Space], ...]
-
-    def __getitem__(self, name: str) -> Space:
-        return dict(self.spaces)[name]
-
-
-Space = Discrete | MultiDiscrete | Box | Dict
-
-LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
-
-
-def is_large_image(shape: tuple[int, ...]) -> bool:
-    """Whether an observation of this shape is a large image: milliseconds of learning on CPU."""
-    return len(shape) == 3 and min(shape[:2]) >= LARGE_IMAGE
-
-
-def has_large_images(space: Space) -> bool:
-    """Whether any part of the space is a large image."""
-    if isinstance(space, Dict):
-        return any(has_large_images(part) for _, part in space.spaces)
-    return isinstance(space, Box) and is_large_image(space.shape)
-
-
-def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:
-    """Zeros of the space's shape and dtype, with `leading` dimensions; a dict for a `Dict`."""
-    if isinstance(space, Dict):
-        return {name: zeros(part, leading) for name, part in space.spaces}
-    return jax.numpy.zeros((*leading, *space.shape), space.dtype)
+from envs.spaces import LARGE_IMAGE as LARGE_IMAGE
+from envs.spaces import Box as Box
+from envs.spaces import Dict as Dict
+from envs.spaces import Discrete as Discrete
+from envs.spaces import MultiDiscrete as MultiDiscrete
+from envs.spaces import Space as Space
+from envs.spaces import check_count
+from envs.spaces import has_large_images as has_large_images
+from envs.spaces import is_large_image as is_large_image
+from envs.spaces import zeros as zeros
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +36,7 @@ class EnvSpec:
       action_space: what `step` accepts.
       max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
         None where there is no such number.
-      has_action_mask: whether `JaxEnv.action_mask` may be called.
+      has_action_mask: whether `action_mask` of the environment gives masks.
     """
 
     name: str
@@ -127,6 +44,10 @@ class EnvSpec:
     action_space: Space
     max_episode_steps: int | None = None
     has_action_mask: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_episode_steps is not None:
+            check_count("EnvSpec.max_episode_steps", self.max_episode_steps)
 
     @property
     def mask_size(self) -> int:
@@ -259,6 +180,10 @@ class HostEnv(Protocol):
         """
         ...
 
+    def action_mask(self, obs: Any) -> Any:
+        """bool[..., A], the actions allowed at `HostStep.obs`; None where the environment has no masks."""
+        return None
+
     def traced(self) -> TracedSteps | None:
         """What a program compiled for the CPU needs to step these environments itself; None if it cannot."""
         return None
@@ -357,6 +282,10 @@ class HostFactory(Protocol):
 
     def decode(self, obs: Any) -> Any:
         """The spec of every `HostEnv` it starts."""
+        ...
+
+    def action_mask(self, obs: Any) -> Any:
+        """As that of every `HostEnv` it starts."""
         ...
 
     def start(self, options: HostOptions) -> HostEnv:

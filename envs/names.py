@@ -9,9 +9,12 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+# What arrays hold: JAX computes in 32 bits.
+LARGEST_INT32, LARGEST_FLOAT32 = 2**31 - 1, 3.4028235e38
 _LIST_ALL_BESIDE_SUGGESTIONS = 12
 _LIST_ALL_WITHOUT_SUGGESTIONS = 60
 
@@ -31,7 +34,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         return name, {}
     try:
         call = ast.parse(f"f({rest}", mode="eval").body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two of deep nesting
         raise ValueError(form) from error
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(form)
@@ -43,7 +46,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"{text!r}: every argument needs its own name")
         try:
             kwargs[keyword.arg] = ast.literal_eval(keyword.value)
-        except ValueError as error:
+        except (ValueError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError(
                 f"{text!r}: {keyword.arg} must be a Python literal (number, string, True, tuple, ...)"
             ) from error
@@ -100,8 +103,23 @@ def check_arguments(
         raise ValueError(f"{label} needs the argument {missing[0]!r}")
 
 
-def check_positive(label: str, value: object) -> int:
-    """Returns `value` if it is an int of at least 1; `label` names it in the `ValueError` otherwise."""
+def check_32_bits(label: str, value: object) -> None:
+    """Raises ValueError where a number, alone or in a tuple or list, does not fit into 32 bits."""
+    if isinstance(value, tuple | list):
+        for x in value:
+            check_32_bits(label, x)
+    elif isinstance(value, int) and abs(value) > LARGEST_INT32:
+        raise ValueError(f"{label} (={value!r}) must lie between -{LARGEST_INT32} and {LARGEST_INT32}")
+    elif isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST_FLOAT32:
+        raise ValueError(
+            f"{label} (={value!r}) must be at most {LARGEST_FLOAT32} in magnitude, as float32 holds"
+        )
+
+
+def check_positive(label: str, value: object, largest: int = LARGEST_INT32) -> int:
+    """Returns `value` if it is an int in [1, largest]; `label` names it in the `ValueError` otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{label} (={value!r}) must be an integer of at least 1")
+    if value > largest:
+        raise ValueError(f"{label} (={value!r}) must be at most {largest}")
     return value

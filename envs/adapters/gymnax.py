@@ -16,7 +16,7 @@ import numpy as np
 
 from envs.adapters.deferred import deferred_imports
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from envs.names import format_call, unknown
+from envs.names import check_32_bits, format_call, unknown
 from envs.trees import strong_types
 
 # Episodes of these end by termination at a known step, long before `params.max_steps_in_episode`.
@@ -121,6 +121,7 @@ def _implicit_promotion() -> Iterator[None]:
 
 def _like(label: str, value: Any, default: Any) -> Any:
     """Converts `value` to the type of `default`; ValueError where that would lose something."""
+    check_32_bits(label, value)
     if isinstance(default, jax.Array):
         return jnp.asarray(value, default.dtype)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):

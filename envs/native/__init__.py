@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envs.base import JaxEnv
-from envs.names import check_arguments
+from envs.names import check_32_bits, check_arguments
 from envs.native.probe_memory import ProbeMemory
 from envs.native.probe_policy import (
     ProbeAction,
@@ -48,4 +48,6 @@ def names() -> Sequence[str]:
 def make(name: str, **kwargs: Any) -> JaxEnv:
     """Makes one of `names()` with the arguments of its constructor."""
     check_arguments(f"jaxrl:{name}", _ENVIRONMENTS[name], kwargs)
+    for key, value in kwargs.items():
+        check_32_bits(f"jaxrl:{name}: {key}", value)
     return _ENVIRONMENTS[name](**kwargs)

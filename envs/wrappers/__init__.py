@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from envs.base import HostFactory, JaxEnv
-from envs.names import check_arguments, parse_call, unknown
+from envs.names import check_32_bits, check_arguments, parse_call, unknown
 from envs.wrappers.flatten_observation import FlattenObservation
 from envs.wrappers.host import WrappedFactory
 from envs.wrappers.limit_cost import LimitCost
@@ -36,6 +36,8 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
     if wrapper not in _WRAPPERS:
         raise unknown("wrapper", wrapper, _WRAPPERS)
     check_arguments(f"wrapper {wrapper}", _WRAPPERS[wrapper], kwargs, skip=1)
+    for key, value in kwargs.items():
+        check_32_bits(f"wrapper {wrapper}: {key}", value)
     return _WRAPPERS[wrapper](env, **kwargs)
 
 

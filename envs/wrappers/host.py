@@ -49,6 +49,9 @@ class WrappedFactory:
             obs, inner = observe(obs), wrapper.spec
         return obs
 
+    def action_mask(self, obs: Any) -> Any:
+        return self._factory.action_mask(obs)
+
     def start(self, options: HostOptions) -> HostEnv:
         return WrappedEnv(self.spec, self.decode, self._factory.start(options))
 
@@ -68,6 +71,9 @@ class WrappedEnv(HostEnv):
 
     def decode(self, obs: Any) -> Any:
         return self._decode(obs)
+
+    def action_mask(self, obs: Any) -> Any:
+        return self.env.action_mask(obs)
 
     def traced(self) -> TracedSteps | None:
         return self.env.traced()

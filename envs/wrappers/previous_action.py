@@ -23,12 +23,14 @@ class PreviousAction(Wrapper):
 
     def __init__(self, env: JaxEnv, reward: bool = True):
         super().__init__(env)
+        if not isinstance(reward, bool):
+            raise ValueError(f"wrapper previous_action: reward (={reward!r}) must be True or False")
         space = require_box("previous_action", env, ndim=1)
         action_low, action_high = _bounds(env.spec.action_space)
         inf = (math.inf,) * bool(reward)
         low = space.low + action_low + tuple(-x for x in inf)
         high = space.high + action_high + inf
-        self._reward = bool(reward)
+        self._reward = reward
         self._num_appended = len(low) - len(space.low)
         self.spec = dataclasses.replace(env.spec, observation_space=Box(low, high, (len(low),)))
 

@@ -21,7 +21,11 @@ class SelectObservation(ObservationWrapper):
     def __init__(self, env: JaxEnv, indices: Sequence[int]):
         space = require_box("select_observation", env, ndim=1)
         size = space.shape[0]
-        if not indices or any(not isinstance(i, int) or not 0 <= i < size for i in indices):
+        if (
+            not isinstance(indices, tuple | list)
+            or not indices
+            or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
+        ):
             raise ValueError(
                 f"wrapper select_observation: indices (={indices!r}) must be integers in [0, {size}), "
                 "at least one"

@@ -18,6 +18,14 @@ from jaxrl.config.errors import ConfigError
 
 T = TypeVar("T")
 
+# What arrays of integers hold: programs compute in 32 bits.
+LARGEST_INT32 = 2**31 - 1
+# Steps are counted by the host, and written to files that other languages read as floating-point numbers.
+LARGEST_COUNT = 2**53
+# What float32 holds, from the smallest number that is not rounded to 0.
+_FLOAT32 = (1.1754944e-38, 3.4028235e38)
+_LONGEST_SHOWN = 80  # characters of a value in an error
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
@@ -29,6 +37,10 @@ class Rule:
 
 def at_least(low: float) -> Rule:
     return Rule(f"be at least {low}", lambda x: x >= low)
+
+
+def at_most(high: float) -> Rule:
+    return Rule(f"be at most {high}", lambda x: x <= high)
 
 
 def above(low: float) -> Rule:
@@ -47,6 +59,11 @@ def one_of(*names: str) -> Rule:
 def matches(pattern: str, text: str) -> Rule:
     """A regular expression for the whole value; `text` says in words what it asks for."""
     return Rule(text, lambda x: re.fullmatch(pattern, x) is not None)
+
+
+def at_most_elements(count: int) -> Rule:
+    """A tuple is not longer."""
+    return Rule(f"hold at most {count} elements", lambda xs: len(xs) <= count)
 
 
 def each(rule: Rule) -> Rule:
@@ -129,11 +146,27 @@ def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
     """
     converted = _convert(value, kind)
     if converted is _WRONG:
-        raise ConfigError(f"`{name}` (={value!r}) must be {describe(kind)}")
+        raise ConfigError(f"`{name}` (={shown(value)}) must be {describe(kind)}")
+    if isinstance(converted, float) and converted and not _FLOAT32[0] <= abs(converted) <= _FLOAT32[1]:
+        low, high = (f"{x:.0e}" for x in _FLOAT32)
+        raise ConfigError(
+            f"`{name}` (={shown(value)}) must be 0 or between {low} and {high}, as float32 holds"
+        )
+    if isinstance(converted, int) and abs(converted) > LARGEST_COUNT:
+        raise ConfigError(f"`{name}` (={shown(value)}) must be at most {LARGEST_COUNT} in magnitude")
     for rule in rules:
         if converted is not None and not rule.holds(converted):
-            raise ConfigError(f"`{name}` (={value!r}) must {rule.text}")
+            raise ConfigError(f"`{name}` (={shown(value)}) must {rule.text}")
     return converted
+
+
+def shown(value: Any) -> str:
+    """The value for an error, cut off where it is very long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write an integer of thousands of digits.
+        return f"{type(value).__name__} of thousands of digits"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def require_divides(name: str, divisor: int, count: int, described: str) -> None:

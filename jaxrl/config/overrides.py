@@ -45,7 +45,7 @@ def _parse_value(text: str, kind: Any) -> Any:
         return words[text.lower()]
     try:
         value = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two of deep nesting
         value = _split_at_commas(text) if kind == tuple[str, ...] else text
     if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
         return (value,)  # --config.network.hidden_sizes=64

@@ -5,22 +5,41 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.fields import above, at_least, between, field, one_of, require_divides
+from jaxrl.config.fields import (
+    LARGEST_INT32,
+    above,
+    at_least,
+    at_most,
+    between,
+    field,
+    one_of,
+    require_divides,
+)
+
+_MOST_EPOCHS = 10_000  # over one rollout
 
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(AlgorithmConfig):
     """PPO (Schulman et al. 2017), on sequences where the network has memory."""
 
-    rollout_length: int = field(128, at_least(1), help="time steps of one rollout", fixed=True)
-    num_epochs: int = field(4, at_least(1), help="passes over each rollout")
-    num_minibatches: int = field(4, at_least(1), help="updates per epoch, each on different environments")
+    rollout_length: int = field(
+        128, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
+    )
+    num_epochs: int = field(4, at_least(1), at_most(_MOST_EPOCHS), help="passes over each rollout")
+    num_minibatches: int = field(
+        4, at_least(1), at_most(LARGEST_INT32), help="updates per epoch, each on different environments"
+    )
     sequence_length: int = field(
-        0, at_least(0), help="time steps through which gradients flow; 0: the whole rollout"
+        0,
+        at_least(0),
+        at_most(LARGEST_INT32),
+        help="time steps through which gradients flow; 0: the whole rollout",
     )
     gradient_accumulation: int = field(
         0,
         at_least(0),
+        at_most(LARGEST_INT32),
         help="parts of a minibatch whose gradients are summed one after the other; 0: as many as are "
         "fastest here",
     )
@@ -31,7 +50,10 @@ class PPOConfig(AlgorithmConfig):
         help="the learning rate over the run: constant, or falling to 0",
     )
     warmup_updates: int = field(
-        0, at_least(0), help="first updates, over which the learning rate rises from 0"
+        0,
+        at_least(0),
+        at_most(LARGEST_INT32),
+        help="first updates, over which the learning rate rises from 0",
     )
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     gae_lambda: float = field(0.95, between(0, 1), help="lambda of generalised advantage estimation")

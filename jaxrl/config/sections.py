@@ -9,8 +9,26 @@ import dataclasses
 import math
 
 from jaxrl.config.algorithm import AlgorithmConfig
-from jaxrl.config.fields import above, at_least, between, distinct, each, field, matches, one_of
+from jaxrl.config.fields import (
+    LARGEST_INT32,
+    above,
+    at_least,
+    at_most,
+    at_most_elements,
+    between,
+    distinct,
+    each,
+    field,
+    matches,
+    one_of,
+)
 from jaxrl.config.ppo import PPOConfig
+
+# Far beyond what any machine has; more never starts, or never ends.
+_MOST_DEVICES, _MOST_WORKERS = 65_536, 4_096
+_MOST_UNITS, _MOST_LAYERS = 65_536, 64
+_MOST_EPISODES = 2**24
+_LONGEST_WAIT = 1_000_000.0  # seconds; the system's clocks count milliseconds in 32 bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +36,9 @@ class EnvConfig:
     """The environment."""
 
     name: str = field("gymnax:CartPole-v1", help="suite:Name or suite:Name(argument=value)", fixed=True)
-    num_envs: int = field(64, at_least(1), help="environments over all devices", fixed=True)
+    num_envs: int = field(
+        64, at_least(1), at_most(LARGEST_INT32), help="environments over all devices", fixed=True
+    )
     wrappers: tuple[str, ...] = field(
         (), help='names from envs.wrappers, each "name" or "name(argument=value)"', fixed=True
     )
@@ -42,15 +62,22 @@ class HostConfig:
         True, help="on CPU a rollout is one program that steps the environments, where that is faster"
     )
     num_groups: int = field(
-        2, at_least(1), help="one group steps while the policy chooses for another; 1 steps all in turn"
+        2,
+        at_least(1),
+        at_most(_MOST_WORKERS),
+        help="one group steps while the policy chooses for another; 1 steps all in turn",
     )
     num_workers: int = field(
         0,
         at_least(0),
+        at_most(_MOST_WORKERS),
         help="processes or threads that step environments, over all groups; 0: by the cores",
     )
     timeout: float = field(
-        60.0, above(0), help="seconds after which an environment that does not answer ends the run"
+        60.0,
+        above(0),
+        at_most(_LONGEST_WAIT),
+        help="seconds after which an environment that does not answer ends the run",
     )
 
 
@@ -69,9 +96,16 @@ class NetworkConfig:
     )
     core: str = field("lstm", help="lstm, gru, mingru, lru, none", fixed=True)
     hidden_sizes: tuple[int, ...] = field(
-        (128,), each(at_least(1)), help="units of the encoder's dense layers", fixed=True
+        (128,),
+        each(at_least(1)),
+        each(at_most(_MOST_UNITS)),
+        at_most_elements(_MOST_LAYERS),
+        help="units of the encoder's dense layers",
+        fixed=True,
     )
-    core_size: int = field(128, at_least(1), help="units of the recurrent core", fixed=True)
+    core_size: int = field(
+        128, at_least(1), at_most(_MOST_UNITS), help="units of the recurrent core", fixed=True
+    )
     recurrence: str = field(
         "scan",
         one_of("scan", "pallas"),
@@ -144,7 +178,7 @@ class EvaluateConfig:
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between evaluations; 0: only at the end"
     )
-    episodes: int = field(64, at_least(1), help="episodes per evaluation")
+    episodes: int = field(64, at_least(1), at_most(_MOST_EPISODES), help="episodes per evaluation")
     unseen: str = field(
         "",
         help="another environment with the same spaces, such as levels that training never shows; evaluated "
@@ -202,6 +236,7 @@ class Config:
     num_devices: int = field(
         0,
         at_least(0),
+        at_most(_MOST_DEVICES),
         help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
     )
     hardware_profile: str = field(

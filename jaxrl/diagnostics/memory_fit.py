@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import psutil
 from ml_collections import ConfigDict
 
 from envs import registry
@@ -22,6 +21,7 @@ from jaxrl.evaluation import evaluators
 from jaxrl.parallel.compilation import never_cached
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.tpu_slices import Slice
+from jaxrl.training.capacity import memory_of
 from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.training.run import choose_devices
@@ -148,15 +148,6 @@ def _compile(job: Callable[[], Any]) -> tuple[Any, str]:
 def _needed(complaint: str) -> int | None:
     found = _MEMORY_ERROR.search(complaint)
     return int(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None
-
-
-def memory_of(topology: Topology) -> int:
-    """Bytes that programs may take on a device: JAX's share of a GPU, an equal share of a CPU's memory."""
-    device = topology.mesh.devices.flat[0]
-    statistics = device.memory_stats() if device.platform != "cpu" else None
-    if statistics and "bytes_limit" in statistics:
-        return int(statistics["bytes_limit"])
-    return int(psutil.virtual_memory().total) // topology.mesh.size
 
 
 def target(config: ConfigDict, described: Slice | None) -> tuple[Topology, int, str]:

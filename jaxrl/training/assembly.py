@@ -12,6 +12,7 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.coordination import Agreement
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
+from jaxrl.training.capacity import require_memory
 from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.host_runtime import HostRuntime
 from jaxrl.training.runtime import Runtime
@@ -26,10 +27,17 @@ def build_runtime(config: Config, topology: Topology, clock: Clock, agreement: A
       topology: all devices.
       clock: of the run.
       agreement: with the other processes.
+
+    Raises:
+      ConfigError: the configuration cannot be trained here.
     """
+    runtime: Runtime
     if registry.is_host(config.env.name):
-        return HostRuntime(config, topology, clock, agreement.gives_up)
-    return DeviceRuntime(config, topology)
+        runtime = HostRuntime(config, topology, clock, agreement.gives_up)
+    else:
+        runtime = DeviceRuntime(config, topology)
+    require_memory(config, topology, runtime.spec, runtime.policy)
+    return runtime
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""Spaces: what observations and actions are. Sizes that no array of 32-bit numbers holds are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.names import LARGEST_INT32
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """One integer action or observation in `[0, n)`."""
+
+    n: int
+    dtype: Any = np.int32
+
+    def __post_init__(self) -> None:
+        check_count("Discrete.n", self.n)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def num_choices(self) -> int:
+        """Length of the one-hot encoding, and of an action mask."""
+        return self.n
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """A vector of integers; component `i` lies in `[0, nvec[i])`."""
+
+    nvec: tuple[int, ...]
+    dtype: Any = np.int32
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.nvec, tuple) or not self.nvec:
+            raise ValueError(f"MultiDiscrete.nvec (={self.nvec!r}) must be a tuple of at least one integer")
+        for n in self.nvec:
+            check_count("MultiDiscrete.nvec", n)
+        check_count("the sum of MultiDiscrete.nvec", sum(self.nvec))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+    @property
+    def num_choices(self) -> int:
+        """Length of the components' one-hot encodings together, and of an action mask."""
+        return sum(self.nvec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """An array of `shape`; `low` and `high` are one tuple entry per element, flattened in C order."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+
+    def __post_init__(self) -> None:
+        size = _checked_size(self.shape)
+        if len(self.low) != size or len(self.high) != size:
+            raise ValueError(
+                f"Box.low and Box.high must have one entry for each of the {size} elements of the shape "
+                f"{self.shape}, not {len(self.low)} and {len(self.high)}"
+            )
+
+    @classmethod
+    def of(cls, low: Any, high: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> Box:
+        """Builds a box from scalar or array bounds, broadcast to `shape`."""
+        _checked_size(shape)
+
+        def flat(x: Any) -> tuple[float, ...]:
+            array = np.broadcast_to(np.asarray(x, np.float64), shape)
+            return tuple(float(v) for v in array.reshape(-1))
+
+        return cls(flat(low), flat(high), tuple(int(n) for n in shape), dtype)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every element has two finite bounds."""
+        return all(math.isfinite(v) for v in self.low + self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dict:
+    """Named sub-spaces, as a sorted tuple of pairs so that a spec can be hashed."""
+
+    spaces: tuple[tuple[str, Space], ...]
+
+    def __getitem__(self, name: str) -> Space:
+        return dict(self.spaces)[name]
+
+
+Space = Discrete | MultiDiscrete | Box | Dict
+
+# Elements of an array that is observed: more than any screen has. Bounds are kept for each of them.
+LARGEST_BOX = 2**23
+LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
+
+
+def check_count(name: str, n: Any) -> None:
+    """Raises ValueError unless `n` is an integer in [1, 2^31)."""
+    whole = isinstance(n, numbers.Integral) and not isinstance(n, bool)
+    if not whole or not 1 <= int(n) <= LARGEST_INT32:
+        raise ValueError(f"{name} (={n!r}) must be an integer in [1, {LARGEST_INT32}]")
+
+
+def _checked_size(shape: tuple[int, ...]) -> int:
+    if not all(isinstance(n, numbers.Integral) and n >= 1 for n in shape):
+        raise ValueError(f"Box.shape (={shape}) must have positive sizes: there is nothing to see otherwise")
+    size = math.prod(int(n) for n in shape)
+    if size > LARGEST_BOX:
+        raise ValueError(f"Box.shape (={shape}) must have at most {LARGEST_BOX} elements, not {size}")
+    return size
+
+
+def is_large_image(shape: tuple[int, ...]) -> bool:
+    """Whether an observation of this shape is a large image: milliseconds of learning on CPU."""
+    return len(shape) == 3 and min(shape[:2]) >= LARGE_IMAGE
+
+
+def has_large_images(space: Space) -> bool:
+    """Whether any part of the space is a large image."""
+    if isinstance(space, Dict):
+        return any(has_large_images(part) for _, part in space.spaces)
+    return isinstance(space, Box) and is_large_image(space.shape)
+
+
+def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:
+    """Zeros of the space's shape and dtype, with `leading` dimensions; a dict for a `Dict`."""
+    if isinstance(space, Dict):
+        return {name: zeros(part, leading) for name, part in space.spaces}
+    return jax.numpy.zeros((*leading, *space.shape), space.dtype)

@@ -1,0 +1,78 @@
+"""Configurations that no memory holds, refused before anything is allocated or compiled."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import psutil
+
+from envs.base import Box, Dict, EnvSpec, zeros
+from jaxrl.config import Config, ConfigError
+from jaxrl.metrics import text
+from jaxrl.networks import Policy
+from jaxrl.parallel.sharding import Topology
+
+# Parameters, gradients, and the two moments of Adam.
+_COPIES = 4
+# float32 numbers that a rollout keeps of each step besides observation, action and mask.
+_NUMBERS_PER_STEP = 6
+
+
+def memory_of(topology: Topology) -> int:
+    """Bytes that programs may take on a device: JAX's share of a GPU, an equal share of a CPU's memory."""
+    device = topology.mesh.devices.flat[0]
+    statistics = device.memory_stats() if device.platform != "cpu" else None
+    if statistics and "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"])
+    return int(psutil.virtual_memory().total) // topology.mesh.size
+
+
+def require_memory(config: Config, topology: Topology, spec: EnvSpec, policy: Policy) -> None:
+    """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
+
+    Raises:
+      ConfigError: a device does not have that much.
+    """
+    available, num_envs = memory_of(topology), config.envs_per_device
+    network = _COPIES * _bytes(jax.eval_shape(policy.initial_state, jax.random.key(0)))
+    rollout = num_envs * config.rollout_length * _step_bytes(spec)
+    # One time step of all environments: carries before and after it, and a number for each choice.
+    step = num_envs * (2 * _bytes(jax.eval_shape(lambda: policy.initial_carry(1))) + 4 * _choices(spec))
+    if network + rollout + step <= available:
+        return
+    sizes = f"{text.size(network + rollout + step)} at least, a device has {text.size(available)}"
+    if network > rollout + step:
+        net = config.network
+        raise ConfigError(
+            f"`network.hidden_sizes` (={net.hidden_sizes}) and `network.core_size` (={net.core_size}) with "
+            f"{spec.name} need {sizes}: parameters, gradients and optimiser take {text.size(network)}; "
+            "choose smaller layers, or observations and actions of fewer parts"
+        )
+    raise ConfigError(
+        f"`env.num_envs` (={config.env.num_envs}) with rollouts of {config.rollout_length} steps needs "
+        f"{sizes}: use fewer environments, shorter rollouts (`{config.algorithm}`) or more devices"
+    )
+
+
+def _step_bytes(spec: EnvSpec) -> int:
+    """Of one environment's step, as a rollout stores it."""
+    assert not isinstance(spec.action_space, Dict)
+    mask = spec.mask_size if spec.has_action_mask else 0
+    action = 4 * math.prod(spec.action_space.shape)
+    return (
+        _bytes(jax.eval_shape(lambda: zeros(spec.observation_space))) + action + mask + 4 * _NUMBERS_PER_STEP
+    )
+
+
+def _choices(spec: EnvSpec) -> int:
+    """Outputs of the policy's head."""
+    space = spec.action_space
+    assert not isinstance(space, Dict)
+    return math.prod(space.shape) if isinstance(space, Box) else space.num_choices
+
+
+def _bytes(tree: Any) -> int:
+    return sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree))
