@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
-    flags.DEFINE_float("seconds", 20.0, "Seconds of training.", lower_bound=0.1, flag_values=values)
+    flags.DEFINE_float("seconds", 20.0, "Seconds of training.", 0.1, command_line.LONGEST, flag_values=values)
     flags.DEFINE_string("workdir", None, "Folder of the result.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)

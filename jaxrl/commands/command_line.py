@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
 import os
 import signal
 import sys
@@ -29,6 +30,10 @@ from jaxrl.parallel.signals import leave, must_leave
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
+# What flags of several commands may say at most.
+LONGEST = 86_400.0  # seconds
+LARGEST_BATCH, MOST_EPISODES, LARGEST_SEED = 2**20, 2**24, 2**32 - 1
+_LARGEST_FLAG = 1_000_000
 _PROCESS_FLAGS = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
 _FLAGS = ("config", "env", "workdir", "print-config", "debug", "help", *_PROCESS_FLAGS)
 
@@ -157,6 +162,9 @@ def parse_flags(
         left = values(list(argv), known_only=known_only)[1:]
     except flags.Error as error:
         raise ConfigError(str(error)) from error
+    for name in values:
+        if isinstance(number := values[name].value, float) and not math.isfinite(number):
+            raise ConfigError(f"`--{name}` (={number}) must be a finite number")
     if left and not known_only and not positional:
         raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
     return left
@@ -177,7 +185,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     for name in _PROCESS_FLAGS[1:]:
         low = 0 if name in ("process_id", "watchdog") else 1
         default = {"heartbeat": HEARTBEAT_SECONDS, "join": JOIN_SECONDS}.get(name)
-        flags.DEFINE_integer(name, default, "", lower_bound=low, flag_values=values)
+        flags.DEFINE_integer(name, default, "", low, _LARGEST_FLAG, flag_values=values)
     positional, overrides = _split_overrides(parse_flags(values, argv, known_only=True))
     given = [x for x in (values["config"].value, *positional) if x]
     if len(given) > 1:

@@ -34,9 +34,12 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
+from jaxrl.runs import storage
 
 if TYPE_CHECKING:
     from jaxrl.experiments.comparison.results import Comparison
+
+_MOST_RESAMPLES = 1_000_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,11 +55,13 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_string("baseline", None, "The variant to measure against.", flag_values=values)
     flags.DEFINE_bool("pool", False, "Average over environments.", flag_values=values)
     flags.DEFINE_bool("force", False, "Compare what is not comparable.", flag_values=values)
-    flags.DEFINE_integer("resamples", 2000, "Of the bootstrap.", lower_bound=100, flag_values=values)
+    flags.DEFINE_integer("resamples", 2000, "Of the bootstrap.", 100, _MOST_RESAMPLES, flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     paths = command_line.parse_flags(values, argv, positional=True)
     if not paths:
         raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")
+    for path in paths:
+        storage.require_reachable("RUN", path)
     output = values["output"].value
     if output and not is_remote(output):
         command_line.require_writable_folder("output", output)

@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
-    flags.DEFINE_integer("top", 15, "Operations to list.", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer(
+        "top", 15, "Operations to list.", lower_bound=1, upper_bound=10_000, flag_values=values
+    )
     flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)

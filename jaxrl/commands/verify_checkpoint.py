@@ -22,6 +22,7 @@ from absl import flags
 
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
+from jaxrl.config.fields import LARGEST_COUNT
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_integer("step", None, "Only this checkpoint.", lower_bound=0, flag_values=values)
+    flags.DEFINE_integer("step", None, "Only this checkpoint.", 0, LARGEST_COUNT, flag_values=values)
     flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     command_line.parse_flags(values, argv)

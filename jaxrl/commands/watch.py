@@ -22,7 +22,7 @@ from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 from jaxrl.diagnostics.live.watcher import Watcher
 from jaxrl.metrics.files import is_remote
-from jaxrl.runs import records
+from jaxrl.runs import records, storage
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,12 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
-    flags.DEFINE_float("interval", None, "Seconds.", lower_bound=0.1, flag_values=values)
+    flags.DEFINE_float("interval", None, "Seconds.", 0.1, command_line.LONGEST, flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     names = command_line.parse_flags(values, argv, positional=True)
     if not names:
         raise ConfigError("no folder is named: jaxrl watch DIR [DIR...]")
     for name in names:
+        storage.require_reachable("DIR", name)
         records.require_place(name)
     watcher = Watcher(names)
     watcher.look()

@@ -43,11 +43,13 @@ def load_config(given: str) -> ConfigDict:
     try:
         spec.loader.exec_module(module)
         config = module.get_config() if hasattr(module, "get_config") else None
+        if not isinstance(config, ConfigDict):
+            raise ConfigError(f"{described} must define get_config() that returns a ConfigDict")
+        config.to_dict()  # a reference to a field that does not exist shows here
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:
-        text = f"{described} raised {type(error).__name__}: {error}{_line_of(error, path)}"
-        raise ConfigError(text) from error
-    if not isinstance(config, ConfigDict):
-        raise ConfigError(f"{described} must define get_config() that returns a ConfigDict")
+        raise ConfigError(f"{described} {_explained(error, path)}") from error
     return config
 
 
@@ -73,8 +75,13 @@ def _path_of(given: str) -> str:
     raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 
 
-def _line_of(error: BaseException, path: str) -> str:
-    """Returns the line of the config file at which the error arose; a SyntaxError says it by itself."""
+def _explained(error: BaseException, path: str) -> str:
+    """What the file raised, and the line of it at which that arose; a SyntaxError says where by itself."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # the file's own class
+        message = "without a message"
+    text = f"raised {type(error).__name__}: {message}"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == os.path.abspath(path)]
-    return f" (line {lines[-1]})" if lines else ""
+    lines = [f for f in frames if f.filename == os.path.abspath(path)]
+    return text + (f" (line {lines[-1].lineno}: {lines[-1].line})" if lines else "")

@@ -100,6 +100,7 @@ def find(
     return Processes(coordinator, num_processes, process_id, launcher, heartbeat, watchdog, join)
 
 
+_MOST_DIGITS = 6
 SLURM, OPEN_MPI, KUBERNETES, CLOUD_TPU = "SLURM", "Open MPI", "Kubernetes", "Cloud TPU"
 _OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
@@ -133,8 +134,8 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(variable)
     if not text:
         return None
-    if not text.isdecimal():
-        raise ConfigError(f"`{variable}` (={text!r}) must be an integer")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise ConfigError(f"`{variable}` (={text!r}) must be an integer of at most {_MOST_DIGITS} digits")
     return int(text)
 
 

@@ -119,11 +119,14 @@ def test_bad_argument(arguments: list[str], message: str, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def get_config():\n    raise RuntimeError('broken\\nhere')", "RuntimeError: broken here (line 2)"),
-        ("def get_config():\n    return {}[1]", "raised KeyError: 1 (line 2)"),
+        (
+            "def get_config():\n    raise RuntimeError('broken\\nhere')",
+            "RuntimeError: broken here (line 2: raise",
+        ),
+        ("def get_config():\n    return {}[1]", "raised KeyError: 1 (line 2: return {}[1])"),
         ("def get_config(:", "raised SyntaxError"),
-        ("def get_config():\n    raise SystemExit(0)", "raised SystemExit: 0 (line 2)"),
-        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (line 1)"),
+        ("def get_config():\n    raise SystemExit(0)", "SystemExit: 0 (line 2: raise SystemExit(0))"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere' (line 1: import nowhere)"),
         ("x = 1", "must define get_config()"),
         ("def get_config():\n    return None", "must define get_config()"),
         (

@@ -10,6 +10,7 @@ from jaxrl.runs.storage.bucket import (
     prepare,
     reason,
     require_folder,
+    require_reachable,
     require_run_folder,
     within_patience,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "prepare",
     "reason",
     "require_folder",
+    "require_reachable",
     "require_run_folder",
     "within_patience",
 ]

@@ -132,6 +132,17 @@ def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
     within_patience(f"{given} cannot be", lambda: _try(path, writable))
 
 
+def require_reachable(flag: str, path: str) -> None:
+    """Raises ConfigError unless the bucket of `path`, a folder or a pattern, answers within seconds."""
+    if not is_remote(path):
+        return
+    given = f"`{flag}` (={path!r})"
+    if not path.startswith("gs://") or not _BUCKET.fullmatch(split(path)[0]):
+        raise ConfigError(f"{given} must be a local folder or gs://bucket/folder")
+    prepare(path)
+    within_patience(f"{given} cannot be", lambda: _try(path, writable=False))
+
+
 def require_folder(flag: str, path: str) -> None:
     """As `require_run_folder`, for a folder that is only read and must exist.
 
