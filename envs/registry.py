@@ -9,13 +9,14 @@ is a module whose `make(name, **arguments)` returns a `HostFactory`.
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from envs import modules
 from envs import wrappers as wrapper_registry
 from envs.base import EnvSpec, HostFactory, JaxEnv
+from envs.checks import check_types
+from envs.conversion import Converted
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
@@ -61,9 +62,30 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     return env
 
 
+def is_custom(name: str) -> bool:
+    """Whether `name` is a device environment of the user's own, a class or registered; never raises."""
+    full_name = name.strip().partition("(")[0].strip()
+    return full_name in _REGISTERED or (not is_host(name) and module_of(name) is not None)
+
+
 def is_host(name: str) -> bool:
     """Whether `name` belongs to a suite of host environments; never raises."""
     return name.strip().partition(":")[0] in _HOST_SUITES
+
+
+def module_of(name: str) -> str | None:
+    """The module that making an environment imports because its name says so; None where it says none.
+
+    Suites and registered environments import what is installed, whatever the name. Never raises.
+    """
+    full_name = name.strip().partition("(")[0].strip()
+    if is_host(full_name):
+        short_name = full_name.partition(":")[2]
+        if short_name.startswith("GymV"):  # shimmy's, which import what their arguments name
+            return short_name
+        return short_name.rpartition(":")[0] or None
+    suite = full_name.rpartition(":")[0]
+    return None if full_name in _REGISTERED or suite in _suites() else suite or None
 
 
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
@@ -112,6 +134,11 @@ def _suites() -> list[str]:
     return sorted({*_SUITES, *(name.rpartition(":")[0] for name in _REGISTERED)})
 
 
+def _every_suite() -> list[str]:
+    """Those of the device and those of the host."""
+    return sorted({*_suites(), *_HOST_SUITES})
+
+
 def _names(suite: str) -> list[str]:
     names = [name for name in _REGISTERED if name.startswith(f"{suite}:")]
     if suite in _SUITES:
@@ -127,7 +154,7 @@ def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> Jax
     check_arguments(name, factory, kwargs)
     env = factory(**kwargs)
     _require(name, env, "spec", "reset", "step")
-    return cast(JaxEnv, env)
+    return Converted(env) if check_types(name, env) else cast(JaxEnv, env)
 
 
 def _require(name: str, thing: Any, *attributes: str) -> None:
@@ -137,17 +164,15 @@ def _require(name: str, thing: Any, *attributes: str) -> None:
 
 
 def _load_user_class(path: str, name: str) -> Callable[..., Any]:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if not modules.is_name(path):
+        raise unknown("suite", path, _every_suite())
     try:
-        module = importlib.import_module(path)
+        module = modules.load(path)
     except ModuleNotFoundError as error:
-        if error.name and (path == error.name or path.startswith(f"{error.name}.")):
-            message = unknown("suite", path, _suites())
-            raise ValueError(f"{message}; nor is it a module that can be imported") from error
+        if modules.is_missing(error, path):
+            message = unknown("suite", path, _every_suite())
+            raise ValueError(f"{message}; nor is it a module that can be imported from here") from error
         raise ValueError(f"importing {path} for {path}:{name} failed: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise unknown("suite", path, _suites()) from error
     # A class of environments and nothing else: a name must not be able to call any function there is.
     found = getattr(module, name, None)
     if not isinstance(found, type):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+    from envs.checks import check_env
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
     from jaxrl.inference.agent import load
@@ -30,6 +31,7 @@ __all__ = [
     "TimeStep",
     "Trainer",
     "__version__",
+    "check_env",
     "default_config",
     "hyperparameters",
     "load",
@@ -54,6 +56,10 @@ def __getattr__(name: str) -> Any:
         from envs import base
 
         return getattr(base, name)
+    if name == "check_env":
+        from envs.checks import check_env
+
+        return check_env
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -45,9 +45,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         print(f"error: `{command}` is no command{did_you_mean(command, COMMANDS)}", file=sys.stderr)
         return 2
-    # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`.
+    # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`. It comes
+    # last: what lies there, such as a run from elsewhere, must not stand in for an installed package.
     if not {"", os.getcwd()} & set(sys.path):
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
     code: int = module_of(command).main([f"jaxrl {command}", *rest])
     return code
 

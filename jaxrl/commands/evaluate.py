@@ -11,6 +11,9 @@
                    (docs/evaluation.md), or those of a shipped suite: cartpole
   --video=FILE     a film of one episode, FILE.gif; with --suite a folder for a
                    film of each level
+  --trust          import the modules that the run's configuration names
+                   (module:Class): they can run any code, so only for runs of
+                   your own or of people you trust
   --debug          full tracebacks instead of one line for bad input
 
 Every environment plays a fixed share of the episodes, from a fresh reset; the
@@ -46,13 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_integer("episodes", None, "Episodes to play.", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer(
+        "episodes", None, "Episodes to play.", 1, command_line.MOST_EPISODES, flag_values=values
+    )
     flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
     flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
-    flags.DEFINE_integer("seed", None, "Decides the episodes.", lower_bound=0, flag_values=values)
+    flags.DEFINE_integer(
+        "seed", None, "Decides the episodes.", 0, command_line.LARGEST_SEED, flag_values=values
+    )
     flags.DEFINE_string("environment", "", "Another environment.", flag_values=values)
     flags.DEFINE_string("suite", None, "File of a suite.", flag_values=values)
     flags.DEFINE_string("video", None, "Folder of films.", flag_values=values)
+    flags.DEFINE_bool("trust", False, "Import modules that the run names.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     command_line.parse_flags(values, argv)
     workdir = values["workdir"].value
@@ -79,7 +87,8 @@ def _job(argv: Sequence[str]) -> int:
         name: default if values[name].value is None else values[name].value
         for name, default in defaults.items()
     }
-    trained = trained_policy.load(workdir, str(values["checkpoint"].value))
+    trust = bool(values["trust"].value)
+    trained = trained_policy.load(workdir, str(values["checkpoint"].value), trust=trust)
     result = trained_policy.evaluate(trained, **asked)
     _show(trained.step, result)
     mode = "sample" if asked["sample"] else "greedy"
@@ -127,7 +136,7 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
 def _suite(values: flags.FlagValues) -> int:
     from jaxrl.evaluation.suites import job
 
-    named = ("checkpoint", "episodes", "sample", "seed", "video")
+    named = ("checkpoint", "episodes", "sample", "seed", "video", "trust")
     options: dict[str, Any] = {name: values[name].value for name in named}
     return job.run(str(values["workdir"].value), suite_file(str(values["suite"].value)), **options)
 

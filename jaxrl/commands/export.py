@@ -11,6 +11,9 @@
                    network allows it)
   --steps=N        steps played to check what was written (default: 200, in 8
                    environments)
+  --trust          import the modules that the run's configuration names
+                   (module:Class): they can run any code, so only for runs of
+                   your own or of people you trust
   --debug          full tracebacks instead of one line for bad input
 
 The normaliser is inside; the carry is an input and an output. Every export is
@@ -34,6 +37,7 @@ from jaxrl.metrics.files import is_remote
 if TYPE_CHECKING:
     from jaxrl.inference.equivalence import EquivalenceCheck
 
+_MOST_STEPS = 1_000_000  # they are played one by one
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
 
 
@@ -49,8 +53,11 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_string("output", None, "Where to.", flag_values=values)
     flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
     flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
-    flags.DEFINE_integer("batch", None, "Fixed batch size.", lower_bound=1, flag_values=values)
-    flags.DEFINE_integer("steps", 200, "Steps of the check.", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer(
+        "batch", None, "Fixed batch size.", 1, command_line.LARGEST_BATCH, flag_values=values
+    )
+    flags.DEFINE_integer("steps", 200, "Steps of the check.", 1, _MOST_STEPS, flag_values=values)
+    flags.DEFINE_bool("trust", False, "Import modules that the run names.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     command_line.parse_flags(values, argv)
     workdir, kind = values["workdir"].value, values["format"].value
@@ -71,7 +78,7 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference.export import export
 
-    chosen = ("checkpoint", "sample", "batch", "steps")
+    chosen = ("checkpoint", "sample", "batch", "steps", "trust")
     arguments: dict[str, Any] = {name: values[name].value for name in chosen}
     result = export(workdir, kind, output, **arguments)
     print(f"checkpoint  step {result.step:,}")

@@ -6,6 +6,8 @@
                         suits it
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
   --workdir=DIR         instead of CONFIG: the policy of a run
+  --trust               import the modules that this run's configuration names
+                        (module:Class): they can run any code
   --all                 every encoder that takes the observations, times every
                         core
   --batch=1,8,64,512    batch sizes
@@ -46,8 +48,9 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_string("workdir", None, "Folder of a run.", flag_values=values)
     flags.DEFINE_bool("all", False, "Every architecture.", flag_values=values)
     flags.DEFINE_string("batch", "1,8,64,512", "Batch sizes.", flag_values=values)
-    flags.DEFINE_float("seconds", 1.0, "Seconds for each.", lower_bound=0.01, flag_values=values)
+    flags.DEFINE_float("seconds", 1.0, "Seconds for each.", 0.01, command_line.LONGEST, flag_values=values)
     flags.DEFINE_string("output", None, "JSON file.", flag_values=values)
+    flags.DEFINE_bool("trust", False, "Import modules that the run names.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)
     workdir = values["workdir"].value
@@ -59,7 +62,10 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.diagnostics.latency import benchmark
 
-    config, spec, trained = _of_run(str(workdir)) if arguments is None else _of_config(arguments.config)
+    if arguments is None:
+        config, spec, trained = _of_run(str(workdir), bool(values["trust"].value))
+    else:
+        config, spec, trained = _of_config(arguments.config)
     seconds = float(values["seconds"].value or 0)
     record = benchmark(config, spec, trained, bool(values["all"].value), batches, seconds)
     _show(record)
@@ -76,16 +82,19 @@ def _batches(text: str) -> list[int]:
       ConfigError: it is no list of positive integers.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"`--batch` (={text!r}) must be positive integers with commas between them")
+    if not all(
+        part.isdecimal() and len(part) < 8 and 0 < int(part) <= command_line.LARGEST_BATCH for part in parts
+    ):
+        rule = f"integers in [1, {command_line.LARGEST_BATCH}] with commas between them"
+        raise ConfigError(f"`--batch` (={text!r}) must be {rule}")
     return [int(part) for part in parts]
 
 
-def _of_run(workdir: str) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+def _of_run(workdir: str, trust: bool) -> tuple[Config, EnvSpec, PolicyFunction | None]:
     from jaxrl.evaluation import trained_policy
     from jaxrl.inference import PolicyFunction
 
-    policy = trained_policy.load(workdir, devices=1)
+    policy = trained_policy.load(workdir, devices=1, trust=trust)
     return policy.config, policy.spec, PolicyFunction.of(policy)
 
 

@@ -11,15 +11,18 @@ import functools
 import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ml_collections import ConfigDict, config_dict
 
 from jaxrl import __version__
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import Field, at_least, check, declarations, require_divides
+from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, declarations, require_divides
 from jaxrl.config.sections import Config, EnvConfig
+
+if TYPE_CHECKING:
+    from envs.base import EnvSpec
 
 _DERIVED = tuple(
     name for name, member in vars(Config).items() if isinstance(member, property) and name != "learner"
@@ -167,11 +170,16 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
     config = Config(
         **parts.pop(""),
         **{section: _SECTIONS[section](**values) for section, values in parts.items()},
-        device_count=check("device_count", device_count, int, at_least(1)),
+        device_count=check("device_count", device_count, int, at_least(1), at_most(LARGEST_INT32)),
     )
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     config.learner.check_counts(num_envs, config.device_count)
+    if config.envs_per_device * config.rollout_length > LARGEST_INT32:
+        raise ConfigError(
+            f"`env.num_envs` (={num_envs}) times rollouts of {config.rollout_length} steps must be at most "
+            f"{LARGEST_INT32} on each of {config.device_count} devices"
+        )
     if config.stop.target_return is not None and not config.evaluate.every_steps:
         raise ConfigError(
             f"`stop.return` (={config.stop.target_return}) needs evaluations: `evaluate.every_steps` (=0)"
@@ -193,9 +201,15 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
     from envs import registry
+    from envs.checks import check_behaviour
 
     for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
-        _spec(f"env.{field}", c.env.name, value, wrappers)
+        environment_spec(f"env.{field}", value, c.env.name, wrappers)
+    if registry.is_custom(c.env.name):
+        try:
+            check_behaviour(c.env.name, registry.make(c.env.name))
+        except ValueError as error:
+            raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
     if c.evaluate.unseen:
         check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
     if registry.is_host(c.env.name):
@@ -204,19 +218,32 @@ def _check_environment(c: Config) -> None:
 
 def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
     """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
-    other, own = (_spec(field, x, name, env.wrappers) for x in (name, env.name))
+    other, own = (environment_spec(field, name, x, env.wrappers) for x in (name, env.name))
     for what in ("observation_space", "action_space"):
         if getattr(other, what) != getattr(own, what):
             raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
 
 
-def _spec(field: str, name: str, value: Any, wrappers: tuple[str, ...]) -> Any:
-    from envs import registry
+def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
+    """Returns the spec of an environment.
+
+    Args:
+      field: what names it, or its wrappers, for the error.
+      value: what that field says.
+      name: the environment.
+      wrappers: their names, from the innermost to the outermost.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    from envs import modules, registry
 
     try:
         return registry.spec_of(name, wrappers)
     except (ValueError, ImportError) as error:
         raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
+    except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
+        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
 
 
 def _check_host(c: Config) -> None:

@@ -56,12 +56,15 @@ def suitable_config(environment: str) -> SuitableConfig:
 
 def tell(environment: str) -> int:
     """Prints the name of the config and the reason, or what is wrong; returns the exit code (2: wrong)."""
-    from envs import registry
+    from envs import modules, registry
 
     try:
         spec = registry.spec_of(environment, ())
     except (ValueError, ImportError) as error:
         print(" ".join(str(error).split()))
+        return 2
+    except Exception as error:
+        print(f"making it raised {modules.one_line(error)}")
         return 2
     print(*choose(spec, registry.is_host(environment)))
     return 0

@@ -6,11 +6,11 @@ import dataclasses
 
 import jax
 
-from envs import registry
 from envs.base import EnvSpec, HostEnvError
 from jaxrl import networks
-from jaxrl.config import Config, ConfigError, check_same_spaces
+from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
+from jaxrl.config.trust import require_trusted
 from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.result import Result
 from jaxrl.networks import Policy
@@ -44,21 +44,27 @@ class TrainedPolicy:
     topology: sharding.Topology
 
 
-def load(workdir: str, checkpoint: str = "latest", devices: int | None = None) -> TrainedPolicy:
+def load(
+    workdir: str, checkpoint: str = "latest", devices: int | None = None, trust: bool = False
+) -> TrainedPolicy:
     """Reads a policy.
 
     Args:
       workdir: folder of the run, local or gs://.
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       devices: how many are to hold it; None for all.
+      trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
 
     Raises:
-      ConfigError: the folder is no run, or `checkpoint` is no name of one.
+      ConfigError: the folder is no run, `checkpoint` is no name of one, the environment cannot be made, or
+        the configuration names modules and is not to be trusted.
       CheckpointError: it has no such checkpoint, or that is damaged.
     """
     tpu_slices.hush_libtpu()
     config = RunFolder(workdir).read_config()
-    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    if not trust:
+        require_trusted(config, workdir)
+    spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
     policy = networks.build(config.network, spec, config.normalize)
     topology = sharding.Topology.of(devices or jax.device_count())
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
@@ -108,7 +114,7 @@ def step_of(checkpoints: Checkpointer, wanted: str) -> int:
     Raises:
       ConfigError: it is no name of a checkpoint, or there is none.
     """
-    if wanted not in ("latest", "best") and not wanted.isdigit():
+    if wanted not in ("latest", "best") and not (wanted.isdecimal() and len(wanted) < 18):
         raise ConfigError(f"`--checkpoint` (={wanted!r}) must be latest, best or a step")
     if wanted == "latest":
         step = checkpoints.latest_step()

@@ -20,19 +20,22 @@ from jaxrl.networks import Policy
 from jaxrl.types import Array, PyTree
 
 
-def load(run: str | os.PathLike[str], checkpoint: str | int = "latest", seed: int = 0) -> Agent:
+def load(
+    run: str | os.PathLike[str], checkpoint: str | int = "latest", seed: int = 0, trust: bool = False
+) -> Agent:
     """Reads the policy of a run.
 
     Args:
       run: the run's folder, local or gs://.
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       seed: decides the actions of `act(..., sample=True)`.
+      trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
 
     Raises:
-      ConfigError: the folder is no run, or it has no such checkpoint.
+      ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
       CheckpointError: the checkpoint is damaged.
     """
-    return Agent(trained_policy.load(os.fspath(run), str(checkpoint), devices=1), seed)
+    return Agent(trained_policy.load(os.fspath(run), str(checkpoint), devices=1, trust=trust), seed)
 
 
 class Agent:

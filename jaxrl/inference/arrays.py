@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.config import ConfigError, installation
 from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_names
 from jaxrl.inference import numpy_policy
 from jaxrl.inference.equivalence import Runner
@@ -39,6 +40,9 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
 
     Returns:
       The names of the files.
+
+    Raises:
+      ConfigError: the package safetensors is missing.
     """
     arrays = named(function)
     if kind == "numpy":
@@ -46,8 +50,13 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
         with open(folder / file, "wb") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
     else:
-        from safetensors.numpy import save_file
-
+        try:
+            from safetensors.numpy import save_file
+        except ImportError as error:
+            raise ConfigError(
+                f"`--format` (='safetensors') needs the package safetensors: {installation.command('export')}; "
+                "--format=numpy needs nothing more"
+            ) from error
         file = "policy.safetensors"
         save_file(arrays, folder / file)
     runtime = Path(numpy_policy.__file__).name

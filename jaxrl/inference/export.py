@@ -51,6 +51,7 @@ def export(
     sample: bool = False,
     batch: int | None = None,
     steps: int = 200,
+    trust: bool = False,
 ) -> Exported:
     """Exports a policy of a run and checks it.
 
@@ -62,13 +63,14 @@ def export(
       sample: sample actions, from an additional input `key` (stablehlo only).
       batch: fixed batch size; None for any.
       steps: how many to play for the check.
+      trust: import the modules that the run's configuration names.
 
     Raises:
       ConfigError: the folder is not a run's, or a package that the format needs is missing.
       CheckpointError: there is no such checkpoint, or it is damaged.
       RunError: the network cannot be written in this format, or an environment failed.
     """
-    policy = trained_policy.load(workdir, checkpoint, devices=1)
+    policy = trained_policy.load(workdir, checkpoint, devices=1, trust=trust)
     function = PolicyFunction.of(policy, sample)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -20,7 +20,7 @@ from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
-CORES: Registry[Callable[[NetworkConfig], Core]] = Registry("network.core")
+CORES: Registry[Callable[[NetworkConfig], Core]] = Registry("network.core", ("network",), nn.Module)
 
 
 class Recurrent(Core):

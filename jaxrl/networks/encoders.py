@@ -21,7 +21,7 @@ from jaxrl.networks.registry import Registry
 from jaxrl.types import Array, PyTree
 
 EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
-ENCODERS: Registry[EncoderFactory] = Registry("network.encoder")
+ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "space"), nn.Module)
 # (features, kernel, stride) of each convolution.
 CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
 IMPALA_CHANNELS = (16, 32, 32)

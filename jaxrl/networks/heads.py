@@ -37,7 +37,7 @@ class Head:
     to_env: Callable[[Array], Array] = lambda action: action
 
 
-HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head")
+HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head", ("network", "space"), Head)
 
 
 def build_head(network: NetworkConfig, spec: EnvSpec) -> Head:

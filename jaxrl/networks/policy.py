@@ -11,8 +11,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from envs import modules
 from envs.base import EnvSpec, Space, zeros
-from jaxrl.config import NetworkConfig, NormalizeConfig
+from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.networks import normalizer
 from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.distributions import Distribution
@@ -131,6 +132,9 @@ def build(network: NetworkConfig, spec: EnvSpec, normalize: NormalizeConfig | No
         )
         return list(_outputs(seen["intermediates"], ()))
 
+    own = [name for name in (network.encoder, network.core, network.head) if ":" in name]
+    if own:
+        _try(own, lambda: jax.eval_shape(init, jax.random.key(0)))
     normalizes = normalize is not None and normalize.observations
     return Policy(
         init=init,
@@ -172,6 +176,16 @@ class ActorCritic(nn.Module):
         # In float32, as the policy's head: in bfloat16 values near 100 are half a unit apart.
         value = Dense(1, 1.0, name="value")(value_features)
         return PolicyOutput(distribution, value[..., 0], after)
+
+
+def _try(names: list[str], trace: Callable[[], PyTree]) -> None:
+    """Raises ConfigError where a network with parts of the user's own does not fit together."""
+    try:
+        trace()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"`network` with {', '.join(names)} raised {modules.one_line(error)}") from error
 
 
 def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:

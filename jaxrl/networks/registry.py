@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from envs import modules
 from jaxrl.config.errors import ConfigError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 class Registry(Generic[F]):
-    """Maps names to factories of one kind, for example encoders."""
+    """Maps names to factories of one kind, for example encoders.
 
-    def __init__(self, field: str):
-        self._field = field
+    Args:
+      field: of the configuration, which holds the name.
+      arguments: what a factory takes. A user's own must call them so: a name in a configuration must not be
+        able to call any function there is.
+      kind: what a factory returns.
+    """
+
+    def __init__(self, field: str, arguments: tuple[str, ...], kind: type):
+        self._field, self._arguments, self._kind = field, arguments, kind
         self._factories: dict[str, F] = {}
 
     def names(self) -> list[str]:
@@ -33,10 +41,10 @@ class Registry(Generic[F]):
         return add
 
     def get(self, name: str) -> F:
-        """Returns the factory of that name.
+        """Returns the factory of that name; a user's own raises ConfigError where it fails.
 
         Raises:
-          ConfigError: the name is unknown, or `module:attribute` cannot be imported.
+          ConfigError: the name is unknown, or `module:attribute` cannot be imported or is no such factory.
         """
         if name in self._factories:
             return self._factories[name]
@@ -46,8 +54,35 @@ class Registry(Generic[F]):
         raise ConfigError(f"`{self._field}` (={name!r}) is no registered name, nor module:attribute{hint}")
 
     def _imported(self, name: str) -> F:
-        module, _, attribute = name.partition(":")
+        path, _, attribute = name.partition(":")
+        given = f"`{self._field}` (={name!r})"
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"`{self._field}` (={name!r}) cannot be imported: {error}") from error
+            found = getattr(modules.load(path), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"{given} cannot be imported: {error}") from error
+        if not self._takes_the_arguments(found):
+            raise ConfigError(f"{given} must be a function of ({', '.join(self._arguments)})")
+
+        def checked(*arguments: Any) -> Any:
+            try:
+                made = found(*arguments)
+            except ConfigError:
+                raise
+            except Exception as error:
+                raise ConfigError(f"{given} raised {modules.one_line(error)}") from error
+            if not isinstance(made, self._kind):
+                wanted = f"{self._kind.__module__}.{self._kind.__name__}"
+                raise ConfigError(f"{given} must return a {wanted}, not {type(made).__name__}")
+            return made
+
+        return cast(F, checked)
+
+    def _takes_the_arguments(self, found: Any) -> bool:
+        if not inspect.isfunction(found):
+            return False
+        parameters = list(inspect.signature(found).parameters.values())
+        taken, rest = parameters[: len(self._arguments)], parameters[len(self._arguments) :]
+        optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in taken) == self._arguments and all(
+            p.default is not p.empty or p.kind in optional for p in rest
+        )

@@ -15,7 +15,16 @@ from ml_collections import ConfigDict
 from envs import registry
 from envs.base import has_large_images
 from jaxrl import networks
-from jaxrl.config import Config, ConfigError, check_config, largest_device_count, resolve, to_json, versions
+from jaxrl.config import (
+    Config,
+    ConfigError,
+    check_config,
+    environment_spec,
+    largest_device_count,
+    resolve,
+    to_json,
+    versions,
+)
 from jaxrl.config.errors import RunError
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
@@ -172,4 +181,6 @@ def _sees_images(config: ConfigDict) -> bool:
     To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
     """
     name, wrappers = config.env.name, tuple(config.env.wrappers)
-    return registry.is_host(name) and has_large_images(registry.spec_of(name, wrappers).observation_space)
+    return registry.is_host(name) and has_large_images(
+        environment_spec("env.name", name, name, wrappers).observation_space
+    )

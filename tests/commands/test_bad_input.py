@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxrl import commands
 from jaxrl.config import declared_fields
 from jaxrl.main import main
 
@@ -186,3 +187,30 @@ def test_values_are_judged_without_jax() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     assert done.stderr.count("\n") == len(BAD_OVERRIDES)
+
+
+WRONG_HOST_NAMES = [
+    ("envpool:Pon-v5", "did you mean envpool:Pong-v5"),
+    ("envpool:Pong-v5(frames=3)", "unknown argument of envpool:Pong-v5 'frames'"),
+    ("gymnasium:CartPol-v1", "did you mean gymnasium:CartPole-v1"),
+    ("gymnasium:CartPole-v1(gravity=1)", "making it raised TypeError"),
+    ("gymnasium:no_such_module:Thing-v0", "no_such_module"),
+]
+
+
+@pytest.mark.parametrize("command", ["train", "benchmark", "preflight"])
+@pytest.mark.parametrize(("name", "rule"), WRONG_HOST_NAMES)
+def test_wrong_host_environments_are_one_line(
+    command: str, name: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The number of devices is left to the program, which asks what the environment shows to choose it.
+    arguments = ["jaxrl", command, CONFIG, f"--config.env.name={name}", "--config.env.wrappers=()"]
+    if command == "train":
+        arguments.append(f"--workdir={tmp_path / 'run'}")
+    assert commands.run(arguments) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith(f"error: `env.name` (={name!r}): ")
+    assert error.count("\n") == 1
+    assert rule in error
+    assert not (tmp_path / "run").exists()

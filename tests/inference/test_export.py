@@ -254,3 +254,15 @@ def test_bad_input_is_one_line(arguments: list[str], said: str, capfd: pytest.Ca
     stderr = capfd.readouterr().err
     assert said in stderr
     assert len(stderr.splitlines()) == 1
+
+
+def test_a_missing_package_is_one_line(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    assert export(run, "safetensors", f"--output={tmp_path / 'out'}") == 2
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "pip install" in error
+    assert "[export]'" in error

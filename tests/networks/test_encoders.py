@@ -182,7 +182,7 @@ def test_unknown_encoder(name, message):
 
 
 def test_a_name_is_registered_once():
-    registry = Registry("network.encoder")
+    registry = Registry("network.encoder", ("network", "space"), nn.Module)
     registry.register("mine")(doubled)
     with pytest.raises(ValueError, match="'mine' is registered already"):
         registry.register("mine")(doubled)

@@ -29,6 +29,7 @@ def run(
     sample: bool = False,
     seed: int | None = None,
     video: str | None = None,
+    trust: bool = False,
 ) -> int:
     """Plays the suite; returns the exit code.
 
@@ -40,6 +41,7 @@ def run(
       sample: only sampled actions, whatever modes the suite has.
       seed: instead of the suite's.
       video: folder for a film of each level, or None.
+      trust: import the modules that the run's configuration names.
 
     Raises:
       ConfigError: the suite, or a level that the policy cannot play.
@@ -51,7 +53,7 @@ def run(
         modes=("sample",) if sample else suite.modes,
         seed=suite.seed if seed is None else seed,
     )
-    policy = trained_policy.load(workdir, checkpoint)
+    policy = trained_policy.load(workdir, checkpoint, trust=trust)
     levels = {
         name: [
             (_changed(level, episodes), play.check(policy, level, f"categories.{name}[{i}]"))

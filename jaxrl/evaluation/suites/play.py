@@ -11,7 +11,7 @@ import numpy as np
 from envs import registry
 from envs.base import Dict, EnvSpec, HostOptions, Space
 from envs.vector import VectorEnv
-from jaxrl.config.errors import ConfigError
+from jaxrl.config import ConfigError, environment_spec
 from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.suites.definition import Level
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -54,10 +54,7 @@ def check(trained: TrainedPolicy, level: Level, where: str) -> EnvSpec:
       ConfigError: it cannot; the message begins with `where`.
     """
     name = f"`{where}.env` (={level.env!r})"
-    try:
-        spec = registry.spec_of(level.env, wrappers_of(trained, level))
-    except (ValueError, ImportError) as error:
-        raise ConfigError(f"{name}: {' '.join(str(error).split())}") from error
+    spec = environment_spec(f"{where}.env", level.env, level.env, wrappers_of(trained, level))
     pairs = (("observations", "observation_space"), ("actions", "action_space"))
     for what, field in pairs:
         ours, theirs = (_form(getattr(x, field)) for x in (trained.spec, spec))

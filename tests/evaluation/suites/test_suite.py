@@ -36,7 +36,7 @@ def suite_of(folder: Path, **fields: Any) -> Path:
 
 
 def evaluate(run: Path, file: Path, *arguments: str) -> int:
-    return main(["jaxrl evaluate", f"--workdir={run}", f"--suite={file}", *arguments])
+    return main(["jaxrl evaluate", f"--workdir={run}", f"--suite={file}", "--trust", *arguments])
 
 
 def test_numbers_of_levels_categories_and_all(

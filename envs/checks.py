@@ -1,0 +1,311 @@
+"""Checks of a device environment that a user has written: what it declares against what it does.
+
+Every problem is one line that names the environment, the method and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import modules
+from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
+from envs.names import check_positive
+from envs.trees import strong_types
+
+_EPISODES = 4
+# No longer episode is played: that the limit holds is then not checked.
+_LONGEST_EPISODE = 10_000
+_LONGEST_TEXT = 300
+_STEP = "return (state, envs.base.TimeStep(obs, reward, terminated, truncated))"
+_BY_VALUE = (
+    "uses the value of an array in Python (if, while, int, numpy): use jnp.where, jax.lax.cond and jnp"
+)
+_PURE = (
+    "it must depend on its arguments alone, and keep what it needs in `state` and random numbers from `key`"
+)
+_KEEPS = f"keeps arrays from one call to the next; {_PURE}"
+
+
+def check_types(label: str, env: Any) -> bool:
+    """Checks spaces, shapes and dtypes by tracing `reset`, `step` and `action_mask`; runs nothing.
+
+    Args:
+      label: what to call the environment.
+      env: has `spec`, `reset` and `step`.
+
+    Returns:
+      Whether values need a conversion, see `envs.conversion`.
+
+    Raises:
+      ValueError: one line for the first problem.
+    """
+    spec = _checked_spec(label, env)
+    found = Types(label, env)
+    timestep, converts = found.timestep, found.converts_reset
+    converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs)
+    _check_state(label, found.state, found.next_state)
+    reward = timestep.reward
+    if reward.shape != () or not _is_real(reward.dtype):
+        raise ValueError(f"{label}: step() returned the reward {_form(reward)}; return one number, float32[]")
+    for name in ("terminated", "truncated"):
+        flag = getattr(timestep, name)
+        if flag.shape != () or flag.dtype != bool:
+            raise ValueError(f"{label}: step() returned {name} as {_form(flag)}; return one bool[]")
+        converts |= flag.weak_type
+    if not isinstance(timestep.info, dict):
+        raise ValueError(f"{label}: step() returned no dict as info; leave it out, or give arrays by name")
+    if spec.has_action_mask and _form(found.mask) != f"bool[{spec.mask_size}]":
+        text = f"action_mask() returned {_form(found.mask)}; return bool[{spec.mask_size}]"
+        raise ValueError(f"{label}: {text}, True where an action is allowed")
+    return converts or reward.dtype != jnp.float32 or reward.weak_type
+
+
+class Types:
+    """Shapes and dtypes of what the methods return, as `jax.ShapeDtypeStruct`; ValueError where one fails.
+
+    Attributes:
+      state: of `reset`.
+      converts_reset: whether its observation needs a conversion.
+      next_state, timestep: of `step`.
+      mask: of `action_mask`; None without one.
+    """
+
+    def __init__(self, label: str, env: JaxEnv):
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        space = env.spec.action_space
+        assert not isinstance(space, Dict)
+        self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key)
+        # Before `step` is traced: with another state it fails in many ways.
+        self.converts_reset = _check_obs(f"{label}: reset()", env.spec.observation_space, obs)
+        state = jax.eval_shape(strong_types, self.state)
+        action = jax.ShapeDtypeStruct(space.shape, space.dtype)
+        self.arguments = {"reset": (key,), "step": (key, state, action)}
+        self.next_state, self.timestep = _trace(
+            f"{label}: step()", env.step, _state_and_step, key, state, action
+        )
+        self.mask = None
+        if env.spec.has_action_mask:
+            self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
+
+
+def check_env(env: JaxEnv | str) -> None:
+    """Checks a device environment of your own: declarations, types, purity and the length of episodes.
+
+    Args:
+      env: the environment, or its name.
+
+    Raises:
+      ValueError: one line that names the environment, the method and the remedy.
+    """
+    if isinstance(env, str):
+        from envs import registry
+
+        label, env = env, registry.make(env)
+    else:
+        label = type(env).__name__
+        missing = [name for name in ("spec", "reset", "step") if not hasattr(env, name)]
+        if missing:
+            raise ValueError(f"{label} is no JaxEnv: it lacks {', '.join(missing)}")
+    check_types(label, env)
+    check_behaviour(label, env)
+
+
+def check_behaviour(label: str, env: JaxEnv) -> None:
+    """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
+
+    Raises:
+      ValueError: one line for the first problem.
+    """
+    for method, arguments in Types(label, env).arguments.items():
+        where, function = f"{label}: {method}()", getattr(env, method)
+        first, second = (_program(where, function, arguments) for _ in range(2))
+        if first != second:
+            raise ValueError(f"{where} does something else at its second call; {_PURE}")
+    limit = env.spec.max_episode_steps
+    if not limit or limit > _LONGEST_EPISODE:
+        return
+    if not bool(jax.jit(lambda key: _all_end(env, key, limit))(jax.random.key(0))):
+        raise ValueError(
+            f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
+            "truncate by then, declare None, or add the wrapper time_limit"
+        )
+
+
+def _all_end(env: JaxEnv, key: jax.Array, limit: int) -> jax.Array:
+    """bool[]: whether episodes of random actions end within `limit` steps."""
+    keys = jax.random.split(key, _EPISODES)
+    state, _ = strong_types(jax.vmap(env.reset)(keys))
+
+    def step(t: jax.Array, loop: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        state, ended = loop
+        step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
+        action = jax.vmap(lambda key, state: _random_action(env, key, state))(step_keys, state)
+        state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
+        return state, ended | timestep.terminated | timestep.truncated
+
+    return jax.lax.fori_loop(0, limit, step, (state, jnp.zeros(_EPISODES, bool)))[1].all()
+
+
+def _random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
+    space = env.spec.action_space
+    if isinstance(space, Box):
+        low, high = (jnp.asarray(x, jnp.float32).reshape(space.shape) for x in (space.low, space.high))
+        number = jax.random.uniform(key, space.shape)
+        action = jnp.where(
+            jnp.isfinite(low) & jnp.isfinite(high), low + number * (high - low), jnp.clip(number, low, high)
+        )
+        return action.astype(space.dtype)
+    assert isinstance(space, Discrete | MultiDiscrete)
+    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
+    allowed = env.action_mask(state) if env.spec.has_action_mask else jnp.ones(sum(sizes), bool)
+    logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])
+    keys = jax.random.split(key, len(sizes))
+    parts = [jax.random.categorical(k, part) for k, part in zip(keys, logits, strict=True)]
+    return jnp.stack(parts).reshape(space.shape).astype(space.dtype)
+
+
+def _checked_spec(label: str, env: Any) -> EnvSpec:
+    spec = env.spec
+    if not isinstance(spec, EnvSpec):
+        raise ValueError(f"{label}: spec is a {_kind(spec)}; make it an envs.base.EnvSpec")
+    for name in ("observation_space", "action_space"):
+        _check_space(f"{label}: spec.{name}", getattr(spec, name))
+    if isinstance(spec.action_space, Dict):
+        raise ValueError(f"{label}: spec.action_space is a Dict; actions are Discrete, MultiDiscrete or Box")
+    if spec.max_episode_steps is not None:
+        check_positive(f"{label}: spec.max_episode_steps", spec.max_episode_steps)
+    if spec.has_action_mask and isinstance(spec.action_space, Box):
+        raise ValueError(f"{label}: spec.has_action_mask is set; only discrete actions can have a mask")
+    return spec
+
+
+def _check_space(where: str, space: Space) -> None:
+    if isinstance(space, Dict):
+        for key, part in space.spaces:
+            _check_space(f"{where}[{key!r}]", part)
+        return
+    if not isinstance(space, Discrete | MultiDiscrete | Box):
+        makes = "Box.of(low, high, shape), Discrete(n), MultiDiscrete((n, ...)) or Dict(((name, space), ...))"
+        raise ValueError(f"{where} is a {_kind(space)}; use those of envs.base: {makes}")
+    dtype = np.dtype(space.dtype)
+    if dtype != jax.dtypes.canonicalize_dtype(dtype):
+        held = jax.dtypes.canonicalize_dtype(dtype)
+        raise ValueError(f"{where} has the dtype {dtype}; arrays of JAX have 32 bits: use {held}")
+
+
+def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
+    """Whether the observation needs a conversion to be of the space; ValueError where it cannot be."""
+    what = f"an observation{part}"
+    if isinstance(space, Dict):
+        keys = [key for key, _ in space.spaces]
+        if not isinstance(obs, dict) or sorted(obs) != sorted(keys):
+            found = f"the keys {', '.join(sorted(obs))}" if isinstance(obs, dict) else _form(obs)
+            raise ValueError(f"{where} returned {what} of {found}; its space has the keys {', '.join(keys)}")
+        converts = [_check_obs(where, inner, obs[key], f"[{key!r}]") for key, inner in space.spaces]
+        return any(converts)
+    dtype = np.dtype(space.dtype)
+    declared = _form(jax.ShapeDtypeStruct(space.shape, dtype))
+    if getattr(obs, "shape", None) != space.shape:
+        raise ValueError(
+            f"{where} returned {what} of {_form(obs)}, its space says {declared}; make them equal"
+        )
+    if obs.dtype == dtype and not obs.weak_type:
+        return False
+    same_kind = np.can_cast(obs.dtype, dtype, "same_kind") if obs.weak_type else False
+    if not same_kind and not np.can_cast(obs.dtype, dtype, "safe"):
+        raise ValueError(
+            f"{where} returned {what} of {_form(obs)}, its space says {declared}; convert it by "
+            f".astype(jnp.{dtype}), or declare the space so"
+        )
+    return True
+
+
+def _check_state(label: str, before: Any, after: Any) -> None:
+    ours, theirs = (jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after))
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise ValueError(
+            f"{label}: step() returned a state of another structure than reset(); make them equal"
+        )
+    for (path, old), (_, new) in zip(ours[0], theirs[0], strict=True):
+        if old.shape != new.shape or old.dtype != new.dtype:
+            name = f"state{jax.tree_util.keystr(path)}"
+            raise ValueError(
+                f"{label}: step() returned {name} as {_form(new)}, reset() as {_form(old)}; make them equal"
+            )
+
+
+def _state_and_obs(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise _Wrong(f"returned {_kind(result)}; return (state, obs)")
+    return result
+
+
+def _state_and_step(result: Any) -> tuple[Any, TimeStep]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise _Wrong(f"returned {_kind(result)}; {_STEP}")
+    if not isinstance(result[1], TimeStep):
+        raise _Wrong(f"returned a state and {_kind(result[1])}; {_STEP}")
+    return result
+
+
+class _Wrong(ValueError):
+    """What a method did, and the remedy."""
+
+
+def _trace(where: str, function: Callable[..., Any], check: Callable[[Any], Any], *arguments: Any) -> Any:
+    try:
+        return jax.eval_shape(lambda *args: check(function(*args)), *arguments)
+    except Exception as error:
+        raise ValueError(f"{where} {_explained(error)}") from error
+
+
+def _program(where: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
+    """What a method computes, as text and constants; a new function each time, for traces are remembered."""
+    try:
+        traced = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
+    except Exception as error:
+        raise ValueError(f"{where} {_explained(error)}") from error
+    if any(isinstance(x, jax.core.Tracer) for x in traced.consts):
+        raise ValueError(f"{where} {_KEEPS}")
+    keys = jax.dtypes.prng_key
+    constants = [np.asarray(x).tobytes() for x in traced.consts if not jnp.issubdtype(x.dtype, keys)]
+    return re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)), constants
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, _Wrong):
+        return str(error)
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        return _KEEPS
+    if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
+        line = re.search(r"\(([^()]*\.py, line \d+.*)\)$", modules.one_line(error))
+        return f"{_BY_VALUE}{f' ({line.group(1)})' if line else ''}"
+    text = modules.one_line(error)
+    return f"raised {text if len(text) <= _LONGEST_TEXT else f'{text[:_LONGEST_TEXT]}...'}"
+
+
+def _is_real(dtype: Any) -> bool:
+    return (
+        jnp.issubdtype(dtype, jnp.bool_)
+        or jnp.issubdtype(dtype, jnp.integer)
+        or jnp.issubdtype(dtype, jnp.floating)
+    )
+
+
+def _form(x: Any) -> str:
+    """`float32[4]`."""
+    if not hasattr(x, "shape"):
+        return f"a {_kind(x)}"
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def _kind(x: Any) -> str:
+    if isinstance(x, tuple):
+        return f"{len(x)} values"
+    return f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")

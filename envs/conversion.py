@@ -1,0 +1,36 @@
+"""Python numbers and integer rewards of a user's own environment, as the arrays that its spec declares."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import Dict, Space, TimeStep
+from envs.wrappers.wrapper import Wrapper
+
+
+class Converted(Wrapper):
+    """Converts what `envs.checks.check_types` found to be unambiguous; changes no value."""
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key)
+        return state, _as(self.spec.observation_space, obs)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        return state, dataclasses.replace(
+            timestep,
+            obs=_as(self.spec.observation_space, timestep.obs),
+            reward=jnp.asarray(timestep.reward, jnp.float32),
+            terminated=jnp.asarray(timestep.terminated, bool),
+            truncated=jnp.asarray(timestep.truncated, bool),
+        )
+
+
+def _as(space: Space, obs: Any) -> Any:
+    if isinstance(space, Dict):
+        return {key: _as(part, obs[key]) for key, part in space.spaces}
+    return jnp.asarray(obs, space.dtype)

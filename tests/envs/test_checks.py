@@ -1,0 +1,224 @@
+"""What a user's own environment may do wrong, and the one line that says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import envs
+import jaxrl
+from envs import registry
+from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from envs.checks import check_types
+from envs.conversion import Converted
+from jaxrl.config import ConfigError, default_config, resolve
+
+FALSE = np.array(False)
+RNG = np.random.default_rng(0)
+
+
+class Sound(JaxEnv):
+    """Counts to 5."""
+
+    spec = EnvSpec("Sound", Box.of(0, 5, (2,)), Discrete(3), max_episode_steps=5)
+
+    def reset(self, key):
+        return {"time": jnp.int32(0)}, jnp.zeros(2)
+
+    def step(self, key, state, action):
+        time = state["time"] + 1
+        return {"time": time}, TimeStep(self.show(time, key), jnp.float32(action), time == 5, FALSE)
+
+    def show(self, time, key):
+        return jnp.full(2, time, jnp.float32)
+
+
+def with_spec(**fields):
+    return type("Sound", (Sound,), {"spec": dataclasses.replace(Sound.spec, **fields)})
+
+
+def with_step(change):
+    """`change(state, timestep)` is what `step` returns."""
+    return type("Sound", (Sound,), {"step": lambda self, *args: change(*Sound.step(self, *args))})
+
+
+def with_field(**fields):
+    return with_step(lambda state, timestep: (state, dataclasses.replace(timestep, **fields)))
+
+
+class Counting(Sound):
+    """Counts its calls in Python."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def show(self, time, key):
+        self.calls += 1
+        return jnp.full(2, self.calls, jnp.float32)
+
+
+class Drawing(Sound):
+    """Draws with numpy, once per compilation."""
+
+    def show(self, time, key):
+        return jnp.asarray(RNG.normal(size=2), jnp.float32)
+
+
+class Keeping(Sound):
+    """Keeps the last observation, as arrays of a trace that is over."""
+
+    last = jnp.zeros(2)
+
+    def show(self, time, key):
+        self.last = self.last + time
+        return self.last
+
+
+class Branching(Sound):
+    def show(self, time, key):
+        return jnp.zeros(2) if time > 3 else jnp.ones(2)
+
+
+class Raising(Sound):
+    def show(self, time, key):
+        raise KeyError("no such\nmotor")
+
+
+class Swapped(Sound):
+    def reset(self, key):
+        return tuple(reversed(super().reset(key)))
+
+
+class Masked(Sound):
+    spec = dataclasses.replace(Sound.spec, has_action_mask=True)
+
+    def action_mask(self, state):
+        return jnp.ones(2)
+
+
+PARTS = Dict((("a", Box.of(0, 5, (2,))), ("b", Discrete(2))))
+WRONG = [
+    # spec
+    (with_spec(observation_space=spaces.Box(0, 5, (2,))), "spec.observation_space is a gymnasium.spaces.box"),
+    (with_spec(action_space=spaces.Discrete(3)), "spec.action_space is a gymnasium.spaces.discrete.Discrete"),
+    (with_spec(observation_space=Dict((("a", 3),))), "spec.observation_space['a'] is a int; use those of"),
+    (with_spec(observation_space=Box.of(0, 1, (2,), np.float64)), "float64; arrays of JAX have 32 bits"),
+    (with_spec(action_space=PARTS), "spec.action_space is a Dict"),
+    (type("Sound", (Sound,), {"spec": (2, 3)}), "spec is a 2 values; make it an envs.base.EnvSpec"),
+    # reset
+    (with_spec(observation_space=Box.of(0, 5, (3,))), "of float32[2], its space says float32[3]"),
+    (with_spec(observation_space=Box.of(0, 5, (2,), np.uint8)), "uint8[2]; convert it by .astype(jnp.uint8)"),
+    (with_spec(observation_space=PARTS), "an observation of float32[2]; its space has the keys a, b"),
+    (Swapped, "reset() returned an observation of"),
+    (type("Sound", (Sound,), {"reset": lambda self, key: jnp.zeros(2)}), "reset() returned"),
+    # step
+    (with_step(lambda s, t: (t.obs, 1.0, False, False, {})), "step() returned 5 values; return (state, envs"),
+    (with_step(lambda s, t: (t.obs, s, 1.0, False, {})), "step() returned 5 values"),
+    (with_step(lambda s, t: (s, t.obs)), "step() returned a state and"),
+    (with_step(lambda s, t: ({"time": 0.5}, t)), "returned state['time'] as float32[], reset() as int32[]"),
+    (with_step(lambda s, t: ({**s, "more": 1}, t)), "step() returned a state of another structure"),
+    (with_field(obs=np.zeros(3, np.float32)), "step() returned an observation of float32[3], its space says"),
+    (with_field(reward=np.zeros(1, np.float32)), "step() returned the reward float32[1]; return one number"),
+    (with_field(reward=np.complex64(1)), "step() returned the reward complex64[]"),
+    (with_field(terminated=np.int32(0)), "step() returned terminated as int32[]; return one bool[]"),
+    (with_field(truncated=np.zeros(2, bool)), "step() returned truncated as bool[2]"),
+    (Branching, "step() uses the value of an array in Python (if, while, int, numpy): use jnp.where"),
+    (Raising, "step() raised KeyError: 'no such\\nmotor' (test_checks.py, line"),
+    # action_mask
+    (Masked, "action_mask() returned float32[2]; return bool[3]"),
+    # behaviour
+    (Counting, "step() does something else at its second call; it must depend on its arguments alone"),
+    (Drawing, "step() does something else at its second call"),
+    (Keeping, "step() keeps arrays from one call to the next; it must depend on its arguments alone"),
+    (with_spec(max_episode_steps=4), "step() let an episode go on past spec.max_episode_steps (=4)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "message"), WRONG)
+def test_every_problem_is_one_line_that_names_environment_and_method(kind, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        jaxrl.check_env(kind())
+    text = str(caught.value)
+    assert text.startswith(f"{kind.__name__}: ")
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize(("kind", "message"), WRONG)
+def test_a_run_refuses_them_before_anything_is_compiled(kind, message, monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {"mine:Env": kind})
+    config = default_config()
+    config.env.name = "mine:Env"
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        resolve(config, 1)
+    assert str(caught.value).startswith("`env.name` (='mine:Env'): mine:Env: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_sound_environments_pass():
+    jaxrl.check_env(Sound())
+    for name in ("gymnax:CartPole-v1", "jaxrl:ProbeMask", "jaxrl:ProbeDict", "jaxrl:ProbeMultiDiscrete"):
+        jaxrl.check_env(name)
+    jaxrl.check_env("jaxrl:ProbeContinuous")
+    assert check_types("Sound", Sound()) is False
+
+
+class Plain(JaxEnv):
+    """Python numbers, and an integer as reward."""
+
+    spec = EnvSpec("Plain", Dict((("n", Discrete(7)), ("x", Box.of(0, 9, ())))), MultiDiscrete((2, 2)), 3)
+
+    def reset(self, key):
+        return 0, {"n": 0, "x": 0.0}
+
+    def step(self, key, state, action):
+        time = state + 1
+        return time, TimeStep({"n": time, "x": 1.5}, action[0], time == 3, False)
+
+
+def test_python_numbers_and_integer_rewards_are_converted(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {"mine:Plain": Plain})
+    env = envs.make("mine:Plain")
+    assert isinstance(env, Converted)
+    jaxrl.check_env(env)
+    state, obs = env.reset(jax.random.key(0))
+    assert {key: (x.dtype, x.weak_type) for key, x in obs.items()} == {
+        "n": (jnp.int32, False),
+        "x": (jnp.float32, False),
+    }
+    _, timestep = env.step(jax.random.key(0), state, jnp.array([1, 0], jnp.int32))
+    assert (timestep.reward, timestep.reward.dtype) == (1, jnp.float32)
+    assert timestep.truncated.dtype == bool
+    assert timestep.obs["x"] == 1.5
+
+
+def test_what_needs_no_conversion_is_left_alone(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {"mine:Sound": Sound})
+    assert type(envs.make("mine:Sound")) is Sound
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Discrete(0), "Discrete.n (=0) must be an integer in [1, 2147483647]"),
+        (lambda: Discrete(2**40), "Discrete.n (=1099511627776)"),
+        (lambda: Discrete(2.0), "Discrete.n (=2.0)"),
+        (lambda: MultiDiscrete(()), "MultiDiscrete.nvec (=()) must be a tuple of at least one"),
+        (lambda: MultiDiscrete((3, 2**31)), "MultiDiscrete.nvec (=2147483648)"),
+        (lambda: MultiDiscrete((2**30,) * 3), "the sum of MultiDiscrete.nvec"),
+        (lambda: Box.of(0, 1, (0,)), "Box.shape (=(0,)) must have positive sizes"),
+        (lambda: Box.of(0, 1, (10**6, 10**6)), "must have at most 8388608 elements, not 1000000000000"),
+        (lambda: Box((0.0,), (1.0,), (2,)), "must have one entry for each of the 2 elements"),
+        (lambda: EnvSpec("x", Discrete(2), Discrete(2), 2**31), "EnvSpec.max_episode_steps (=2147483648)"),
+        (lambda: EnvSpec("x", Discrete(2), Discrete(2), 0), "EnvSpec.max_episode_steps (=0)"),
+    ],
+)
+def test_spaces_that_no_array_holds_are_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
