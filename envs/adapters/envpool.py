@@ -29,7 +29,7 @@ from envs.base import (
 from envs.host import qt
 from envs.host.spaces import observation_space, observation_tree, space_of
 from envs.host.worker import Leaf, Problem, describe
-from envs.names import check_positive, format_call, unknown
+from envs.names import LARGEST_INT32, check_positive, format_call, unknown
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
 # its files, and envpool ends the process where a file is missing.
@@ -39,6 +39,8 @@ _RESERVED = set(
 )
 # envpool takes any number for these and then hangs or reads past its arrays.
 _POSITIVE = set("frame_skip frame_stack img_height img_width max_episode_steps noop_max stack_num".split())
+# Larger ones make observations that no memory holds, and envpool tries.
+_LARGEST = {"frame_stack": 128, "img_height": 2048, "img_width": 2048, "stack_num": 128}
 _NO_LIMIT = 2**30  # envpool writes a number of this size where there is no time limit
 
 
@@ -68,6 +70,8 @@ class EnvpoolFactory:
             with without_precision_warnings():
                 leaves = describe(spec.observation_space)
                 (action,) = describe(spec.action_space)
+                for leaf in (*leaves, action):
+                    space_of(leaf)
         except (Problem, ValueError) as error:
             raise ValueError(f"{label} has spaces that are not supported: {error}") from error
         self.leaves = select_leaves(label, leaves, keys)
@@ -87,6 +91,9 @@ class EnvpoolFactory:
             return jnp.moveaxis(x, -3, -1) if leaf_is_image else x
 
         return jax.tree.map(move, self._is_image, obs)
+
+    def action_mask(self, obs: Any) -> None:
+        """Environments of envpool have none."""
 
     def start(self, options: HostOptions) -> HostEnv:
         return EnvpoolEnv(self, options)
@@ -120,11 +127,13 @@ class EnvpoolEnv(HostEnv):
         with self._failures(group):
             obs, outcome = self.pools[group].recv()
         arrays = [_part(obs, leaf) for leaf in self._factory.leaves]
-        for array in (*arrays, outcome["reward"]):
+        for array, leaf in zip((*arrays, outcome["reward"]), (*self._factory.leaves, None), strict=True):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-                index = group_rows(self, group).start + int(np.argmin(finite))
-                self.refuse(index, self.pools[group].steps, is_reward=array is outcome["reward"])
+                row = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
+                raw = array[row] if leaf is None else _raw_part(obs, leaf)[row]
+                index = group_rows(self, group).start + row
+                fits = not np.isfinite(raw).all()
+                self.refuse(index, self.pools[group].steps, is_reward=leaf is None, fits=fits)
         return HostStep(observation_tree(self._factory.leaves, arrays), **outcome)
 
     def decode(self, obs: Any) -> Any:
@@ -154,13 +163,15 @@ class EnvpoolEnv(HostEnv):
             where = f"environments {rows.start} to {rows.stop - 1}, step {step}"
             raise HostEnvError(f"{self.spec.name}, {where}: {text}") from error
 
-    def refuse(self, index: int, step: int, is_reward: bool) -> None:
-        """Closes everything and raises HostEnvError for a number of that environment."""
+    def refuse(self, index: int, step: int, is_reward: bool, fits: bool = True) -> None:
+        """Closes everything and raises HostEnvError for a number of that environment.
+
+        It was not finite, or unless it `fits`, is not in 32 bits.
+        """
         self.close()
         what = "a reward" if is_reward else "an observation"
-        raise HostEnvError(
-            f"{self.spec.name}, environment {index}, step {step}: returned {what} that is not finite"
-        )
+        problem = "that is not finite" if fits else "with a number that float32 cannot hold"
+        raise HostEnvError(f"{self.spec.name}, environment {index}, step {step}: returned {what} {problem}")
 
 
 class _Traced(TracedSteps):
@@ -199,11 +210,16 @@ class _Traced(TracedSteps):
 
 def _part(obs: Any, leaf: Leaf) -> Any:
     """One leaf of an observation as it is stored, of numpy or traced arrays."""
-    for key in leaf["path"]:
-        obs = obs[key]
+    obs = _raw_part(obs, leaf)
     if leaf["kind"] == "box":
         return obs.astype(leaf["stored"], copy=False)
     return (obs - leaf["start"]).astype(np.int32)
+
+
+def _raw_part(obs: Any, leaf: Leaf) -> Any:
+    for key in leaf["path"]:
+        obs = obs[key]
+    return obs
 
 
 def _channels_last(space: Space) -> Space:
@@ -245,7 +261,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
             raise unknown(f"argument of envpool:{name}", key, defaults)
         options[key] = _like(f"envpool:{name}: {key}", value, defaults[key])
         if key in _POSITIVE:
-            check_positive(f"envpool:{name}: {key}", value)
+            check_positive(f"envpool:{name}: {key}", value, _LARGEST.get(key, LARGEST_INT32))
     if defaults.get("channel_first"):
         options.setdefault("channel_first", False)  # Procgen draws with the channels last
     if options:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envs import modules
 from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, group_rows
 from envs.host import workers
 from envs.host.memory import SharedArrays
@@ -38,6 +39,8 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
 def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     name, kwargs = parse_call(call)
     label = f"gymnasium:{call}"
+    if module := name.rpartition(":")[0]:
+        modules.require_outside_runs(module)  # the worker would import it
     try:
         found = workers.describe(name, kwargs)
     except HostEnvError as error:
@@ -47,7 +50,11 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if "problem" in found:
         cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
-    return GymnasiumFactory(label, name, kwargs, select_leaves(label, found["obs"], keys), found)
+    leaves = select_leaves(label, found["obs"], keys)
+    try:
+        return GymnasiumFactory(label, name, kwargs, leaves, found)
+    except ValueError as error:
+        raise ValueError(f"{label} has a space that is not supported: {error}") from error
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
@@ -67,36 +74,35 @@ class GymnasiumFactory:
     ):
         self.name, self.kwargs = name, kwargs
         self.obs_leaves, self.action_leaf = obs_leaves, found["action"]
+        self.masks: str | None = found["masks"]
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
             action_space=space_of(found["action"]),
             max_episode_steps=found["limit"],
+            has_action_mask=self.masks is not None,
         )
 
     def decode(self, obs: Any) -> Any:
-        return obs
+        return obs["obs"] if self.masks else obs
+
+    def action_mask(self, obs: Any) -> Any:
+        return obs["mask"] if self.masks else None
 
     def start(self, options: HostOptions) -> HostEnv:
-        return GymnasiumEnv(self.spec, self.name, self.kwargs, self.obs_leaves, self.action_leaf, options)
+        return GymnasiumEnv(self, options)
 
 
 class GymnasiumEnv(HostEnv):
     """B environments in worker processes; see `HostEnv`.
 
-    The score of a step is its reward: what a wrapper of the environment clips or scales is reported so.
+    The score of a step is its reward: what a wrapper of the environment clips or scales is reported so. With
+    action masks, stored observations are `{"mask": bool[N, A], "obs": ...}`.
     """
 
-    def __init__(
-        self,
-        spec: EnvSpec,
-        name: str,
-        kwargs: dict[str, Any],
-        obs_leaves: list[Leaf],
-        action_leaf: Leaf,
-        options: HostOptions,
-    ):
-        self.spec = spec
+    def __init__(self, factory: GymnasiumFactory, options: HostOptions):
+        self.spec, self._factory = factory.spec, factory
+        obs_leaves, action_leaf = factory.obs_leaves, factory.action_leaf
         self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = options.num_workers or max(cores // self.num_groups, 1) * self.num_groups
@@ -108,19 +114,21 @@ class GymnasiumEnv(HostEnv):
                 "reward": ((n,), np.float32),
                 "outcome": ((n, 3), bool),  # terminated, truncated, first
                 "action": ((n, *action_leaf["shape"]), action_leaf["stored"]),
+                "mask": ((n, self.spec.mask_size if factory.masks else 0), bool),
                 "progress": ((sum(map(len, rows)), 2), np.int64),
             }
         )
         self._obs = observation_tree(obs_leaves, [self._arrays[f"obs{i}"] for i in range(len(obs_leaves))])
         setup = workers.setup_of(
-            name,
-            kwargs,
+            factory.name,
+            factory.kwargs,
+            masks=factory.masks,
             obs_leaves=obs_leaves,
             action_leaf=action_leaf,
             seeds=options.seeds,
             first_episode_steps=options.first_episode_steps,
         )
-        self._workers = workers.Workers(spec.name, setup, self._arrays, rows, options.timeout)
+        self._workers = workers.Workers(self.spec.name, setup, self._arrays, rows, options.timeout)
 
     @property
     def process_ids(self) -> list[int]:
@@ -137,12 +145,17 @@ class GymnasiumEnv(HostEnv):
         obs = (
             {key: x[rows] for key, x in self._obs.items()} if isinstance(self._obs, dict) else self._obs[rows]
         )
+        if self._factory.masks:
+            obs = {"mask": self._arrays["mask"][rows], "obs": obs}
         reward = self._arrays["reward"][rows]
         terminated, truncated, first = self._arrays["outcome"][rows].T
         return HostStep(obs, reward, terminated, truncated, first, reward, terminated | truncated)
 
     def decode(self, obs: Any) -> Any:
-        return obs
+        return self._factory.decode(obs)
+
+    def action_mask(self, obs: Any) -> Any:
+        return self._factory.action_mask(obs)
 
     def interrupt(self) -> None:
         self._workers.interrupt()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 
 from envs.adapters.gymnasium import GymnasiumFactory
 from envs.host.spaces import observation_tree
-from envs.host.worker import Problem, Reader, action_of, make_env
+from envs.host.worker import Problem, Reader, action_of, make_env, mask_of
 from envs.pictures import CannotRender, Shot
+
+_CLOSE_TIMEOUT = 2.0  # seconds
 
 
 def film_gymnasium(
@@ -30,21 +33,29 @@ def film_gymnasium(
     arrays = [np.zeros(leaf["shape"], leaf["stored"]) for leaf in factory.obs_leaves]
     readers = [Reader(leaf, array) for leaf, array in zip(factory.obs_leaves, arrays, strict=True)]
     try:
-        obs, _ = env.reset(seed=seed)
+        obs, info = env.reset(seed=seed)
         over = False
         while True:
             for reader in readers:
                 reader.read(obs)
             row = observation_tree(factory.obs_leaves, [array[None].copy() for array in arrays])
+            if factory.masks:
+                row = {"mask": None, "obs": row}
             seen = jax.tree.map(lambda x: np.asarray(x)[0], decode(row))
-            action = yield Shot(seen, None, partial(_picture, name, env), over)
+            mask = None
+            if factory.masks:
+                mask = mask_of(env, factory.masks, info, factory.spec.mask_size, over)
+            action = yield Shot(seen, mask, partial(_picture, name, env), over)
             stored = np.asarray(action, factory.action_leaf["stored"])
-            obs, _, terminated, truncated, _ = env.step(action_of(factory.action_leaf, stored))
+            obs, _, terminated, truncated, info = env.step(action_of(factory.action_leaf, stored))
             over = bool(terminated or truncated)
     except Problem as error:
         raise CannotRender(f"{name} {error}") from error
     finally:
-        env.close()
+        # In a thread: one that hangs there holds nothing up.
+        closing = threading.Thread(target=env.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_TIMEOUT)
 
 
 def _picture(name: str, env: Any) -> np.ndarray:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 READY, FAILED, STEP = b"k", b"e", b"s"
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # One part of an observation or an action, as plain data, because it crosses processes: path, kind
 # ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the dtype handed on), low, high, start.
@@ -124,9 +125,23 @@ class Reader:
             return
         if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype):
             raise Problem(f"returned {self._what} of dtype {array.dtype}, its space says {self._dtype}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype == self._out.dtype:
+            self._out[...] = array
+        else:
+            self._convert(array)
+        if array.dtype.kind == "f" and not np.isfinite(self._out).all():
             raise Problem(f"returned {self._what} with NaN or infinity in it")
-        self._out[...] = array
+
+    def _convert(self, array: np.ndarray) -> None:
+        """Stores 64-bit numbers in 32 bits; Problem where they do not fit."""
+        with np.errstate(over="ignore"):
+            self._out[...] = array
+        kept = np.isfinite(self._out) | ~np.isfinite(array) if array.dtype.kind == "f" else self._out == array
+        if not np.all(kept):
+            raise Problem(
+                f"returned {self._what} with {array[~kept].flat[0]} in it, more than {self._out.dtype} can "
+                "hold: scale or clip it"
+            )
 
     def _read_integers(self, array: np.ndarray) -> None:
         if array.dtype.kind not in "iu":
@@ -162,6 +177,48 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
     return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
 
+def masks_of(env: Any, action: Leaf) -> str | None:
+    """How an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
+
+    Only discrete actions have any. Resets the environment, for `info`.
+    """
+    if action["kind"] == "box":
+        return None
+    if callable(_masks_method(env)):
+        return "method"
+    _, info = _tuple("reset", env.reset(seed=0), 2)
+    return "info" if isinstance(info, dict) and "action_mask" in info else None
+
+
+def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarray:
+    """bool[size]: the actions that the environment allows now.
+
+    After an end no action follows, and some environments then allow none: everything is allowed there.
+    """
+    if masks == "method":
+        given, what = _masks_method(env)(), "action_masks()"
+    else:
+        given, what = info.get("action_mask") if isinstance(info, dict) else None, "info['action_mask']"
+    if ended and given is None:
+        return np.ones(size, bool)
+    mask = np.asarray(given)
+    if mask.shape != (size,) or mask.dtype.kind not in "biu":
+        found = type(given).__name__ if mask.dtype.kind not in "biu" else f"{mask.dtype}{list(mask.shape)}"
+        raise Problem(f"gave {found} as {what}, its action space needs bool[{size}]")
+    mask = mask.astype(bool)
+    if not mask.any():
+        if ended:
+            return np.ones(size, bool)
+        raise Problem(f"allows no action by {what}")
+    return mask
+
+
+def _masks_method(env: Any) -> Any:
+    if not env.has_wrapper_attr("action_masks"):
+        return None
+    return env.get_wrapper_attr("action_masks")
+
+
 class Slot:
     """One environment and its rows of the shared arrays; resets on the step after an end."""
 
@@ -176,18 +233,19 @@ class Slot:
         self._ended = True
         leaves = enumerate(setup["obs_leaves"])
         self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
+        self._masks, self._mask = setup["masks"], arrays["mask"][index]
         self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
         self._action = arrays["action"][index : index + 1].squeeze(0)
 
     def step(self) -> None:
         if self._ended:
-            obs, *_ = _tuple("reset", self.env.reset(seed=self._seed), 2)
+            obs, info = _tuple("reset", self.env.reset(seed=self._seed), 2)
             self._seed, self._ended = None, False
             reward, terminated, truncated, first = 0.0, False, False, True
         else:
             self.steps += 1
             result = self.env.step(action_of(self._action_leaf, self._action))
-            obs, reward, terminated, truncated, *_ = _tuple("step", result, 5)
+            obs, reward, terminated, truncated, info = _tuple("step", result, 5)
             reward, first = _checked_reward(reward), False
             terminated, truncated = bool(terminated), bool(truncated)
             if self._first_episode_left:
@@ -196,6 +254,8 @@ class Slot:
             self._ended = terminated or truncated
         for reader in self._readers:
             reader.read(obs)
+        if self._masks:
+            self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
         self._reward[0] = reward
         self._outcome[:] = terminated, truncated, first
 
@@ -213,12 +273,16 @@ def _checked_reward(reward: Any) -> float:
     number = float(reward)
     if not math.isfinite(number):
         raise Problem(f"returned the reward {number}")
+    if abs(number) > _LARGEST_FLOAT32:
+        raise Problem(f"returned the reward {number}, more than float32 can hold: scale or clip it")
     return number
 
 
 def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> None:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    for stream in (sys.stdout, sys.stderr):  # both lead to the parent's log
+        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
     _die_with_parent(lifeline_fd)
     setup = receive_content(command_fd)
     sys.path[:] = setup["path"]
@@ -281,14 +345,20 @@ def _one_line(error: BaseException) -> str:
 def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
     """Replies with the spaces of one environment, or with what is wrong with the name."""
     content: dict[str, Any]
+    env = None
     try:
         env = make_env(setup["name"], setup["kwargs"])
         action = describe(env.action_space)
         if len(action) != 1:
             raise Problem(f"has an action space that is not supported: {env.action_space}")
         limit = env.spec.max_episode_steps if env.spec is not None else None
-        content = {"obs": describe(env.observation_space), "action": action[0], "limit": limit}
-        env.close()
+        masks = masks_of(env, action[0])
+        content = {
+            "obs": describe(env.observation_space),
+            "action": action[0],
+            "limit": limit,
+            "masks": masks,
+        }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}
         if type(error).__name__ in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
@@ -296,6 +366,9 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
 
             content["valid"] = sorted(gymnasium.registry)
     send_message(reply_fd, READY, content)
+    # After the reply: an environment that hangs here is killed, and has told everything.
+    if env is not None:
+        env.close()
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ import numpy as np
 from envs.base import HostEnvError
 from envs.host import worker
 from envs.host.memory import SharedArrays
+from envs.host.output import Output
 
 # Importing an environment's package can take long on a busy machine.
 START_TIMEOUT = 180.0
 _CLOSE_TIMEOUT = 2.0
+_OUTPUT_TIMEOUT = 0.5
 
 # Workers are the parallelism; threads inside them would fight for the same cores.
 _DEFAULTS = {
@@ -42,16 +44,17 @@ class RemoteError(Exception):
 
 @dataclass
 class _Worker:
-    """A process and the parent's ends of its pipes; `environments` says which it steps, for errors."""
+    """A process, the parent's ends of its pipes, and its output; `environments` says which it steps."""
 
     environments: str
     process: subprocess.Popen[bytes]
     command_fd: int
     reply_fd: int
     lifeline_fd: int
+    output: Output
 
     @classmethod
-    def start(cls, memory_fd: int | None, environments: str) -> _Worker:
+    def start(cls, name: str, memory_fd: int | None, environments: str) -> _Worker:
         with contextlib.ExitStack() as stack:
 
             def pipe() -> tuple[int, int]:
@@ -61,7 +64,8 @@ class _Worker:
                 return ends
 
             (command, command_fd), (reply_fd, reply), (lifeline, lifeline_fd) = pipe(), pipe(), pipe()
-            ours = [command_fd, reply_fd, lifeline_fd]
+            output_fd, printed = pipe()
+            ours = [command_fd, reply_fd, lifeline_fd, output_fd]
             inherited = [command, reply, lifeline] + ([] if memory_fd is None else [memory_fd])
             # Its own session: Ctrl-C reaches the parent alone; what the environment starts ends with it.
             process = subprocess.Popen(
@@ -72,12 +76,15 @@ class _Worker:
                     *map(str, (command, reply, lifeline, memory_fd or -1)),
                 ],
                 stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
                 pass_fds=inherited,
                 start_new_session=True,
                 env={**_DEFAULTS, **os.environ, **_FORCED},
             )
-            kept = [os.dup(fd) for fd in ours]
-        return cls(environments, process, *kept)
+            command_fd, reply_fd, lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
+        output = Output(output_fd, f"{name}, {environments}")
+        return cls(environments, process, command_fd, reply_fd, lifeline_fd, output)
 
     def stop(self, kill: bool, deadline: float) -> None:
         """Ends the process and what it has started; waits until it is gone."""
@@ -128,7 +135,7 @@ class Workers:
             for environments_of_workers in groups:
                 poll, group = select.poll(), []
                 for environments in environments_of_workers:
-                    found = _Worker.start(memory_fd, _span(environments))
+                    found = _Worker.start(name, memory_fd, _span(environments))
                     number = len(self._workers)
                     self._workers.append(found)
                     group.append(found)
@@ -206,8 +213,10 @@ class Workers:
 
     def _died(self, w: _Worker) -> HostEnvError:
         # Killing what is dead already does not change its exit code.
+        w.output.join(_OUTPUT_TIMEOUT)
+        cause = RemoteError("it printed last:\n" + "\n".join(w.output.last)) if w.output.last else None
         return self._failed(
-            lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}"
+            lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}", cause
         )
 
     def _hung(self, w: _Worker, timeout: float) -> HostEnvError:
@@ -240,7 +249,7 @@ def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       HostEnvError: it hangs or its process dies.
     """
-    w = _Worker.start(None, "one environment")
+    w = _Worker.start(name, None, "made to ask for its spaces")
     try:
         _tell(w, {"describe": True, "path": _python_path(), "name": name, "kwargs": dict(kwargs)})
         if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:
@@ -277,6 +286,7 @@ def _stop(workers: list[_Worker], kill: bool = False) -> None:
     deadline = time.monotonic() + _CLOSE_TIMEOUT
     for w in workers:
         w.stop(kill, deadline)
+        w.output.join(_CLOSE_TIMEOUT)
         os.close(w.reply_fd)
         os.close(w.lifeline_fd)
     workers.clear()

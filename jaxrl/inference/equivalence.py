@@ -143,16 +143,13 @@ def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played
 
 def _host(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
     factory = registry.make_host(name, wrappers)
-    decode = jax.jit(factory.decode)
+    decode = jax.jit(lambda obs: (factory.decode(obs), factory.action_mask(obs)))
     env = factory.start(HostOptions(seeds=tuple(range(seed, seed + count))))
     try:
         while True:
             step = env.recv(0)
-            action = yield (
-                jax.device_get(decode(jax.tree.map(np.array, step.obs))),
-                np.array(step.first),
-                None,
-            )
+            obs, mask = jax.device_get(decode(jax.tree.map(np.array, step.obs)))
+            action = yield obs, np.array(step.first), mask
             env.send(0, action)
     finally:
         env.close()

@@ -17,24 +17,26 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @contextlib.contextmanager
 def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Appends this package's records from INFO up, and everyone's warnings, to `path` during the block.
+    """Appends records of this package and of `envs` from INFO up, and everyone's warnings, during the block.
 
     absl's handler, which would write across a live display, is off meanwhile. Where `path` cannot be
     written (gs://, a full disk) there is a warning and no file.
     """
-    root, package = logging.getLogger(), logging.getLogger("jaxrl")
+    root, packages = logging.getLogger(), [logging.getLogger(name) for name in ("jaxrl", "envs")]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
     silenced = [other for other in root.handlers if _writes_to_terminal(other)]
-    level = package.level
+    levels = [package.level for package in packages]
     for other in silenced:
         root.removeHandler(other)
     root.addHandler(handler)
-    package.setLevel(logging.INFO)
+    for package in packages:
+        package.setLevel(logging.INFO)
     try:
         yield
     finally:
-        package.setLevel(level)
+        for package, level in zip(packages, levels, strict=True):
+            package.setLevel(level)
         root.removeHandler(handler)
         for other in silenced:
             root.addHandler(other)

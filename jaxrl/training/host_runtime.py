@@ -73,7 +73,7 @@ class HostRuntime(Runtime):
                 f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._index)} "
                 f"environments of a process, of `env.num_envs` (={config.env.num_envs})"
             )
-        self._decode = jax.jit(factory.decode)
+        self._decode = jax.jit(lambda obs: (factory.decode(obs), factory.action_mask(obs)))
         self._action_keys = jax.jit(host_start.action_keys)
         self._start_numbers = jax.jit(
             lambda key, iteration, index: host_start.start_numbers(factory.spec, key, iteration, index)
@@ -227,7 +227,8 @@ class HostRuntime(Runtime):
         rows = np.concatenate([totals[:, None], np.zeros((len(totals), count - 1))], axis=1)
 
         def decoded(part: tuple[Trajectory, EpisodeTotals]) -> tuple[Trajectory, EpisodeTotals]:
-            return dataclasses.replace(part[0], obs=self._decode(part[0].obs)), part[1]
+            obs, mask = self._decode(part[0].obs)
+            return dataclasses.replace(part[0], obs=obs, action_mask=mask), part[1]
 
         both = (trajectory, EpisodeTotals(*rows.astype(np.float32)))
         found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(both, ROLLOUT_SPECS, decoded)

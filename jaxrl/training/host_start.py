@@ -52,7 +52,9 @@ def example_rollout(
     flags = jnp.zeros((length, num_envs), bool)
     obs = zeros(spec.observation_space, (length, num_envs))
     state = policy.initial_state(jax.random.key(0))
-    out = policy.act(state, jax.tree.map(lambda x: x[0], obs), carry, flags[0], None)
+    mask = jnp.ones((length, num_envs, spec.mask_size), bool) if spec.has_action_mask else None
+    first_obs, first_mask = jax.tree.map(lambda x: x[0], (obs, mask))
+    out = policy.act(state, first_obs, carry, flags[0], first_mask)
     noise = draw_noise(policy.head.noise_kind, jax.random.key(0), (num_envs, *policy.head.noise_shape))
     action = out.distribution.sample(noise)
     number = jnp.zeros((length, num_envs))
@@ -60,7 +62,7 @@ def example_rollout(
         obs=obs,
         reset=flags,
         action=jnp.broadcast_to(action, (length, *action.shape)),
-        action_mask=None,
+        action_mask=mask,
         log_prob=number,
         value=number,
         reward=number,

@@ -77,6 +77,8 @@ class Faulty(Count):
                 reward = float("nan")
             case "reward_shape":
                 reward = np.ones(1)
+            case "large":
+                reward = 1e300
             case "old":
                 return obs, reward, terminated, info
         return obs, reward, terminated, truncated, info
@@ -137,6 +139,79 @@ class Pusher(gymnasium.Env):
     def step(self, action):
         assert action.dtype == np.float64
         return action, 0.0, False, False, {}
+
+
+class HangInClose(Count):
+    """Never ends."""
+
+    def close(self):
+        time.sleep(1000)
+
+
+class Printing(Count):
+    """Says something at every step, on both streams, and dies at the third with a last word."""
+
+    def step(self, action):
+        print(f"step {self.time}")
+        print("a warning", file=sys.stderr)
+        if self.time == 2:
+            print("the motor is hot", flush=True)
+            os._exit(9)
+        return super().step(action)
+
+
+class Large(gymnasium.Env):
+    """Shows a number, in 64 bits."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, number: float):
+        self.number = np.array([number])
+        self.observation_space = spaces.Box(-np.inf, np.inf, (1,), self.number.dtype)
+        if self.number.dtype.kind == "i":
+            self.observation_space = spaces.Box(-(2**62), 2**62, (1,), self.number.dtype)
+
+    def reset(self, *, seed=None, options=None):
+        return self.number, {}
+
+
+class Spaces(Count):
+    """Observes and takes what its arguments say."""
+
+    def __init__(self, shape=(3,), actions: int = 4):
+        super().__init__()
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self.action_space = spaces.Discrete(actions)
+
+
+class Masked(Count):
+    """Allows only the action that its time says; at the end of an episode none."""
+
+    def __init__(self, given: str = "info", fault: str = ""):
+        super().__init__()
+        self.fault = fault
+        if given == "method":
+            self.action_masks = self._mask
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, {"action_mask": self._mask()}
+
+    def step(self, action):
+        assert self._mask()[action - 10], "this action was not allowed"
+        *answer, _ = super().step(action)
+        return *answer, {} if self.time == 3 else {"action_mask": self._mask()}
+
+    def _mask(self):
+        match self.fault:
+            case "nothing":
+                return np.zeros(4, np.int8)
+            case "shape":
+                return np.ones(3, np.int8)
+            case "text":
+                return "all"
+        mask = np.arange(4) == self.time
+        return mask & False if self.time == 3 else mask.astype(np.int8)
 
 
 class Texts(Count):

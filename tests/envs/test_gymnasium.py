@@ -19,23 +19,6 @@ from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, MultiDiscr
 from envs.host.workers import rows_of_workers
 
 MODULE = "gymnasium:tests.envs.host_environments"
-TIMEOUT = 30.0
-
-
-@pytest.fixture
-def start():
-    """Starts environments that end with the test."""
-    started = []
-
-    def start(name, num_envs=4, **options):
-        options = {"timeout": TIMEOUT} | options
-        env = envs.make_host(name).start(HostOptions(seeds=tuple(range(num_envs)), **options))
-        started.append(env)
-        return env
-
-    yield start
-    for env in started:
-        env.close()
 
 
 def play(env, actions_TB):
@@ -179,6 +162,11 @@ def test_module_in_the_current_folder(tmp_path, monkeypatch, start):
         ("gymnasium:CartPole-v1(gravity=1)", ["gravity"]),
         ("gymnasium:no_such_module:Thing-v0", ["no_such_module"]),
         (f"{MODULE}:Faulty", ["making it raised TypeError", "fault"]),
+        (
+            f"{MODULE}:Spaces(shape=(0,))",
+            ["space that is not supported", "Box.shape (=(0,)) must have positive"],
+        ),
+        (f"{MODULE}:Spaces(actions={2**40})", ["not supported", "Discrete.n (=1099511627776) must be"]),
         (f"{MODULE}:Texts", ["space that is not supported", "Text(1, 5"]),
         (f"{MODULE}:Rich(keys=('pari.0',))", ["unknown observation", "did you mean pair.0"]),
         ("gymnasm:CartPole-v1", ["unknown suite of host environments", "did you mean gymnasium"]),
@@ -213,6 +201,7 @@ def test_wrappers_and_uneven_groups_are_refused():
         ("dtype", "an observation of dtype float64, its space says float32"),
         ("none", "an observation of shape (), its space says (3,)"),
         ("reward", "returned the reward nan"),
+        ("large", "returned the reward 1e+300, more than float32 can hold"),
         ("reward_shape", "a reward of shape (1,), not a number"),
         ("old", "step() returned 4 values where gymnasium's has 5"),
     ],

@@ -357,3 +357,19 @@ def test_timing_says_what_limits() -> None:
     seconds = found["seconds_per_iteration"]
     assert 0 < seconds["update"] <= seconds["total"] * 1.5
     assert nothing_is_left()
+
+
+def test_actions_are_masked_in_training_and_evaluation() -> None:
+    # The environment raises where an action is not allowed, so everything that acts must have seen the masks.
+    config = tiny_config(3, f"{MODULE}:Masked(given='method')", host__num_workers=2)
+    found, recorder = trainer(config)
+    trajectory = found.rollout()
+    assert trajectory.action_mask.shape == (LENGTH, ENVS, 4)
+    allowed = np.take_along_axis(
+        np.asarray(trajectory.action_mask), np.asarray(trajectory.action)[..., None], -1
+    )
+    assert allowed.all()
+    found.update(trajectory)
+    assert found.fit()["steps"] == 3 * STEPS
+    assert found.evaluate(4, sample=True).episodes == 4
+    assert not [row for row in recorder.rows if not np.isfinite(row.get("loss/total", 0.0))]

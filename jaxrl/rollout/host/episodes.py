@@ -101,7 +101,8 @@ class HostPlayer:
         keys_E: Array,
         t: Array,
     ) -> tuple[Array, PyTree]:
-        out = self._policy.act(state, self._factory.decode(obs), carry, first, None)
+        mask = self._factory.action_mask(obs)
+        out = self._policy.act(state, self._factory.decode(obs), carry, first, mask)
         head = self._policy.head
         if not self._sample:
             return head.to_env(out.distribution.mode()), out.carry

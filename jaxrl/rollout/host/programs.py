@@ -54,6 +54,7 @@ class GroupPrograms:
 
     policy: Policy
     decode: Callable[[PyTree], PyTree]
+    action_mask: Callable[[PyTree], Array | None]
     length: int
     chunk: int
 
@@ -135,4 +136,4 @@ class GroupPrograms:
 
     def act(self, policy: PolicyState, carry: PyTree, obs: PyTree, first: Array) -> PolicyOutput:
         """What the policy says of a row [N, ...] as the environment stores it."""
-        return self.policy.act(policy, self.decode(obs), carry, first, None)
+        return self.policy.act(policy, self.decode(obs), carry, first, self.action_mask(obs))

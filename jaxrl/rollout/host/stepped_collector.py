@@ -52,12 +52,14 @@ class SteppedCollector(HostCollector):
         self.device = options.device or jax.devices()[0]
         self._length = options.length
         self.rows = [group_rows(env, group) for group in range(env.num_groups)]
-        self.programs = programs = GroupPrograms(policy, env.decode, options.length, options.chunk)
+        self.programs = programs = GroupPrograms(
+            policy, env.decode, env.action_mask, options.length, options.chunk
+        )
         self._begin = jax.jit(programs.begin)
         self._step = jax.jit(programs.step, donate_argnums=0)
         self._last_value = jax.jit(programs.last_value)
         self._finish = jax.jit(programs.finish)
-        self._decode = jax.jit(env.decode)
+        self._decode = jax.jit(lambda obs: (env.decode(obs), env.action_mask(obs)))
         self.place = options.place or self._on_device
         self._watch = Watch(env)
         self._inference_seconds = [0.0] * env.num_groups
@@ -176,5 +178,6 @@ class SteppedCollector(HostCollector):
 
     def _on_device(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
         trajectory = jax.device_put(trajectory, self.device)
-        trajectory = dataclasses.replace(trajectory, obs=self._decode(trajectory.obs))
+        obs, mask = self._decode(trajectory.obs)
+        trajectory = dataclasses.replace(trajectory, obs=obs, action_mask=mask)
         return trajectory, EpisodeTotals(*map(jnp.float32, totals))

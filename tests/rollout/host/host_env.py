@@ -161,6 +161,9 @@ class PlaybackFactory:
     def decode(self, obs: Any) -> Any:
         return obs
 
+    def action_mask(self, obs: Any) -> None:
+        """It has none."""
+
     def start(self, options: HostOptions) -> Playback:
         self.last = self._make(num_groups=options.num_groups)
         return self.last

@@ -1,0 +1,26 @@
+"""What tests of host environments share."""
+
+from __future__ import annotations
+
+import pytest
+
+import envs
+from envs.base import HostOptions
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def start():
+    """Starts environments that end with the test."""
+    started = []
+
+    def start(name, num_envs=4, **options):
+        options = {"timeout": TIMEOUT} | options
+        env = envs.make_host(name).start(HostOptions(seeds=tuple(range(num_envs)), **options))
+        started.append(env)
+        return env
+
+    yield start
+    for env in started:
+        env.close()

@@ -1,0 +1,106 @@
+"""Worker processes of Gymnasium environments that misbehave, print, or mask actions."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+import envs
+from envs.base import HostEnvError
+from envs.host.output import Output
+from jaxrl.metrics.logs import log_to
+from tests.envs.test_gymnasium import MODULE, alive, play
+
+
+def test_an_environment_that_hangs_in_close_holds_nothing_up(start):
+    begin = time.monotonic()
+    env = start(f"{MODULE}:HangInClose", num_workers=2)  # made once before, to ask for its spaces
+    pids = env.process_ids
+    play(env, np.zeros((1, 4), int))
+    env.close()
+    assert time.monotonic() - begin < 30
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [
+        ("1e300", "an observation with 1e+300 in it, more than float32 can hold: scale or clip it"),
+        (str(2**40), "an observation with 1099511627776 in it, more than int32 can hold"),
+    ],
+)
+def test_numbers_past_32_bits_are_named(start, number, problem):
+    env = start(f"{MODULE}:Large(number={number})", num_envs=1)
+    with pytest.raises(HostEnvError) as caught:
+        env.recv(0)
+    assert problem in str(caught.value)
+
+
+def test_what_environments_print_goes_to_the_log(start, capfd, tmp_path):
+    with log_to(tmp_path / "train.log"):
+        env = start(f"{MODULE}:Printing", num_envs=2, num_workers=1)
+        with pytest.raises(HostEnvError, match="exited with code 9") as caught:
+            play(env, np.zeros((4, 2), int))
+        env.close()
+    assert capfd.readouterr() == ("", "")
+    text = (tmp_path / "train.log").read_text()
+    for said in ("step 0", "step 1", "a warning", "the motor is hot"):
+        assert f"{MODULE}:Printing, environments 0 to 1 printed: {said}\n" in text
+    # What it said last is the cause of the error, for --debug.
+    assert "the motor is hot" in str(caught.value.__cause__)
+
+
+def test_floods_are_read_and_left_out_of_the_log(tmp_path):
+    read, write = os.pipe()
+    with log_to(tmp_path / "train.log"):
+        output = Output(read, "somebody")
+        with os.fdopen(write, "w") as stream:
+            for i in range(20_000):
+                print(f"{i:>99}", file=stream)  # blocks where nobody reads
+        output.join(30)
+    lines = (tmp_path / "train.log").read_text().splitlines()
+    assert 10_000 < len(lines) < 11_000
+    assert lines[-1].endswith("the rest is left out")
+    assert output.last[-1].strip() == "19999"
+
+
+@pytest.mark.parametrize("given", ["info", "method"])
+def test_action_masks_reach_the_policy(start, given):
+    env = start(f"{MODULE}:Masked(given={given!r})", num_groups=2, num_workers=2)
+    assert env.spec.has_action_mask
+    rng = np.random.default_rng(0)
+    for t in range(9):
+        for group in range(2):
+            step = env.recv(group)
+            mask = env.action_mask(step.obs)
+            assert (mask.shape, mask.dtype) == ((2, 4), bool)
+            time = env.decode(step.obs)[:, 2].astype(int)
+            np.testing.assert_array_equal(time, t % 4)
+            # Where an episode has ended no action follows, so none is forbidden.
+            expected = np.arange(4)[None] == time[:, None]
+            np.testing.assert_array_equal(mask, np.where(step.done[:, None], True, expected))
+            env.send(group, np.array([rng.choice(np.flatnonzero(row)) for row in mask]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("nothing", "allows no action by info['action_mask']"),
+        ("shape", "gave int8[3] as info['action_mask'], its action space needs bool[4]"),
+        ("text", "gave str as info['action_mask']"),
+    ],
+)
+def test_wrong_masks_name_environment_and_step(start, fault, problem):
+    env = start(f"{MODULE}:Masked(fault={fault!r})", num_envs=1)
+    with pytest.raises(HostEnvError, match="environment 0, step 1: ") as caught:
+        env.recv(0)
+    assert problem in str(caught.value)
+
+
+def test_environments_without_masks_have_none(start):
+    assert not envs.make_host(f"{MODULE}:Count").spec.has_action_mask
+    assert not envs.make_host(f"{MODULE}:Pusher").spec.has_action_mask
+    assert envs.make_host("gymnasium:Taxi-v4").spec.has_action_mask
