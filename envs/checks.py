@@ -228,7 +228,8 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
 
 def _check_state(label: str, before: Any, after: Any) -> None:
     ours, theirs = (jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after))
-    if jax.tree.structure(before) != jax.tree.structure(after):
+    same_structure = jax.tree.structure(before) == jax.tree.structure(after)
+    if not same_structure:
         raise ValueError(
             f"{label}: step() returned a state of another structure than reset(); make them equal"
         )

@@ -85,7 +85,7 @@ def _batches(text: str) -> list[int]:
     if not all(
         part.isdecimal() and len(part) < 8 and 0 < int(part) <= command_line.LARGEST_BATCH for part in parts
     ):
-        rule = f"integers in [1, {command_line.LARGEST_BATCH}] with commas between them"
+        rule = f"positive integers of at most {command_line.LARGEST_BATCH} with commas between them"
         raise ConfigError(f"`--batch` (={text!r}) must be {rule}")
     return [int(part) for part in parts]
 

@@ -23,11 +23,11 @@ _NUMBERS_PER_STEP = 6
 
 def memory_of(topology: Topology) -> int:
     """Bytes that programs may take on a device: JAX's share of a GPU, an equal share of a CPU's memory."""
-    device = topology.mesh.devices.flat[0]
+    device = topology.local_devices[0]
     statistics = device.memory_stats() if device.platform != "cpu" else None
     if statistics and "bytes_limit" in statistics:
         return int(statistics["bytes_limit"])
-    return int(psutil.virtual_memory().total) // topology.mesh.size
+    return int(psutil.virtual_memory().total) // len(topology.local_devices)
 
 
 def require_memory(config: Config, topology: Topology, spec: EnvSpec, policy: Policy) -> None:

@@ -88,7 +88,17 @@ BAD_OVERRIDES = [
     ("host.num_workers=-1", "must be at least 0"),
     ("host.timeout=0", "must be above 0"),
     ("profile.host=often", "must be true or false"),
+    # more than 32 bits, float32 or any machine holds
+    ("env.num_envs=4294967296", "must be at most 2147483647"),
+    ("network.core_size=100000", "must be at most 65536"),
+    ("network.hidden_sizes=(8, 100000)", "must hold elements each of which must be at most 65536"),
+    ("ppo.num_epochs=1e9", "must be at most 10000"),
+    ("ppo.learning_rate=1e300", "as float32 holds"),
+    ("ppo.clip_range=1e-300", "as float32 holds"),
+    ("stop.steps=99999999999999999999", "must be at most 9007199254740992 in magnitude"),
+    ("host.timeout=1e30", "must be at most 1000000.0"),
     # what does not go together
+    ("env.num_envs=67108864", "must be at most 2147483647 on each of 1 devices"),
     ("ppo.num_minibatches=3", "must divide `env.num_envs` (=64)"),
     ("ppo.gradient_accumulation=3", "must divide"),
     ("ppo.sequence_length=48", "must divide `ppo.rollout_length` (=64)"),

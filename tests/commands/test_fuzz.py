@@ -106,6 +106,7 @@ WRAPPERS = {
     "nothing": ["x"],
     "one_hot_observation": ["n"],
 }
+WRAPPERS_TAKE = {"(1,2)", "[1]"}  # as indices
 
 
 class Empty:
@@ -218,7 +219,8 @@ def _argument(rng: random.Random) -> tuple[str, ...]:
 
 def _wrapper(rng: random.Random) -> tuple[str, ...]:
     name = rng.choice(list(WRAPPERS))
-    return "env.wrappers", f"{name}({rng.choice(WRAPPERS[name])}={rng.choice(TOO_LARGE + NONSENSE[:9])})"
+    values = [value for value in TOO_LARGE + NONSENSE if value not in WRAPPERS_TAKE]
+    return "env.wrappers", f"{name}({rng.choice(WRAPPERS[name])}={rng.choice(values)})"
 
 
 def _memory(rng: random.Random) -> tuple[str, ...]:
@@ -239,7 +241,7 @@ def _memory(rng: random.Random) -> tuple[str, ...]:
 
 def _flag(rng: random.Random) -> tuple[str, ...]:
     flag = rng.choice(["num_processes", "process_id", "heartbeat", "watchdog", "join", "coordinator"])
-    return (f"--{flag}={rng.choice(['9' * 20, '-1', '1e9', 'nan', 'x', '', '9' * 5_000])}",)
+    return (f"--{flag}={rng.choice(['9' * 20, '-1', '1e9', 'nan', 'x', ' ', '9' * 5_000])}",)
 
 
 def _type(rng: random.Random) -> tuple[str, ...]:
