@@ -86,6 +86,8 @@ class Gymnax(JaxEnv):
 def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the gymnax environment and its parameters, with `kwargs` set in the one or the other."""
     gymnax = _gymnax()
+    for key, value in kwargs.items():
+        check_32_bits(f"gymnax:{name}: {key}", value)
     try:
         env, params = gymnax.make(name)
         param_names = {field.name for field in dataclasses.fields(params)}
@@ -121,7 +123,6 @@ def _implicit_promotion() -> Iterator[None]:
 
 def _like(label: str, value: Any, default: Any) -> Any:
     """Converts `value` to the type of `default`; ValueError where that would lose something."""
-    check_32_bits(label, value)
     if isinstance(default, jax.Array):
         return jnp.asarray(value, default.dtype)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
