@@ -227,13 +227,12 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
 
 
 def _check_state(label: str, before: Any, after: Any) -> None:
-    ours, theirs = (jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after))
-    same_structure = jax.tree.structure(before) == jax.tree.structure(after)
-    if not same_structure:
+    ours, theirs = (jax.tree.leaves_with_path(tree) for tree in (before, after))
+    if [path for path, _ in ours] != [path for path, _ in theirs]:
         raise ValueError(
             f"{label}: step() returned a state of another structure than reset(); make them equal"
         )
-    for (path, old), (_, new) in zip(ours[0], theirs[0], strict=True):
+    for (path, old), (_, new) in zip(ours, theirs, strict=True):
         if old.shape != new.shape or old.dtype != new.dtype:
             name = f"state{jax.tree_util.keystr(path)}"
             raise ValueError(
