@@ -22,7 +22,7 @@ _EPISODES = 4
 # No longer episode is played: that the limit holds is then not checked.
 _LONGEST_EPISODE = 10_000
 _LONGEST_TEXT = 300
-_STEP = "return (state, envs.base.TimeStep(obs, reward, terminated, truncated))"
+_STEP = "return (state, jaxrl.TimeStep(obs, reward, terminated, truncated))"
 _BY_VALUE = (
     "uses the value of an array in Python (if, while, int, numpy): use jnp.where, jax.lax.cond and jnp"
 )
@@ -173,7 +173,7 @@ def _random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
 def _checked_spec(label: str, env: Any) -> EnvSpec:
     spec = env.spec
     if not isinstance(spec, EnvSpec):
-        raise ValueError(f"{label}: spec is a {_kind(spec)}; make it an envs.base.EnvSpec")
+        raise ValueError(f"{label}: spec is a {_kind(spec)}; make it a jaxrl.EnvSpec")
     for name in ("observation_space", "action_space"):
         _check_space(f"{label}: spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
@@ -192,7 +192,7 @@ def _check_space(where: str, space: Space) -> None:
         return
     if not isinstance(space, Discrete | MultiDiscrete | Box):
         makes = "Box.of(low, high, shape), Discrete(n), MultiDiscrete((n, ...)) or Dict(((name, space), ...))"
-        raise ValueError(f"{where} is a {_kind(space)}; use those of envs.base: {makes}")
+        raise ValueError(f"{where} is a {_kind(space)}; use those of jaxrl: {makes}")
     dtype = np.dtype(space.dtype)
     if dtype != jax.dtypes.canonicalize_dtype(dtype):
         held = jax.dtypes.canonicalize_dtype(dtype)

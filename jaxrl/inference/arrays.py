@@ -54,8 +54,8 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
             from safetensors.numpy import save_file
         except ImportError as error:
             raise ConfigError(
-                f"`--format` (='safetensors') needs the package safetensors: {installation.command('export')}; "
-                "--format=numpy needs nothing more"
+                "`--format` (='safetensors') needs the package safetensors: "
+                f"{installation.command('export')}; --format=numpy needs nothing more"
             ) from error
         file = "policy.safetensors"
         save_file(arrays, folder / file)

@@ -110,7 +110,7 @@ WRONG = [
     (with_spec(observation_space=Dict((("a", 3),))), "spec.observation_space['a'] is a int; use those of"),
     (with_spec(observation_space=Box.of(0, 1, (2,), np.float64)), "float64; arrays of JAX have 32 bits"),
     (with_spec(action_space=PARTS), "spec.action_space is a Dict"),
-    (type("Sound", (Sound,), {"spec": (2, 3)}), "spec is a 2 values; make it an envs.base.EnvSpec"),
+    (type("Sound", (Sound,), {"spec": (2, 3)}), "spec is a 2 values; make it a jaxrl.EnvSpec"),
     # reset
     (with_spec(observation_space=Box.of(0, 5, (3,))), "of float32[2], its space says float32[3]"),
     (with_spec(observation_space=Box.of(0, 5, (2,), np.uint8)), "uint8[2]; convert it by .astype(jnp.uint8)"),
@@ -118,7 +118,7 @@ WRONG = [
     (Swapped, "reset() returned an observation of"),
     (type("Sound", (Sound,), {"reset": lambda self, key: jnp.zeros(2)}), "reset() returned"),
     # step
-    (with_step(lambda s, t: (t.obs, 1.0, False, False, {})), "step() returned 5 values; return (state, envs"),
+    (with_step(lambda s, t: (t.obs, 1.0, False, False, {})), "step() returned 5 values; return (state, jax"),
     (with_step(lambda s, t: (t.obs, s, 1.0, False, {})), "step() returned 5 values"),
     (with_step(lambda s, t: (s, t.obs)), "step() returned a state and"),
     (with_step(lambda s, t: ({"time": 0.5}, t)), "returned state['time'] as float32[], reset() as int32[]"),
