@@ -25,6 +25,8 @@ from envs.spaces import has_large_images as has_large_images
 from envs.spaces import is_large_image as is_large_image
 from envs.spaces import zeros as zeros
 
+_LONGEST_EPISODE = 2**63 - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
@@ -47,7 +49,7 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         if self.max_episode_steps is not None:
-            check_count("EnvSpec.max_episode_steps", self.max_episode_steps)
+            check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)
 
     @property
     def mask_size(self) -> int:

@@ -15,7 +15,6 @@ import numpy as np
 
 from envs import modules
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
-from envs.names import check_positive
 from envs.trees import strong_types
 
 _EPISODES = 4
@@ -178,8 +177,6 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
         _check_space(f"{label}: spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
         raise ValueError(f"{label}: spec.action_space is a Dict; actions are Discrete, MultiDiscrete or Box")
-    if spec.max_episode_steps is not None:
-        check_positive(f"{label}: spec.max_episode_steps", spec.max_episode_steps)
     if spec.has_action_mask and isinstance(spec.action_space, Box):
         raise ValueError(f"{label}: spec.has_action_mask is set; only discrete actions can have a mask")
     return spec

@@ -108,11 +108,11 @@ LARGEST_BOX = 2**23
 LARGE_IMAGE = 32  # pixels a side; a convolution then has a thousand rows for each image
 
 
-def check_count(name: str, n: Any) -> None:
-    """Raises ValueError unless `n` is an integer in [1, 2^31)."""
+def check_count(name: str, n: Any, largest: int = LARGEST_INT32) -> None:
+    """Raises ValueError unless `n` is an integer in [1, largest]."""
     whole = isinstance(n, numbers.Integral) and not isinstance(n, bool)
-    if not whole or not 1 <= int(n) <= LARGEST_INT32:
-        raise ValueError(f"{name} (={n!r}) must be an integer in [1, {LARGEST_INT32}]")
+    if not whole or not 1 <= int(n) <= largest:
+        raise ValueError(f"{name} (={n!r}) must be an integer in [1, {largest}]")
 
 
 def _checked_size(shape: tuple[int, ...]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import flax.struct
@@ -28,7 +29,7 @@ class TimeLimit(Wrapper):
     def __init__(self, env: JaxEnv, steps: int):
         super().__init__(env)
         # Steps are counted in int32.
-        self._steps = min(check_positive("wrapper time_limit: steps", steps), 2**31 - 1)
+        self._steps = min(check_positive("wrapper time_limit: steps", steps, sys.maxsize), 2**31 - 1)
         limit = min(steps, env.spec.max_episode_steps or steps)
         self.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
 

@@ -49,6 +49,7 @@ BAD_OVERRIDES = [
     ("seed=-1", "must lie between 0 and 4294967295"),
     ("num_devices=-1", "must be at least 0"),
     ("algorithm=sac", "must be one of ppo"),
+    ("hardware_profile=fast", "must be one of none, auto"),
     ("nonfinite=ignore", "must be one of halt, skip, rollback"),
     ("nonfinite=HALT", "must be one of halt, skip, rollback"),
     ("env.num_envs=0", "must be at least 1"),

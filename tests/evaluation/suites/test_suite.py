@@ -89,7 +89,7 @@ def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) ->
 
 def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "one.gif"
-    arguments = ["jaxrl evaluate", f"--workdir={run}", "--episodes=2", f"--video={file}"]
+    arguments = ["jaxrl evaluate", f"--workdir={run}", "--trust", "--episodes=2", f"--video={file}"]
     environment = f"--environment={ENV}(length=6)"
     assert main([*arguments, environment]) == 0, capfd.readouterr().err
     assert f"video of 6 steps: {file}" in capfd.readouterr().out
