@@ -10,6 +10,8 @@
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
   --workdir=DIR         folder of the new run
   --checkpoint=S        of an older run: latest (default) or a step
+  --trust               import the modules that the config of an older run names
+                        (module:Class): they can run any code
   --debug               full tracebacks instead of one line for bad input
 
 Names and shapes must be those of the network, and all of its parameters must be
@@ -38,6 +40,7 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_string("input", None, "Where from.", flag_values=values)
     flags.DEFINE_string("workdir", None, "Folder of the new run.", flag_values=values)
     flags.DEFINE_string("checkpoint", "latest", "latest or a step.", flag_values=values)
+    flags.DEFINE_bool("trust", False, "Import modules that the run names.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)
     source, workdir = (str(values[name].value or "") for name in ("input", "workdir"))
@@ -51,7 +54,8 @@ def _job(argv: Sequence[str]) -> int:
 
         from jaxrl.training import conversion
 
-        made = conversion.from_run(source, str(values["checkpoint"].value), workdir)
+        trust = bool(values["trust"].value)
+        made = conversion.from_run(source, str(values["checkpoint"].value), workdir, trust)
     else:
         config = command_line.parse_training([argv[0], *left, f"--workdir={workdir}"]).config
 

@@ -14,8 +14,17 @@ import numpy as np
 from etils import epath
 
 from envs.base import EnvSpec
-from jaxrl.config import Config, ConfigError, declared_fields, flatten, from_json, installation
+from jaxrl.config import (
+    Config,
+    ConfigError,
+    declared_fields,
+    environment_spec,
+    flatten,
+    from_json,
+    installation,
+)
 from jaxrl.config.errors import did_you_mean
+from jaxrl.config.trust import require_trusted
 from jaxrl.evaluation.policy_function import normalized_names
 from jaxrl.runs import records
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
@@ -78,16 +87,18 @@ def from_file(file: str, config: Config, workdir: str) -> Conversion:
     return _written(config, workdir, take)
 
 
-def from_run(source: str, checkpoint: str, workdir: str) -> Conversion:
+def from_run(source: str, checkpoint: str, workdir: str, trust: bool = False) -> Conversion:
     """Continues a run of an older version in a new folder.
 
     Args:
       source: its folder, which stays as it is.
       checkpoint: "latest" or a step.
       workdir: the new folder.
+      trust: import the modules that the run's configuration names.
 
     Raises:
-      ConfigError: the source is no run or is of this version, or its parameters do not fit today's network.
+      ConfigError: the source is no run or is of this version, its parameters do not fit today's network, or
+        it names modules that are not trusted.
       CheckpointError: there is no such checkpoint, or it is damaged.
     """
     folder = checkpoint_folder.open_folder(os.path.join(source, "checkpoints"))
@@ -103,6 +114,9 @@ def from_run(source: str, checkpoint: str, workdir: str) -> Conversion:
         raise ConfigError(f"`--input` (={source!r}) is a run of this version: there is nothing to convert")
     old = {_today(name): x for name, x in checkpoint_folder.read_arrays(steps[wanted], record).items()}
     config, dropped = _config(source, record.meta)
+    if not trust:
+        require_trusted(config, source)
+    environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
 
     def take(own: Arrays, spec: EnvSpec) -> Conversion:
         ours, theirs = ({n: x for n, x in xs.items() if n.startswith(_POLICY_PLACE)} for xs in (own, old))

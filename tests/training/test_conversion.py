@@ -125,6 +125,23 @@ def test_an_older_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.Captur
     assert "holds a run already" in capsys.readouterr().err
 
 
+def test_an_older_run_imports_only_what_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older(tmp_path / "old", FIELDS)
+    file = tmp_path / "old" / "config.json"
+    file.write_text(file.read_text().replace("gymnax:CartPole-v1", "convert_evil:Env"))
+    (tmp_path / "convert_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = [f"--input={tmp_path / 'old'}", f"--workdir={tmp_path / 'new'}"]
+    assert convert(*command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "only imported with --trust" in line
+    assert not (tmp_path / "ran").exists()
+    assert convert(*command, "--trust") == 2  # it is imported, and holds no environment
+    assert (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
