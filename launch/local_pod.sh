@@ -69,7 +69,10 @@ free_port() {
 }
 
 # Prints the output of process $1, without gloo's greetings.
-prefixed() { trap '' INT TERM; exec sed -u "/\[Gloo\] Rank/d; / peer ranks/d; s/^/[$1] /"; }
+prefixed() { trap '' INT TERM HUP; exec sed -u "/\[Gloo\] Rank/d; / peer ranks/d; s/^/[$1] /"; }
+
+# Becomes a process of the run. A terminal that closes tells all of them, as this script does: once is enough.
+become() { trap '' HUP; exec ${guard[@]+"${guard[@]}"} "$@"; }
 
 start() {
   local index address=127.0.0.1:${port:-$(free_port)} command
@@ -82,10 +85,10 @@ start() {
       printf '%s %s\n' "$(env | grep -E '^JAX_(PLATFORMS|NUM_CPU|LOCAL)' | sort | paste -sd' ' -)" "${command[*]@Q}"
     elif [[ -n $logs ]]; then
       mkdir -p "$logs"
-      ${guard[@]+"${guard[@]}"} "${command[@]}" >>"$logs/$index.log" 2>&1 &
+      become "${command[@]}" >>"$logs/$index.log" 2>&1 &
       pids+=($!)
     else
-      ${guard[@]+"${guard[@]}"} "${command[@]}" > >(prefixed "$index") 2>&1 &
+      become "${command[@]}" > >(prefixed "$index") 2>&1 &
       pids+=($!)
     fi
   done
@@ -123,7 +126,7 @@ follows() { [[ $1 == 75 || $1 == 134 ]]; }
 described() {
   case $1 in
     75 | 134) echo "lost another process, or was stuck (exit code $1)" ;;
-    130 | 143) echo "was asked to end (exit code $1)" ;;
+    129 | 130 | 143) echo "was asked to end (exit code $1)" ;;
     *) if (($1 > 128)); then echo "was ended by SIG$(kill -l $(($1 - 128)))"; else echo "ended with exit code $1"; fi ;;
   esac
 }
