@@ -23,7 +23,8 @@ def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup
       warmup: gradient steps of the warm-up.
     """
     done = updates.astype(jnp.float32)
-    progress = jnp.clip((done - warmup) / max(total - warmup, 1), 0.0, 1.0)
+    # A float: a run that is to end by time may plan more updates than an int32 counts.
+    progress = jnp.clip((done - warmup) / float(max(total - warmup, 1)), 0.0, 1.0)
     factor = {
         "constant": jnp.ones(()),
         "linear": 1.0 - progress,
