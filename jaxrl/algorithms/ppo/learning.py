@@ -204,6 +204,7 @@ class PPO(Algorithm):
             return jnp.where(valid_TB, x_TB, 0.0).sum()
 
         count, sums = self.axis.psum((valid_TB.sum(dtype=jnp.float32), [total(x) for x in arrays]))
+        count = jnp.maximum(count, 1.0)
         means = [x / count for x in sums]
         squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
         return tuple(means), tuple(x / count for x in self.axis.psum(squares))

@@ -132,8 +132,11 @@ class _Run:
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums))
         gradient, sums = unpack(self.axis.psum(packed))
-        gradient = gradient / sums.count
-        means = jax.tree.map(lambda x: x / sums.count, sums)
+        # Among sequences of one step there may be none that counts; longer ones hold one at least.
+        may_be_empty = self.batch.valid is not None and self.config.sequence_length == 1
+        count = jnp.maximum(sums.count, 1.0) if may_be_empty else sums.count
+        gradient = gradient / count
+        means = jax.tree.map(lambda x: x / count, sums)
         ppo = self.config.ppo
         rate = optimizer.learning_rate(
             self.hyperparams.learning_rate,
@@ -153,10 +156,12 @@ class _Run:
         if ppo.target_kl is not None:
             stopped = loop.stopped | (means.approx_kl > self.hyperparams.target_kl)
             made, loop = ~stopped, dataclasses.replace(loop, stopped=stopped)
+        if may_be_empty:
+            made = made & (sums.count > 0)
         if self.config.nonfinite == "skip":
             skipped = made & ~jnp.isfinite(norm + means.policy + means.value + means.entropy)
             made = made & ~skipped
-        if ppo.target_kl is None and self.config.nonfinite != "skip":
+        if ppo.target_kl is None and self.config.nonfinite != "skip" and not may_be_empty:
             loop = apply(loop)
         else:
             loop = jax.lax.cond(made, apply, lambda loop: loop, loop)
