@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
     from jaxrl.inference.agent import load
+    from jaxrl.training.callbacks import Callbacks
     from jaxrl.training.functional import hyperparameters, make_train
     from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
 __all__ = [
     "Box",
+    "Callbacks",
     "ConfigError",
     "Dict",
     "Discrete",
@@ -40,6 +42,7 @@ __all__ = [
 
 # Loaded when first used: the command line must answer bad input before jax is imported.
 _HOMES = {
+    "Callbacks": "jaxrl.training.callbacks",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",

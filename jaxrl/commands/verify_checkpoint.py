@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
     headings = ("step", "iteration", "size", "arrays", "return", "state")
     table.show(headings, [_cells(entry) for entry in entries], names=0)
     problems = (entry.problem for entry in entries if entry.problem)
-    table.show_fields((("", line) for line in (*_holdings(entries), *problems)), 0)
+    table.show_fields((("", line) for line in (*_holdings(entries), *_metadata(entries), *problems)), 0)
 
 
 def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
@@ -102,3 +103,19 @@ def _holdings(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
             steps.setdefault(held, []).append(f"{entry.step:,}")
     for held, names in steps.items():
         yield f"step {', '.join(names)}: arrays of {held}" if len(steps) > 1 else f"arrays of {held}"
+
+
+def _metadata(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
+    """What users stored, each different content once: `notes: with the new reward (step 5)`."""
+    from jaxrl.metrics import text
+
+    steps: dict[str, list[str]] = {}
+    for entry in entries:
+        for name, value in entry.metadata.items():
+            line = f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
+            at = "?" if entry.step is None else f"{entry.step:,}"
+            # A foreign run's text must not move the cursor or change colours.
+            line = "".join(c if c.isprintable() else "?" for c in " ".join(line.split()))
+            steps.setdefault(text.printable(line, sys.stdout.encoding), []).append(at)
+    for line, names in steps.items():
+        yield f"{line} (step {', '.join(names)})"

@@ -4,6 +4,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.resolution import (
+    changed_fields,
     check_config,
     check_same_spaces,
     declared_fields,
@@ -46,6 +47,7 @@ __all__ = [
     "ProfileConfig",
     "StopConfig",
     "StorageConfig",
+    "changed_fields",
     "check_config",
     "check_same_spaces",
     "declared_fields",

@@ -74,6 +74,15 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
             yield name, getattr(theirs, field.attribute), getattr(ours, field.attribute)
 
 
+def changed_fields(stored: Config, given: Config) -> list[str]:
+    """Returns, in words, each field that a resumed run may not change and that differs."""
+    return [
+        f"`{name}` (={theirs!r} there, {ours!r} now)"
+        for name, theirs, ours in fixed_fields(stored, given)
+        if theirs != ours
+    ]
+
+
 def resolve(config: ConfigDict, device_count: int) -> Config:
     """Checks everything that can be checked before compilation and returns the frozen configuration.
 
@@ -183,6 +192,11 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
     if config.stop.target_return is not None and not config.evaluate.every_steps:
         raise ConfigError(
             f"`stop.return` (={config.stop.target_return}) needs evaluations: `evaluate.every_steps` (=0)"
+        )
+    if config.resume_from and config.init_from:
+        raise ConfigError(
+            f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
+            f"(={config.init_from!r}) must be empty"
         )
     return config
 

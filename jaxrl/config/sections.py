@@ -148,9 +148,20 @@ class StopConfig:
     """Training ends at the first of these."""
 
     steps: int = field(1_000_000, at_least(1), help="environment steps, rounded up to whole iterations")
-    seconds: float | None = field(None, above(0), help="seconds since the start; none: no limit")
+    seconds: float | None = field(
+        None,
+        above(0),
+        help="seconds of training, after compilation and a first dispatch, without evaluations and "
+        "checkpoints; none: no limit",
+    )
+    wall_seconds: float | None = field(
+        None,
+        above(0),
+        help="seconds from the start of the process to its end, such as the time limit of a job: training "
+        "ends early enough for an evaluation and a last checkpoint; none: no limit",
+    )
     target_return: float | None = field(
-        None, help="mean return of a greedy evaluation; none: no limit", key="return"
+        None, help="mean return of an evaluation; none: no limit", key="return"
     )
 
 
@@ -173,12 +184,15 @@ class LogConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """Greedy evaluation during training."""
+    """Evaluation during training."""
 
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between evaluations; 0: only at the end"
     )
     episodes: int = field(64, at_least(1), at_most(_MOST_EPISODES), help="episodes per evaluation")
+    sample: bool = field(
+        False, help="draw actions, where a policy that always takes the most likely one gets stuck"
+    )
     unseen: str = field(
         "",
         help="another environment with the same spaces, such as levels that training never shows; evaluated "
@@ -191,7 +205,10 @@ class CheckpointConfig:
     """What a run is resumed from."""
 
     every_steps: int = field(
-        250_000, at_least(0), help="environment steps between checkpoints; 0: only at the end"
+        250_000, at_least(0), help="environment steps between checkpoints; 0: by time, and at the end"
+    )
+    every_seconds: float = field(
+        60.0, at_least(0), help="seconds between checkpoints, whichever comes first; 0: by steps alone"
     )
     keep: int = field(3, at_least(1), help="recent checkpoints to keep, besides the best")
 
@@ -252,6 +269,11 @@ class Config:
         "state before it and says where it came from, skip drops the updates it reaches, rollback returns to "
         "the last checkpoint and continues with other random numbers",
     )
+    resume_from: str = field(
+        "",
+        help="a run folder, or one of its checkpoints/STEP, whose whole state a run in a new folder "
+        "continues; that run is only read",
+    )
     init_from: str = field(
         "",
         help="a run folder whose parameters and normaliser a fresh run starts from; a resumed run does not "
@@ -260,6 +282,7 @@ class Config:
     init_names: tuple[str, ...] = field(
         ("*",), help='patterns of the arrays that init_from gives, such as "params/encoder*"'
     )
+    notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
     env: EnvConfig
     host: HostConfig
     network: NetworkConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,15 +60,21 @@ class Evaluators:
         state: PolicyState,
         iteration: int,
         episodes: int | None = None,
-        sample: bool = False,
+        sample: bool | None = None,
     ) -> Episodes:
-        """Plays `episodes` of one environment, or as many as the configuration says."""
+        """Plays episodes of one environment; what is not said here, the configuration says."""
         key = jax.random.fold_in(jax.random.key(self._config.seed), iteration)
-        count = episodes or self._config.evaluate.episodes
-        return self._evaluators[prefix].play(state, key, count, sample)
+        evaluate = self._config.evaluate
+        sampled = evaluate.sample if sample is None else sample
+        return self._evaluators[prefix].play(state, key, episodes or evaluate.episodes, sampled)
+
+    def compile(self, state: PolicyState) -> list[Callable[[], None]]:
+        """Jobs that compile ahead what a call takes, for threads; `state` may be abstract."""
+        episodes, sample = self._config.evaluate.episodes, self._config.evaluate.sample
+        return [functools.partial(each.compile, state, episodes, sample) for each in self]
 
     def __call__(self, state: PolicyState, iteration: int) -> tuple[Result, dict[str, float], dict[str, Any]]:
-        """Plays greedy episodes of all.
+        """Plays episodes of all, as the configuration says.
 
         Returns:
           (result in the environment trained on, metrics, returns and lengths of the single episodes).

@@ -7,6 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+# Enough for a last checkpoint of 100 MB on a local disk.
+_LAST_SAVE_SECONDS = 3.0
+
 
 class Clock:
     """Measures wall-clock seconds per phase and in total.
@@ -14,11 +17,21 @@ class Clock:
     Phases may be nested; time counts for the innermost one only, so that phases add up.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Starts the clock; `now` is a monotonic clock in seconds."""
+    def __init__(
+        self, now: Callable[[], float] = time.perf_counter, process_started: float | None = None
+    ) -> None:
+        """Starts the clock.
+
+        Args:
+          now: a monotonic clock in seconds.
+          process_started: the time of `now` from which `wall` counts; None for this call.
+        """
         self._now = now
         self._started = self._switched = now()
-        self._carried = 0.0
+        self._process_started = self._started if process_started is None else process_started
+        self._carried = self._trained_before = 0.0
+        self._warm_up: float | None = None
+        self._longest: defaultdict[str, float] = defaultdict(float)
         self._open_phases: list[str] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._lap_start: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -28,11 +41,13 @@ class Clock:
         """Counts the seconds inside the `with` block for `phase`."""
         self._settle()
         self._open_phases.append(phase)
+        began = self._switched
         try:
             yield
         finally:
             self._settle()
             self._open_phases.pop()
+            self._longest[phase] = max(self._longest[phase], self._switched - began)
 
     def seconds(self, phase: str) -> float:
         """Seconds spent in `phase` since this process started the clock; 0.0 if it never ran."""
@@ -43,9 +58,33 @@ class Clock:
         """Seconds since the start of the run, including those before a resume."""
         return self._carried + self._now() - self._started
 
-    def carry_over(self, seconds: float) -> None:
-        """Adds `total()` as it was in the checkpoint that is resumed."""
+    def carry_over(self, seconds: float, trained: float = 0.0) -> None:
+        """Adds `total()` and `trained()` as they were in the checkpoint that is resumed."""
         self._carried += seconds
+        self._trained_before += trained
+
+    def warmed_up(self) -> None:
+        """Begins to count `trained`, with the first call."""
+        if self._warm_up is None:
+            self._warm_up = self.seconds("train")
+
+    def trained(self) -> float:
+        """Seconds of the phase "train" after the warm-up, those before a resume included."""
+        since = 0.0 if self._warm_up is None else self.seconds("train") - self._warm_up
+        return self._trained_before + since
+
+    def wall(self) -> float:
+        """Seconds since the start of the process; those before a resume do not count."""
+        return self._now() - self._process_started
+
+    def closing(self) -> float:
+        """Seconds that a run takes to end, going by what took longest so far.
+
+        Two dispatches are in flight, then come an evaluation, if there was one before, and a checkpoint that
+        is waited for: training waits only for the first part of the others.
+        """
+        save = max(_LAST_SAVE_SECONDS, 4 * self._longest["save"])
+        return 2 * self._longest["train"] + self._longest["evaluate"] + save
 
     def lap(self, phase: str, of: str = "") -> float:
         """Seconds of `phase` since the previous call with the same arguments."""
@@ -71,7 +110,8 @@ class Clock:
         """Seconds of each phase of training and in total, as logged."""
         phases = ("compile", "train", "evaluate", "save")
         return {f"time/{phase}_seconds": self.seconds(phase) for phase in phases} | {
-            "time/seconds": self.total()
+            "time/seconds": self.total(),
+            "time/budget_seconds": self.trained(),
         }
 
     def still(self) -> tuple[str | None, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -12,6 +13,25 @@ from jaxrl.types import Array
 
 # Target length of a dispatch: signals and time budgets wait for one to finish. One iteration may take longer.
 DISPATCH_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one process tells the others.
+
+    Attributes:
+      signum: the signal it received, or 0.
+      trained_seconds: see `Clock.trained`.
+      wall_seconds: see `Clock.wall`.
+      closing_seconds: see `Clock.closing`.
+      iterations: that it would dispatch at once.
+    """
+
+    signum: float = 0
+    trained_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    closing_seconds: float = 0.0
+    iterations: float = 1
 
 
 class Agreement:
@@ -42,22 +62,32 @@ class Agreement:
         self._clock = clock
         self._gather = gather
         self._pace = Pace(DISPATCH_SECONDS)
-        self._heard: tuple[int, float, int] = (0, 0.0, 1)
+        self._heard = Report()
 
     @property
     def signum(self) -> int | None:
         """The signal that tells all processes to save and stop, once they agree on it."""
-        return (self._heard[0] or None) if self._gather else self.interruption.signum
+        return int(self._in_force.signum) or None
 
     @property
-    def seconds(self) -> float:
-        """Seconds since the start of the run."""
-        return self._heard[1] if self._gather else self._clock.total()
+    def trained_seconds(self) -> float:
+        """Seconds of training since the start of the run, without the warm-up."""
+        return self._in_force.trained_seconds
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds since the start of the process."""
+        return self._in_force.wall_seconds
+
+    @property
+    def closing_seconds(self) -> float:
+        """Seconds that the end of the run will take."""
+        return self._in_force.closing_seconds
 
     @property
     def iterations(self) -> int:
         """Iterations per dispatch."""
-        return self._heard[2] if self._gather else self._pace.iterations
+        return int(self._in_force.iterations)
 
     def gives_up(self) -> bool:
         """Whether a signal may abandon a wait: not with other processes, which would then hang."""
@@ -71,18 +101,34 @@ class Agreement:
         """Starts sending this process's values to the others; pass the result to `hear` once it is ready."""
         if self._gather is None:
             return None
-        return self._gather((self.interruption.signum or 0, self._clock.total(), self._pace.iterations))
+        return self._gather(astuple(self._own))
 
     def hear(self, told: Array | None) -> None:
         """Waits for the values of all processes and puts them in force."""
         if told is None:
             return
-        signums, seconds, iterations = np.asarray(told).T
-        signum = self._heard[0] or int(signums.max())
-        self._heard = (signum, float(seconds.max()), int(iterations.min()))
+        numbers = np.asarray(told)
+        latest = Report(*map(float, numbers.max(axis=0)))
+        signum = self._heard.signum or latest.signum
+        self._heard = replace(latest, signum=signum, iterations=float(numbers[:, -1].min()))
         if signum:
-            self.interruption.adopt(signum)
+            self.interruption.adopt(int(signum))
 
     def took(self, iterations: int, seconds: float) -> None:
         """Records how long a dispatch of `iterations` took in this process."""
         self._pace.took(iterations, seconds)
+
+    @property
+    def _in_force(self) -> Report:
+        return self._heard if self._gather else self._own
+
+    @property
+    def _own(self) -> Report:
+        clock = self._clock
+        return Report(
+            signum=self.interruption.signum or 0,
+            trained_seconds=clock.trained(),
+            wall_seconds=clock.wall(),
+            closing_seconds=clock.closing(),
+            iterations=self._pace.iterations,
+        )

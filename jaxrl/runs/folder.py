@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -13,11 +14,12 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from etils import epath
 
-from jaxrl.config import Config, ConfigError, fixed_fields, from_json, to_json
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.metrics.files import is_remote, replace_text, require_no_links
 from jaxrl.parallel import process_group
 from jaxrl.parallel.signals import Interruption, leave
@@ -170,6 +172,25 @@ class RunFolder:
         if self._staged is not None:
             self._staged.send_soon()
 
+    @property
+    def was_started(self) -> bool:
+        """Whether a run has begun to train here."""
+        return (self.path / "config.json").exists()
+
+    def set_rows_aside(self) -> list[str]:
+        """Renames the rows that an earlier run left, for one that begins anew; returns their new names.
+
+        Call it before the first row is written, with `logs` open.
+        """
+        names = []
+        for file in (Path(self.log_folder, name) for name in ("metrics.jsonl", "metrics.csv")):
+            if not file.is_file() or file.is_symlink():
+                continue
+            number = next(n for n in itertools.count(1) if not _numbered(file, n).exists())
+            file.rename(_numbered(file, number))
+            names.append(_numbered(file, number).name)
+        return names
+
     @cached_property
     def checkpoints(self) -> Checkpointer:
         return Checkpointer(
@@ -213,12 +234,7 @@ class RunFolder:
     def _require_same(self, config: Config) -> None:
         if self.checkpoints.latest_step() is None:
             return
-        changed = [
-            f"`{name}` (={theirs!r} there, {ours!r} now)"
-            for name, theirs, ours in fixed_fields(self.read_config(), config)
-            if theirs != ours
-        ]
-        if changed:
+        if changed := changed_fields(self.read_config(), config):
             raise ConfigError(
                 f"`--workdir` (={self.path}) holds a run with {', '.join(changed)}: name another folder, to "
                 f"start there from its parameters with --config.init_from={self.path}"
@@ -299,6 +315,11 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"{file} cannot be written: {error}") from error
         return file
+
+
+def _numbered(file: Path, number: int) -> Path:
+    """metrics.earlier-1.jsonl for metrics.jsonl."""
+    return file.with_name(f"{file.stem}.earlier-{number}{file.suffix}")
 
 
 def _shows(probe: epath.Path, content: str) -> bool:

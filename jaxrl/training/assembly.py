@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from envs import registry
+from jaxrl import networks
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluators import Evaluators
 from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.writers import MultiWriter, Writer, console
 from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.training.capacity import require_memory
@@ -61,9 +64,23 @@ class Assembly:
     evaluators: Evaluators
 
     @classmethod
-    def build(cls, config: Config, interruption: Interruption | None = None) -> Assembly:
-        """Raises ConfigError where the configuration cannot be trained here."""
-        clock, topology = Clock(), Topology.of(config.device_count)
+    def build(
+        cls,
+        config: Config,
+        interruption: Interruption | None = None,
+        process_started: float | None = None,
+    ) -> Assembly:
+        """Builds everything; nothing is compiled.
+
+        Args:
+          config: the resolved configuration.
+          interruption: the signals that this process receives; None for a process that catches none.
+          process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
+
+        Raises:
+          ConfigError: the configuration cannot be trained here.
+        """
+        clock, topology = Clock(process_started=process_started), Topology.of(config.device_count)
         agreement = Agreement(clock, topology.gatherer(), interruption)
         runtime = build_runtime(config, topology, clock, agreement)
         evaluators = Evaluators(config, runtime.policy, topology, agreement.gives_up)
@@ -78,10 +95,16 @@ class Assembly:
         with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
             training = pool.submit(self.runtime.compile)
             policy = self.runtime.learning.abstract_state().learner.policy
-            episodes = self.config.evaluate.episodes
-            jobs = [training, *(pool.submit(each.compile, policy, episodes) for each in self.evaluators)]
+            jobs = [training, *map(pool.submit, self.evaluators.compile(policy))]
             state = self.runtime.prepare(state)
             for job in jobs:
                 job.result()
             self.agreement.begin()  # Other processes may still be compiling.
         return state
+
+    def display(self) -> Writer:
+        """What shows metrics to a person, in the first of several processes."""
+        if not is_first():
+            return MultiWriter(())
+        network = networks.describe(self.config.network, self.runtime.spec)
+        return console(self.config, self.runtime.learning.algorithm.highlights, network)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+from etils import epath
 
-from jaxrl.config import Config, ConfigError, from_json, to_json
-from jaxrl.runs.checkpoint import SaveError
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError
+from jaxrl.runs.checkpoint import files as checkpoint_files
+from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.progress import Progress
 from jaxrl.training.sharded_learning import ShardedLearning
@@ -24,11 +29,34 @@ _PAUSES = (0.5, 1.0)
 log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """The content of a checkpoint.
+
+    Attributes:
+      state: on the devices.
+      progress: how far the run was.
+      metadata: what users stored with it.
+    """
+
+    state: TrainState
+    progress: Progress
+    metadata: Mapping[str, Any]
+
+
 class RunCheckpoints:
     """Saves and restores; without a folder it keeps nothing."""
 
-    def __init__(self, folder: RunFolder | None, learning: ShardedLearning) -> None:
+    def __init__(
+        self, folder: RunFolder | None, learning: ShardedLearning, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """`metadata` is stored with every checkpoint, beside the notes of the configuration.
+
+        Raises:
+          ConfigError: it cannot be written as JSON.
+        """
         self._folder = folder
+        self._metadata = _plain(metadata or {})
         self._learning = learning
         self._config: Config = learning.learning.config
         self._saved_at = -1  # iteration
@@ -82,8 +110,8 @@ class RunCheckpoints:
             except SaveError as error:
                 log.warning("%s", error)
 
-    def restore(self) -> tuple[TrainState, Progress] | None:
-        """The newest intact checkpoint, on the devices; None where there never was one.
+    def restore(self) -> Restored | None:
+        """The newest intact checkpoint of the run; None where there never was one.
 
         Raises:
           CheckpointError: it does not fit the configuration, or none of several is intact.
@@ -94,11 +122,35 @@ class RunCheckpoints:
         if found is None:
             return None
         _, state, meta = found
-        progress = Progress.from_json(meta, self._learning.learning.empty_interval())
-        self._saved_at = progress.iteration
-        replicate = self._learning.topology.replicate
-        progress = dataclasses.replace(progress, interval=replicate(progress.interval))
-        return self._with_changed_hyperparams(state, meta), progress
+        restored = self._restored(state, meta)
+        self._saved_at = restored.progress.iteration
+        return restored
+
+    def read(self, name: str, path: str | os.PathLike[str]) -> Restored:
+        """A checkpoint of another run, which stays as it is.
+
+        Args:
+          name: of what asks for it, for the error.
+          path: a run's folder, for its newest checkpoint, or `RUN/checkpoints/STEP`.
+
+        Raises:
+          CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.
+          ConfigError: it is of another task, network or seed.
+        """
+        found = find_checkpoint(name, path)
+        if not checkpoint_files.is_step(found.name):
+            raise CheckpointError(f"`{name}` (={path}) must be a run folder or one of its checkpoints/STEP")
+        checkpointer = Checkpointer(str(found.parent), create=False)
+        meta = checkpointer.meta(int(found.name))
+        try:
+            Progress.check(meta)
+        except ValueError as error:
+            raise CheckpointError(
+                f"`{name}` (={path}): the checkpoint {found} is damaged: {error}"
+            ) from error
+        if changed := changed_fields(from_json(meta["config"]), self._config):
+            raise ConfigError(f"`{name}` (={path}) holds a run with {', '.join(changed)}")
+        return self._restored(*checkpointer.restore(int(found.name), self._learning.abstract_state()))
 
     def _check(self, meta: Mapping[str, Any]) -> None:
         """Raises an error of the value where a checkpoint's `meta` cannot be continued from in this run."""
@@ -118,6 +170,15 @@ class RunCheckpoints:
         """Writes NAME.json into the run's folder."""
         if self._folder is not None:
             self._folder.write_report(name, content)
+
+    def _restored(self, state: TrainState, meta: Mapping[str, Any]) -> Restored:
+        progress = Progress.from_json(meta, self._learning.learning.empty_interval())
+        interval = self._learning.topology.replicate(progress.interval)
+        return Restored(
+            state=self._with_changed_hyperparams(state, meta),
+            progress=dataclasses.replace(progress, interval=interval),
+            metadata=meta.get("metadata", {}),
+        )
 
     def _with_changed_hyperparams(self, state: TrainState, meta: Mapping[str, Any]) -> TrainState:
         """Applies the numbers that the configuration has changed since; the others stay the state's own.
@@ -141,7 +202,13 @@ class RunCheckpoints:
 
     def _save(self, state: TrainState, progress: Progress) -> None:
         assert self._folder is not None
-        meta = {"run": self._folder.identity, "config": to_json(self._config)} | progress.to_json()
+        notes = {"notes": self._config.notes} if self._config.notes else {}
+        meta = {
+            "run": self._folder.identity,
+            "config": to_json(self._config),
+            "metadata": notes | self._metadata,
+            **progress.to_json(),
+        }
         evaluation = progress.evaluation_of_state
         score = evaluation.mean if evaluation else None
         self._folder.checkpoints.save(self._steps(progress), state, meta, score)
@@ -151,3 +218,56 @@ class RunCheckpoints:
 
     def _steps(self, progress: Progress) -> int:
         return progress.iteration * self._config.steps_per_iteration
+
+
+def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
+    """The folder of a checkpoint: `path`, or the newest one in the run's folder `path`.
+
+    Args:
+      name: of what asks for it, for the error.
+      path: local or gs://.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    folder = checkpoint_folder.open_folder(epath.Path(path).expanduser())
+    if (folder / checkpoint_folder.META).exists():
+        return folder
+    steps = checkpoint_folder.find(folder / "checkpoints").steps
+    if not steps:
+        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint")
+    return steps[max(steps)]
+
+
+def write_run(
+    path: str | os.PathLike[str],
+    learning: ShardedLearning,
+    state: TrainState,
+    progress: Progress,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Writes a state as the run folder `path`, which every command takes, and waits for it.
+
+    Raises:
+      ConfigError: the folder cannot be written, is in use, or holds another run or this very step.
+      SaveError: the checkpoint could not be written.
+    """
+    config = learning.learning.config
+    folder = RunFolder(os.fspath(path), config.checkpoint.keep)
+    folder.create()
+    with folder.lock():
+        folder.require_same(config)
+        step = progress.iteration * config.steps_per_iteration
+        if step in folder.checkpoints.all_steps():
+            raise ConfigError(f"{path} holds a checkpoint of step {step} already: choose another folder")
+        RunCheckpoints(folder, learning, metadata).save_last(state, progress)
+        folder.write_config(config)
+        folder.checkpoints.close()
+
+
+def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"`metadata` must be plain JSON values: {error}") from error
+    return plain

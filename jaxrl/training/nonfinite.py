@@ -86,6 +86,21 @@ class _Found:
     layers: tuple[str, ...] = ()
 
 
+def in_evaluation(samples: Mapping[str, np.ndarray], iteration: int) -> Finding | None:
+    """The first of the evaluated returns that are not finite.
+
+    Args:
+      samples: values of single episodes by name, such as `eval/returns`.
+      iteration: iterations finished.
+    """
+    for name, values in samples.items():
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            place = f"in {wrong.size} of {len(values)} episodes of the evaluation after iteration {iteration}"
+            return Finding(iteration, name, _kind(np.asarray(values)), place)
+    return None
+
+
 def _in_parameters(state: TrainState) -> Iterator[_Found]:
     for name, x in _leaves(state.learner.policy.params):
         if not np.isfinite(x).all():

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.reduction import Interval
+from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.coordination import Agreement
 from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.training.runtime import Runtime
@@ -27,6 +28,7 @@ class Dispatch:
       iteration: at which they end.
       count: how many.
       interval: the metrics of the log interval up to there.
+      metrics: the metrics of these iterations alone, where those are wanted.
       failed: bool[], whether the loop ended before an iteration that was not finite.
       closes_row: whether `interval` makes a log row.
       told: of `Agreement.tell`, when they were handed over.
@@ -35,6 +37,7 @@ class Dispatch:
     iteration: int
     count: int
     interval: Interval
+    metrics: Metrics | None
     failed: Array
     closes_row: bool
     told: Array | None
@@ -47,9 +50,20 @@ class Pipeline:
       interval: metrics of the log interval that is open.
     """
 
-    def __init__(self, runtime: Runtime, clock: Clock, agreement: Agreement) -> None:
-        """`clock` learns what training takes."""
+    def __init__(
+        self, runtime: Runtime, clock: Clock, agreement: Agreement, one_by_one: bool = False
+    ) -> None:
+        """Dispatches nothing yet.
+
+        Args:
+          runtime: makes the iterations.
+          clock: learns what training takes.
+          agreement: with the other processes.
+          one_by_one: dispatch single iterations, each with metrics of its own.
+        """
         self._runtime, self._clock, self._agreement = runtime, clock, agreement
+        self._several_at_once = runtime.one_program and not one_by_one
+        self._one_by_one = one_by_one
         self._in_flight: deque[Dispatch] = deque()
         self._empty = self.interval = runtime.learning.empty_interval()
 
@@ -59,7 +73,7 @@ class Pipeline:
 
     def fits(self, iteration: int, target: int) -> int:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
-        at_once = self._agreement.iterations if self._runtime.one_program else 1
+        at_once = self._agreement.iterations if self._several_at_once else 1
         return min(target, iteration + at_once)
 
     def dispatch(
@@ -70,15 +84,19 @@ class Pipeline:
         Returns:
           (state, the iteration that it leads to): the arguments where a signal prevented a rollout.
         """
-        count = target - iteration
+        count, before = target - iteration, self.interval
         # The profile plugin splits time by the steps that are marked so.
         with self._clock.measure("train"), jax.profiler.StepTraceAnnotation("dispatch", step_num=target):
             try:
-                state, interval, failed = self._runtime.advance(state, self.interval, count)
+                own = self._empty if self._one_by_one else before
+                state, interval, failed = self._runtime.advance(state, own, count)
             except Cancelled:
                 return state, iteration
             told = self._agreement.tell()
-        self._in_flight.append(Dispatch(target, count, interval, failed, closes_row, told))
+        metrics = interval.metrics if self._one_by_one else None
+        if self._one_by_one:
+            interval = _merged(before, interval, failed)
+        self._in_flight.append(Dispatch(target, count, interval, metrics, failed, closes_row, told))
         self.interval = self._empty if closes_row else interval
         return state, target
 
@@ -88,7 +106,7 @@ class Pipeline:
         Where each iteration needs the host it waits for all: a rollout after one that was not finite must
         not be learnt from, and the next but one needs the parameters that are being learnt now anyway.
         """
-        while len(self._in_flight) > (at_most if self._runtime.one_program else 0):
+        while len(self._in_flight) > (at_most if self._several_at_once else 0):
             dispatch = self._in_flight.popleft()
             with self._clock.measure("train"):
                 failed = bool(jax.device_get(dispatch.failed))
@@ -97,6 +115,13 @@ class Pipeline:
                 self._in_flight.clear()
                 self.interval = dispatch.interval
             else:
+                self._clock.warmed_up()
                 self._agreement.took(dispatch.count, self._clock.lap("train"))
                 self._agreement.hear(dispatch.told)
             yield dispatch
+
+
+@jax.jit
+def _merged(before: Interval, iteration: Interval, failed: Array) -> Interval:
+    """The interval with one more iteration, unless that failed."""
+    return jax.tree.map(lambda old, new: jnp.where(failed, old, new), before, before.add(iteration.metrics))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,8 +29,14 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "seconds": lambda x: record.is_number(x) and x >= 0,
     "evaluation": _is_evaluation,
     "evaluated_at": lambda x: x == -1 or record.is_count(x),
+    "trained_seconds": lambda x: record.is_number(x) and x >= 0,
+    "best_return": lambda x: x is None or record.is_number(x),
+    "best_at": lambda x: x == -1 or record.is_count(x),
+    "metadata": record.is_object,
     "interval": lambda x: record.is_object(x) and all(map(_is_real, x.values())),
 }
+# What checkpoints lack that were written before it was stored.
+_DEFAULTS: Mapping[str, Any] = {"trained_seconds": 0.0, "best_return": None, "best_at": -1, "metadata": {}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,43 +47,76 @@ class Progress:
       interval: metrics of the log interval that is open.
       iteration: rollouts finished.
       seconds: since the start of the run, those before resumes included; as of the last save.
+      trained_seconds: those that `stop.seconds` counts; as of the last save.
       evaluation: the latest, or None.
       evaluated_at: the iteration of that.
+      best_return: the highest mean return of an evaluation whose state was saved, or None.
+      best_at: the iteration of that.
     """
 
     interval: Interval
     iteration: int = 0
     seconds: float = 0.0
+    trained_seconds: float = 0.0
     evaluation: Result | None = None
     evaluated_at: int = -1
+    best_return: float | None = None
+    best_at: int = -1
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether this very state was evaluated, even if the result was not finite and is not kept."""
+        return self.evaluated_at == self.iteration
 
     @property
     def evaluation_of_state(self) -> Result | None:
         """The evaluation of the very state that this describes."""
-        return self.evaluation if self.evaluated_at == self.iteration else None
+        return self.evaluation if self.is_evaluated else None
+
+    @property
+    def is_best(self) -> bool:
+        """Whether this state was evaluated, and better than every state that was saved."""
+        found = self.evaluation_of_state
+        if found is None or not math.isfinite(found.mean):
+            return False
+        return self.best_return is None or found.mean > self.best_return
+
+    def saved(self) -> Progress:
+        """As it is once this state is saved: of equally good states the latest is the best."""
+        found = self.evaluation_of_state
+        if found is None or not (self.is_best or found.mean == self.best_return):
+            return self
+        return dataclasses.replace(self, best_return=found.mean, best_at=self.iteration)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "iteration": self.iteration,
             "seconds": self.seconds,
+            "trained_seconds": self.trained_seconds,
             "evaluation": dataclasses.asdict(self.evaluation) if self.evaluation else None,
             "evaluated_at": self.evaluated_at,
+            "best_return": self.best_return,
+            "best_at": self.best_at,
             "interval": reduction.to_json(self.interval),
         }
 
     @staticmethod
     def check(data: Mapping[str, Any]) -> None:
         """Raises ValueError, naming the field, unless `data` is a configuration and what `to_json` gave."""
-        record.require(data, _RULES)
+        record.require({**_DEFAULTS, **data}, _RULES)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], empty: Interval) -> Progress:
         """Inverse of `to_json`; `empty` says which metrics there are. The interval is on the host."""
+        data = {**_DEFAULTS, **data}
         return cls(
             interval=reduction.from_json(data["interval"], empty),
             iteration=int(data["iteration"]),
             seconds=data["seconds"],
+            trained_seconds=data["trained_seconds"],
             evaluation=Result(**data["evaluation"]) if data["evaluation"] else None,
             evaluated_at=data["evaluated_at"],
+            best_return=data["best_return"],
+            best_at=data["best_at"],
         )

@@ -12,8 +12,10 @@ import jax
 from jaxrl.config import Config, ConfigError
 from jaxrl.training import nonfinite
 from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.nonfinite import Finding
 from jaxrl.training.progress import Progress
 from jaxrl.training.runtime import Runtime
+from jaxrl.training.start import Start
 from jaxrl.types import TrainState
 
 # Rollbacks to one checkpoint: what fails three times from there will fail again.
@@ -27,9 +29,11 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Goes back to a checkpoint, or says what is wrong and gives up."""
 
-    def __init__(self, config: Config, runtime: Runtime, checkpoints: RunCheckpoints, debug: bool) -> None:
+    def __init__(
+        self, config: Config, runtime: Runtime, checkpoints: RunCheckpoints, start: Start, debug: bool
+    ) -> None:
         """`debug` also names the operation that made a NaN."""
-        self._config, self._runtime, self._checkpoints = config, runtime, checkpoints
+        self._config, self._runtime, self._checkpoints, self._start = config, runtime, checkpoints, start
         self._debug = debug
         self._rollbacks = 0
         self._updated_at, self._updates = 0, 0.0
@@ -43,24 +47,21 @@ class Recovery:
         """Notes that there is a newer state to go back to."""
         self._rollbacks = 0
 
-    def roll_back(self, failed_at: int) -> tuple[TrainState, Progress]:
+    def roll_back(self, cause: str) -> tuple[TrainState, Progress]:
         """Returns the state and progress of the newest checkpoint, or of the start, with another random key.
 
         Args:
-          failed_at: iterations finished before the one that was not finite.
+          cause: what was not finite, for people.
         """
         self._rollbacks += 1
         self._runtime.close()
-        learning = self._runtime.learning
-        state, progress = self._checkpoints.restore() or (
-            learning.initial_state(),
-            Progress(learning.empty_interval()),
-        )
-        key = jax.random.fold_in(state.key, self._rollbacks)
-        state = dataclasses.replace(state, key=learning.topology.replicate(key))
+        found = self._start.find()
+        progress = found.progress
+        key = jax.random.fold_in(found.state.key, self._rollbacks)
+        state = dataclasses.replace(found.state, key=self._runtime.learning.topology.replicate(key))
         log.warning(
-            "iteration %d was not finite: back to step %d, with other random numbers (%d of %d)",
-            failed_at + 1,
+            "%s: back to step %d, with other random numbers (%d of %d)",
+            cause,
             progress.iteration * self._config.steps_per_iteration,
             self._rollbacks,
             MAX_ROLLBACKS,
@@ -76,16 +77,17 @@ class Recovery:
             self._updated_at, self._updates = iteration, updates
         return iteration - self._updated_at >= MAX_IDLE_ITERATIONS
 
-    def give_up(self, state: TrainState) -> NoReturn:
-        """Finds the first value that is not finite, writes a report, and raises.
+    def give_up(self, state: TrainState, finding: Finding | None = None) -> NoReturn:
+        """Writes a report of the first value that is not finite, and raises.
 
         Args:
           state: the one before the iteration in which it appeared.
+          finding: the value; None looks for it.
 
         Raises:
           NonFiniteError: always.
         """
-        finding = nonfinite.diagnose(self._runtime, state, self._debug)
+        finding = finding or nonfinite.diagnose(self._runtime, state, self._debug)
         self._checkpoints.finish()
         try:
             self._checkpoints.write_report("nonfinite", dataclasses.asdict(finding))

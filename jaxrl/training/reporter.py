@@ -14,6 +14,9 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.metrics.writers import Writer
 from jaxrl.parallel.cpu_devices import available_cores
+from jaxrl.training import nonfinite
+from jaxrl.training.nonfinite import Finding
+from jaxrl.training.progress import Progress
 from jaxrl.training.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -39,34 +42,46 @@ class Reporter:
             self._writer().write(steps, row)
         return row
 
-    def evaluation(self, steps: int, result: Result, row: dict[str, float], samples: dict[str, Any]) -> None:
-        """The metrics and the single episodes of an evaluation."""
+    def evaluation(
+        self, iteration: int, result: Result, row: dict[str, float], samples: dict[str, Any]
+    ) -> Finding | None:
+        """Writes the metrics and the single episodes of an evaluation; returns what is not finite in it."""
+        steps, sampled = iteration * self._config.steps_per_iteration, self._config.evaluate.sample
+        finding = nonfinite.in_evaluation(samples, iteration)
         self._writer().write(steps, row | self._clock.row())
-        self._writer().histograms(steps, samples)
-        log.info("step %d: greedy return %.2f (std %.2f)", steps, result.mean, result.std)
+        if finding is None:
+            self._writer().histograms(steps, samples)
+            mode = "sampled" if sampled else "greedy"
+            log.info("step %d: %s return %.2f (std %.2f)", steps, mode, result.mean, result.std)
+        elif self._config.nonfinite == "skip":
+            log.warning("step %d: %s", steps, finding)
+        return finding
 
     def checkpoint(self, steps: int) -> None:
         """A state has been saved."""
         self._writer().write(steps, {"checkpoint/step": steps} | self._clock.row())
 
-    def summary(self, result: Result, steps: int, steps_of_process: int, device: str) -> dict[str, Any]:
+    def summary(self, progress: Progress, steps_of_process: int, device: str) -> dict[str, Any]:
         """Returns what becomes summary.json.
 
         Args:
-          result: the evaluation of the final state.
-          steps: of the whole run.
+          progress: at the end; None stands for an evaluation that it lacks.
           steps_of_process: the steps since it was last resumed.
           device: for people.
         """
-        trained = self._clock.seconds("train")
+        trained, result = self._clock.seconds("train"), progress.evaluation_of_state
+        best = None if progress.best_return is None else progress.best_at * self._config.steps_per_iteration
         return {
-            "steps": steps,
+            "steps": progress.iteration * self._config.steps_per_iteration,
             "seconds": round(self._clock.total(), 3),
             "compile_seconds": round(self._clock.seconds("compile"), 3),
             "steps_per_second": round(steps_of_process / trained) if trained else 0,
-            "eval_return": result.mean,
-            "eval_return_std": result.std,
-            "eval_episodes": result.episodes,
+            "eval_return": result and result.mean,
+            "eval_return_std": result and result.std,
+            "eval_episodes": result and result.episodes,
+            "eval_mode": "sample" if self._config.evaluate.sample else "greedy",
+            "best_return": progress.best_return,
+            "best_step": best,
             "seed": self._config.seed,
             "environment": self._config.env.name,
             "device": device,

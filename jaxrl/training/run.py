@@ -36,8 +36,8 @@ from jaxrl.parallel.watchdog import watched
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.runs.storage.mirror import Mirror
-from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -114,9 +114,10 @@ def _agreed(config: Config, workdir: str) -> str:
 
 
 def _require_source(config: Config, folder: RunFolder) -> None:
-    """Raises ConfigError where a fresh run has nothing at `init_from`."""
-    if config.init_from and not folder.has_checkpoints:
-        warm_start.find(config.init_from)
+    """Raises ConfigError where a fresh run has nothing at `init_from` or `resume_from`."""
+    for name, source in (("init_from", config.init_from), ("resume_from", config.resume_from)):
+        if source and not folder.has_checkpoints:
+            find_checkpoint(name, source)
 
 
 @contextlib.contextmanager

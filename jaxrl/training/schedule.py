@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from jaxrl.config import Config
+from jaxrl.config.errors import RunError
 from jaxrl.parallel.coordination import Agreement
 from jaxrl.training.progress import Progress
 
@@ -25,19 +27,22 @@ class Schedule:
     config: Config
     agreement: Agreement
 
-    def due(self, iteration: int) -> Due:
-        """What is due at the end of `iteration`."""
+    def due(self, iteration: int, saved_at: float = math.inf) -> Due:
+        """What is due at the end of `iteration`; `saved_at` is `wall_seconds` at the latest save."""
         config = self.config
-        final = iteration >= config.num_iterations
+        every = config.checkpoint.every_seconds
+        by_time = every > 0 and self.agreement.wall_seconds - saved_at >= every
         return Due(
             row=iteration % config.log_iterations == 0,
             evaluation=_is_multiple(iteration, config.evaluate_iterations),
-            # The checkpoint of the final state comes after its evaluation, whenever that is due.
-            checkpoint=_is_multiple(iteration, config.checkpoint_iterations) and not final,
+            checkpoint=_is_multiple(iteration, config.checkpoint_iterations) or by_time,
         )
 
     def stop_reason(self, progress: Progress) -> str | None:
-        """Why the run ends here: the name of a signal, "return", "steps" or "seconds"; None to train on."""
+        """Why the run ends here; None to train on.
+
+        The name of a signal, "return", "steps", "seconds" or "wall_seconds".
+        """
         stop, finished = self.config.stop, progress.iteration >= self.config.num_iterations
         if self.agreement.signum is not None and not finished:
             return self.agreement.interruption.name
@@ -46,9 +51,24 @@ class Schedule:
             return "return"
         if finished:
             return "steps"
-        if stop.seconds is not None and self.agreement.seconds >= stop.seconds:
+        if stop.seconds is not None and self.agreement.trained_seconds >= stop.seconds:
             return "seconds"
+        if stop.wall_seconds is not None and self._is_last_moment(stop.wall_seconds):
+            return "wall_seconds"
         return None
+
+    def out_of_time(self, compiled: float) -> RunError:
+        """What to raise where `stop.wall_seconds` has left no time for a step; `compiled` is in seconds."""
+        return RunError(
+            f"no step was made: of `stop.wall_seconds` (={self.config.stop.wall_seconds:g}), "
+            f"{self.agreement.wall_seconds:.1f} s had passed, {compiled:.1f} s of them compiling, "
+            "and the rest is needed to end the run: allow more"
+        )
+
+    def _is_last_moment(self, limit: float) -> bool:
+        """Whether training must stop for the process to end by `limit`; not before half of it."""
+        left = limit - self.agreement.wall_seconds
+        return left <= min(self.agreement.closing_seconds, limit / 2)
 
 
 def _is_multiple(iteration: int, every: int) -> bool:

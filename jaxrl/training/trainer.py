@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,24 +13,27 @@ import jax
 from ml_collections import ConfigDict
 
 from envs.base import HostEnvError
-from jaxrl import networks
 from jaxrl.config import Config, largest_device_count, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase
-from jaxrl.metrics.writers import MultiWriter, Writer, console
+from jaxrl.metrics.writers import Writer
 from jaxrl.parallel.process_group import is_first, num_processes
 from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import memory, warm_start
+from jaxrl.training import memory
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.callbacks import Callbacks
+from jaxrl.training.checkpoints import RunCheckpoints, write_run
+from jaxrl.training.hyperparameters import with_hyperparameters
+from jaxrl.training.nonfinite import Finding
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.schedule import Schedule
+from jaxrl.training.start import Start, StartingPoint, keep_earlier_rows
 from jaxrl.types import EpisodeTotals, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -46,9 +50,12 @@ class Trainer:
             metrics = trainer.update(trajectory)
             trainer.log(metrics)
 
+    Between iterations `set` changes hyperparameters, `save` writes the state and `load` takes one.
+
     Attributes:
       config: the resolved configuration.
       folder: where checkpoints go, or None.
+      callbacks: functions that `fit` calls.
       policy: what is trained.
       progress: how far it is.
       interrupted: whether a signal ended `fit`.
@@ -61,6 +68,7 @@ class Trainer:
         writer: Writer | None = None,
         assembly: Assembly | None = None,
         debug: bool = False,
+        callbacks: Callbacks = Callbacks(),  # noqa: B008
     ):
         """Builds and checks everything; compiles nothing yet.
 
@@ -70,19 +78,22 @@ class Trainer:
           writer: receives the metrics; None prints them.
           assembly: what to drive; None builds it from `config`.
           debug: also name the operation that made a NaN.
+          callbacks: functions that `fit` calls.
 
         Raises:
           ConfigError: the configuration is wrong.
         """
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.callbacks = config, folder, callbacks
         self._assembly = assembly = assembly or Assembly.build(config)
         self._clock, self._agreement = assembly.clock, assembly.agreement
         self._runtime, self.policy = assembly.runtime, assembly.runtime.policy
-        self._pipeline = Pipeline(self._runtime, self._clock, self._agreement)
+        one_by_one = callbacks.on_iteration is not None
+        self._pipeline = Pipeline(self._runtime, self._clock, self._agreement, one_by_one)
         self._checkpoints = RunCheckpoints(folder, self._runtime.learning)
-        self._recovery = Recovery(config, self._runtime, self._checkpoints, debug)
+        self._start = Start(config, self._runtime.learning, self._checkpoints)
+        self._recovery = Recovery(config, self._runtime, self._checkpoints, self._start, debug)
         self._schedule = Schedule(config, self._agreement)
         self._writer = writer
         self._reporter = Reporter(config, self._runtime, self._clock, lambda: self.writer)
@@ -91,6 +102,7 @@ class Trainer:
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
         self._steps_at_start = 0
+        self._saved_at = 0.0  # wall seconds
 
     @property
     def state(self) -> TrainState:
@@ -102,12 +114,7 @@ class Trainer:
     @functools.cached_property
     def writer(self) -> Writer:
         """Where metrics go; the display appears with the first use, not before."""
-        if self._writer is not None:
-            return self._writer
-        if not is_first():
-            return MultiWriter(())
-        network = networks.describe(self.config.network, self._runtime.spec)
-        return console(self.config, self._runtime.learning.algorithm.highlights, network)
+        return self._assembly.display() if self._writer is None else self._writer
 
     @property
     def steps(self) -> int:
@@ -132,39 +139,81 @@ class Trainer:
         """Writes metrics at the current step."""
         self.writer.write(self.steps, {"steps": self.steps, **metrics})
 
-    def evaluate(self, episodes: int | None = None, sample: bool = False) -> Result:
-        """Plays whole episodes with the current policy and frozen normaliser."""
+    def evaluate(self, episodes: int | None = None, sample: bool | None = None) -> Result:
+        """Plays whole episodes with the current policy and frozen normaliser.
+
+        Args:
+          episodes: how many; None for `evaluate.episodes`.
+          sample: draw actions instead of taking the most likely ones; None for `evaluate.sample`.
+        """
         policy, iteration = self.state.learner.policy, self.progress.iteration
         return Result.of(self._assembly.evaluators.play("eval/", policy, iteration, episodes, sample))
+
+    def set(self, **hyperparameters: float) -> None:
+        """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
+
+        They are part of the state: checkpoints keep them.
+
+        Raises:
+          ConfigError: there is no such hyperparameter, or its field does not allow the value.
+        """
+        topology = self._runtime.learning.topology
+        self._state = with_hyperparameters(self.config, topology, self.state, hyperparameters)
+        log.info("step %d: %s", self.steps, hyperparameters)
+
+    def save(self, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
+        """Writes the whole state as a run folder, which `load`, `resume_from` and all commands take.
+
+        Args:
+          path: local or gs://; states of later steps may be added to it.
+          metadata: JSON values to keep with it.
+
+        Raises:
+          ConfigError: the folder cannot be written, or holds another run or this very step.
+          SaveError: the checkpoint could not be written.
+        """
+        write_run(path, self._runtime.learning, self.state, self._progress_to_save(), metadata or {})
+
+    def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
+
+        Returns:
+          The metadata that was saved with it.
+
+        Raises:
+          CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.
+          ConfigError: it is of another task, network or seed.
+        """
+        found = self._checkpoints.read("path", path)
+        self._begin(StartingPoint(found.state, found.progress, continues=True, origin=os.fspath(path)))
+        return dict(found.metadata)
 
     def close(self) -> None:
         """Ends environments on the host, where a loop of your own has used them; `fit` does so by itself."""
         self._runtime.close()
 
     def start(self) -> None:
-        """Takes the state to train from: the first of these that there is.
-
-        1. The newest intact checkpoint in the run's own folder: everything continues as it was.
-        2. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
-        3. Fresh, from the seed.
+        """Takes the state to train from; `Start.find` says which.
 
         Raises:
           CheckpointError: what is there does not fit the configuration, or none of it is intact.
         """
-        restored = self._checkpoints.restore()
-        if restored is not None:
-            self._state, self.progress = restored
-            self._pipeline.restart(self.progress.interval)
-            self._clock.carry_over(self.progress.seconds)
+        self._begin(self._start.find())
+
+    def _begin(self, point: StartingPoint) -> None:
+        self._runtime.close()
+        self._state, self.progress, self._totals = point.state, point.progress, None
+        self._pipeline.restart(self.progress.interval)
+        if point.continues:
+            self._clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self._steps_at_start = self.steps
             self.writer.resume_from(self.steps)
-            log.info("resumed from the checkpoint of step %d", self.steps)
-        elif self.config.init_from:
-            learner, report = warm_start.load(
-                self.config.init_from, self.config.init_names, self.state.learner
-            )
-            self._state = dataclasses.replace(self.state, learner=learner)
-            self.writer.status(f"starting from {report}")
+            log.info("resumed from the checkpoint of step %d: %s", self.steps, point.origin)
+            return
+        if self.folder is not None and is_first():
+            keep_earlier_rows(self.folder)
+        if point.origin:
+            self.writer.status(f"starting from {point.origin}")
 
     def fit(self) -> dict[str, Any]:
         """Trains until a budget is used up or the target return is reached; returns the summary.
@@ -175,14 +224,17 @@ class Trainer:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
           SaveError: the final state could not be saved.
           OutOfMemory: a program needs more memory than there is; the last checkpoint is kept.
-          RunError: an environment on the host failed; the state before it is saved.
+          RunError: no step was made in time, or an environment on the host failed; the state before it is
+            saved.
         """
         try:
             if self._state is None:
                 self.start()
             self._agreement.begin()
             reason = self._schedule.stop_reason(self.progress)
-            if reason is not None and self.progress.evaluation_of_state is not None:
+            if reason == "wall_seconds":
+                raise self._schedule.out_of_time(self._clock.seconds("compile"))
+            if reason is not None and self.progress.is_evaluated:
                 self.writer.status("nothing to do: the run has used up its budget")
                 log.info("nothing to do at step %d: %s", self.steps, reason)
                 return self._finish(reason)
@@ -210,6 +262,7 @@ class Trainer:
         trace_folder = folder.trace_folder if folder is not None and is_first() else None
         programs = lambda: (self._runtime.compiled, *self._assembly.evaluators.compiled)  # noqa: E731
         traces = Traces(trace_folder, self.config.profile_window, programs, self.writer.message, self._clock)
+        self._saved_at = self._agreement.wall_seconds
         while (reason := self._schedule.stop_reason(self.progress)) is None or not self._drain(0):
             iteration = self.progress.iteration
             if interruption.takes_trace():
@@ -219,13 +272,15 @@ class Trainer:
             closes_row = self._schedule.due(target).row
             self._state, iteration = self._pipeline.dispatch(self.state, iteration, target, closes_row)
             self.progress = dataclasses.replace(self.progress, iteration=iteration)
-            due = self._schedule.due(self.progress.iteration)
+            due = self._schedule.due(iteration, self._saved_at)
             # The host reads old metrics while the devices work, and waits for them only at an event.
             if not self._drain(0 if due.evaluation or due.checkpoint else MAX_IN_FLIGHT - 1):
                 continue
             if due.evaluation and not self._evaluate():
                 continue
-            if due.checkpoint:
+            # The state that the run ends with is saved at its end.
+            saves = due.checkpoint or self.progress.is_best
+            if saves and self._schedule.stop_reason(self.progress) is None:
                 self._save()
         traces.close()
         self._runtime.close()
@@ -245,25 +300,33 @@ class Trainer:
                 row = self._reporter.row(dispatch.iteration, dispatch.interval)
                 if self._recovery.has_stalled(dispatch.iteration, row):
                     self._recover(halt=True)
+            if self.callbacks.on_iteration and dispatch.metrics:
+                self.callbacks.on_iteration(self, reduction.row(dispatch.metrics))
         return True
 
-    def _recover(self, halt: bool = False) -> None:
+    def _recover(self, halt: bool = False, finding: Finding | None = None) -> None:
         """Rolls back after a NaN or an infinity, from the state before the iteration in which it appeared.
 
-        Where that is not wanted, or with `halt`, saves that state, says where the value comes from, and
-        gives up.
+        Where that is not wanted, or with `halt`, saves that state, says where the value comes from (looked
+        for, unless it is the `finding`), and gives up.
         """
         self.progress = dataclasses.replace(self.progress, iteration=int(self.state.iteration))
         if halt or self._recovery.halts:
             self._save()
             self.writer.status("looking for the first value that is not finite")
-            self._recovery.give_up(self.state)
-        self._state, self.progress = self._recovery.roll_back(self.progress.iteration)
+            self._recovery.give_up(self.state, finding)
+        cause = str(finding or f"iteration {self.progress.iteration + 1} was not finite")
+        self._state, self.progress = self._recovery.roll_back(cause)
         self._pipeline.restart(self.progress.interval)
         self.writer.resume_from(self.steps)
 
-    def _evaluate(self) -> bool:
-        """Evaluates and reports; returns False where a signal asked not to wait for that."""
+    def _evaluate(self, last: bool = False) -> bool:
+        """Evaluates and reports.
+
+        Returns:
+          False where a signal asked not to wait for that, or where a return was not finite and the run was
+          rolled back (with `last` it ends).
+        """
         self.writer.status("evaluating")
         policy, iteration = self.state.learner.policy, self.progress.iteration
         try:
@@ -271,37 +334,56 @@ class Trainer:
                 result, row, samples = self._assembly.evaluators(policy, iteration)
         except Cancelled:
             return False
-        self.progress = dataclasses.replace(self.progress, evaluation=result, evaluated_at=iteration)
-        self._reporter.evaluation(self.steps, result, row, samples)
+        finding = self._reporter.evaluation(iteration, result, row, samples)
+        if finding and self.config.nonfinite != "skip":
+            self._recover(halt=last, finding=finding)
+            return False
+        kept = None if finding else result
+        self.progress = dataclasses.replace(self.progress, evaluation=kept, evaluated_at=iteration)
+        if kept and self.callbacks.on_evaluation:
+            self.callbacks.on_evaluation(self, kept)
         self.writer.status("training")
         return True
 
     def _save(self, last: bool = False) -> None:
         """Saves the state, unless it is; what fails is warned of, with `last` raised."""
-        if self.folder is None:
-            return
         save = self._checkpoints.save_last if last else self._checkpoints.save
-        progress = dataclasses.replace(
-            self.progress, seconds=self._clock.total(), interval=self._pipeline.interval
-        )
+        self._saved_at = self._agreement.wall_seconds
         with self._clock.measure("save"), host_phase("checkpoint"):
-            saved = save(self.state, progress)
+            saved = save(self.state, self._progress_to_save())
+        if saved or self.folder is None:
+            self.progress = self.progress.saved()
         if saved:
             self._recovery.note_checkpoint()
             self._reporter.checkpoint(self.steps)
+            if self.callbacks.on_checkpoint:
+                self.callbacks.on_checkpoint(self, self.steps)
+
+    def _progress_to_save(self) -> Progress:
+        return dataclasses.replace(
+            self.progress.saved(),
+            seconds=self._clock.total(),
+            trained_seconds=self._clock.trained(),
+            interval=self._pipeline.interval,
+        )
 
     def _finish(self, reason: str) -> dict[str, Any]:
         """A last row, evaluation and checkpoint of the final state, where the schedule left none.
 
-        After a signal it only saves: whoever sent it does not wait for an evaluation.
+        After a signal it only saves: whoever sent it does not wait for an evaluation. Where the time of the
+        process is up, it evaluates only if an earlier evaluation has shown how long that takes.
         """
-        interruption = self._agreement.interruption
+        interruption, made = self._agreement.interruption, self.steps - self._steps_at_start
+        if reason == "wall_seconds" and not made:
+            raise self._schedule.out_of_time(self._clock.seconds("compile"))
         self.interrupted = reason == interruption.name
         if not self.interrupted:
             if int(self._pipeline.interval.iterations):
                 self._reporter.row(self.progress.iteration, self._pipeline.interval)
                 self._pipeline.restart()
-            self.interrupted = self.progress.evaluation_of_state is None and not self._evaluate()
+            evaluates = reason != "wall_seconds" or self._clock.seconds("evaluate") > 0
+            if evaluates and not self.progress.is_evaluated:
+                self.interrupted = not self._evaluate(last=True)
         if self.interrupted:
             reason = str(interruption.name)
             self.writer.status(f"{reason}: saving")
@@ -310,8 +392,6 @@ class Trainer:
         log.info("stopped at step %d: %s", self.steps, reason)
         facts: dict[str, Any] = {"steps": self.steps, "seconds": round(self._clock.total(), 3)}
         if not self.interrupted:
-            made = self.steps - self._steps_at_start
-            result, device = self.progress.evaluation_of_state, self._assembly.topology.description
-            assert result is not None
-            facts = self._reporter.summary(result, self.steps, made, device)
+            device = self._assembly.topology.description
+            facts = self._reporter.summary(self.progress, made, device)
         return {"stop_reason": reason, **facts}

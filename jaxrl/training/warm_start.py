@@ -15,7 +15,7 @@ from etils import epath
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.checkpoint import state_arrays
-from jaxrl.runs.checkpoint.folder import CheckpointError
+from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.types import LearnerState, PolicyState, PyTree, Transferable, marks
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
       CheckpointError: there is no checkpoint, or it is damaged.
       ConfigError: a pattern fits no array of this network, or nothing can be taken over.
     """
-    path = find(init_from)
+    path = find_checkpoint("init_from", init_from)
     trees = _parts(learner)
     places = {part: _place(part) for part in trees}
     record = checkpoint_folder.read_record(path)
@@ -94,21 +94,6 @@ def _parts(learner: LearnerState) -> dict[str, PyTree]:
 def _place(part: str) -> str:
     """Where a checkpoint holds a part."""
     return f"learner/policy/{part}" if part in ("params", "obs_stats") else f"learner/{part}"
-
-
-def find(init_from: str) -> epath.Path:
-    """The checkpoint that `init_from` names: a run's newest, or the folder itself.
-
-    Raises:
-      CheckpointError: there is none.
-    """
-    folder = checkpoint_folder.open_folder(epath.Path(init_from).expanduser())
-    if (folder / checkpoint_folder.META).exists():
-        return folder
-    steps = checkpoint_folder.find(folder / "checkpoints").steps
-    if not steps:
-        raise CheckpointError(f"`init_from` (={folder}) holds no checkpoint")
-    return steps[max(steps)]
 
 
 def _why_not(

@@ -75,10 +75,13 @@ BAD_OVERRIDES = [
     ("ppo.target_kl=0", "must be above 0"),
     ("stop.steps=0", "must be at least 1"),
     ("stop.seconds=0", "must be above 0"),
+    ("stop.wall_seconds=0", "must be above 0"),
     ("log.every_steps=0", "must be at least 1"),
     ("evaluate.every_steps=-1", "must be at least 0"),
     ("evaluate.episodes=0", "must be at least 1"),
+    ("evaluate.sample=often", "must be true or false"),
     ("checkpoint.every_steps=-1", "must be at least 0"),
+    ("checkpoint.every_seconds=-1", "must be at least 0"),
     ("checkpoint.keep=0", "must be at least 1"),
     ("profile.start=-1", "must be at least 0"),
     ("profile.steps=-1", "must be at least 0"),
@@ -107,6 +110,8 @@ BAD_OVERRIDES = [
     ("init_from=/nowhere", "must be a folder"),
     ("storage.sync_to=s3://bucket", "must be s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"),
     ("storage.sync_every_steps=0", "must be at least 1"),
+    ("resume_from=/nowhere", "must be a folder"),
+    ("hardware_profile=best", "must be one of"),
 ]
 # Names that are looked up where they are registered, which takes jax, but before anything is written.
 BAD_NAMES = [
@@ -127,7 +132,7 @@ BAD_NAMES = [
 # Any text is a name; whether there is such a thing is looked up, see above.
 LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}
 # Any text will do.
-TEXT = {"log.name", "log.project"}
+TEXT = {"log.name", "log.project", "notes"}
 
 
 def given(override: str) -> str:

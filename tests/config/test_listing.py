@@ -27,7 +27,7 @@ def test_printed_config_is_the_same_config(name: str, tmp_path: Path) -> None:
 def test_printed_config_says_every_field_and_its_meaning() -> None:
     text = config_file(check_config(default_config()))
     assert max(map(len, text.splitlines())) <= 110
-    assert '    c.stop["return"] = None  # mean return of a greedy evaluation' in text
+    assert '    c.stop["return"] = None  # mean return of an evaluation' in text
     assert "    c.stop.steps = 1_000_000  # environment steps" in text
     assert '    c.init_names = ("*",)  # patterns' in text
     words = " ".join(text.replace("#", " ").split())
@@ -44,4 +44,4 @@ def test_list_of_fields_says_type_rule_default_and_meaning() -> None:
     assert "ppo.gamma discount factor (a finite number; must lie between 0 and 1; default: 0.99)" in words
     assert "must lie between 0 and 4294967295; default: 0; a resumed run keeps it)" in words  # the seed
     assert "env: The environment. env.name" in words
-    assert "stop.seconds seconds since the start; none: no limit (a finite number or none" in words
+    assert "evaluations and checkpoints; none: no limit (a finite number or none; must be above 0" in words

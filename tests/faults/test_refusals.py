@@ -85,16 +85,16 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, capsys: Outp
 
 @pytest.mark.slow
 def test_init_from_takes_what_its_patterns_name(straight: Run, run: Run, capsys: Output) -> None:
-    # Ends at once; what it began with is in its checkpoint.
+    # Ends soon, and learns nothing: the parameters that it began with are in its checkpoint.
     options = (
         f"--config.init_from={straight.folder}",
         "--config.init_names=params/*",
         "--config.stop.seconds=1e-3",
+        "--config.ppo.learning_rate=0",
     )
     assert train(run.folder, *options) == 0
     output = " ".join(capsys.readouterr().out.split())
     (_, arrays), (_, theirs) = run.final(), straight.final()
-    assert run.newest() == 0
     parameters = [name for name in arrays if name.startswith("learner/policy/params/")]
     assert f"starting from {len(parameters)} arrays from {straight.folder}" in output
     assert "obs_stats/count (not among `init_names`)" in output
@@ -102,7 +102,7 @@ def test_init_from_takes_what_its_patterns_name(straight: Run, run: Run, capsys:
         np.testing.assert_array_equal(arrays[name], theirs[name], err_msg=name)
     count = "learner/policy/obs_stats/count"
     assert arrays[count] != theirs[count]
-    assert arrays["learner/updates"] == 0
+    assert arrays["learner/updates"] < theirs["learner/updates"]
 
 
 def test_init_from_without_a_checkpoint_is_refused(run: Run, tmp_path: Path, capsys: Output) -> None:

@@ -35,11 +35,11 @@ def test_one_process_knows_at_once() -> None:
     now = [0.0]
     alone = Agreement(Clock(lambda: now[0]))
     alone.begin()
-    assert (alone.signum, alone.seconds, alone.iterations) == (None, 0.0, 1)
+    assert (alone.signum, alone.wall_seconds, alone.iterations) == (None, 0.0, 1)
     now[0] = 3.0
     alone.took(1, 0.1)
     alone.interruption.signum = 15
-    assert (alone.signum, alone.seconds, alone.iterations) == (15, 3.0, 2)
+    assert (alone.signum, alone.wall_seconds, alone.iterations) == (15, 3.0, 2)
 
 
 def test_a_signal_to_one_counts_once_all_have_heard_of_it() -> None:
@@ -61,11 +61,13 @@ def test_time_is_the_longest_and_pace_the_slowest() -> None:
     wire = Wire()
     one, other = wire.ends
     wire.now = 5.0
-    one._clock.carry_over(100.0)
+    one._clock.carry_over(100.0, trained=90.0)
     for _ in range(3):
         one.took(one._pace.iterations, 0.001)
         other.took(other._pace.iterations, 0.3)
-    assert (one.seconds, one.iterations) == (0.0, 1)
+    assert (one.trained_seconds, one.wall_seconds, one.iterations) == (0.0, 0.0, 1)
     wire.exchange()
-    assert one.seconds == other.seconds == 105.0
+    assert one.trained_seconds == other.trained_seconds == 90.0
+    assert one.wall_seconds == other.wall_seconds == 5.0
+    assert one.closing_seconds == other.closing_seconds > 0
     assert one.iterations == other.iterations == other._pace.iterations < one._pace.iterations

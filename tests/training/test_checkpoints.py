@@ -38,13 +38,12 @@ def test_resume_keeps_own_hyperparameters_and_takes_those_that_the_config_change
     again, _ = checkpoints(tmp_path, ppo__gamma=0.8, ppo__entropy_coef=0.01)
     restored = again.restore()
     assert restored is not None
-    resumed, resumed_progress = restored
-    hyperparams = resumed.learner.hyperparams
+    hyperparams = restored.state.learner.hyperparams
     assert hyperparams.learning_rate == np.float32(0.125)
     assert hyperparams.gamma == np.float32(0.8)
     assert hyperparams.entropy_coef == np.float32(0.01)
-    assert (resumed_progress.iteration, resumed_progress.seconds) == (3, 7.5)
-    assert resumed_progress.evaluation is None
+    assert (restored.progress.iteration, restored.progress.seconds) == (3, 7.5)
+    assert restored.progress.evaluation is None
 
 
 def test_state_is_saved_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import resolve
-from jaxrl.metrics.writers import MultiWriter, Writer
+from jaxrl.metrics.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
@@ -203,6 +203,42 @@ def test_rollback_without_a_checkpoint_starts_again() -> None:
     run, _ = trainer(faulty("rollback", step=4))
     with pytest.raises(NonFiniteError, match="of iteration 1"):
         run.fit()
+
+
+def test_nan_only_in_an_evaluation_halts(tmp_path: Path) -> None:
+    # Whole episodes reach the fault, while training has only begun its first ones.
+    run, _ = trainer(faulty(evaluate__every_steps=2 * STEPS), tmp_path)
+    message = "^nan in eval/returns, in 2 of 2 episodes of the evaluation after iteration 2$"
+    with pytest.raises(NonFiniteError, match=message):
+        run.fit()
+    assert run.progress.evaluation is None
+    assert run.folder is not None
+    run.folder.checkpoints.wait()
+    assert run.folder.checkpoints.latest_step() == 2 * STEPS
+    report = json.loads((tmp_path / "nonfinite.json").read_text())
+    assert (report["iteration"], report["quantity"], report["value"]) == (2, "eval/returns", "nan")
+
+
+def test_nan_only_in_an_evaluation_is_skipped_or_rolled_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = faulty("skip", iterations=3, evaluate__every_steps=2 * STEPS)
+    board = TensorBoardWriter(tmp_path / "tensorboard")
+    recorder = Recorder()
+    with caplog.at_level(logging.WARNING):
+        summary = Trainer(resolve(config, 1), writer=MultiWriter([recorder, board])).fit()
+    board.close()
+    assert (summary["stop_reason"], summary["eval_return"], summary["best_step"]) == ("steps", None, None)
+    assert [i for i, row in recorder.rows if "eval/return" in row] == [2, 3]
+    assert "step 128: nan in eval/returns, in 2 of 2 episodes" in caplog.text
+
+    caplog.clear()
+    config = faulty("rollback", evaluate__every_steps=2 * STEPS, checkpoint__every_steps=STEPS)
+    run, _ = trainer(config, tmp_path)
+    with caplog.at_level(logging.WARNING), pytest.raises(NonFiniteError, match="nan in eval/returns"):
+        run.fit()
+    backs = ["after iteration 2: back to step 64" in r.getMessage() for r in caplog.records]
+    assert sum(backs) == MAX_ROLLBACKS
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ from jaxrl.config import default_config, flatten
 from jaxrl.runs.records import Run, step_budget
 
 # Fields that do not change what is learnt.
-_INCIDENTAL = ("seed", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
+_INCIDENTAL = ("seed", "notes", "num_devices", "log.", "checkpoint.", "profile.", "evaluate.", "derived.")
 # The task that a policy is measured by.
 _ENVIRONMENT = ("env.name", "env.wrappers")
-_BUDGET = ("stop.steps", "stop.seconds", "stop.return")
+_BUDGET = ("stop.steps", "stop.seconds", "stop.wall_seconds", "stop.return")
 _MAX_NAME = 48
 
 

@@ -206,13 +206,19 @@ def _cell(key: str, value: float | None) -> str:
 
 
 def _conclusion(summary: Mapping[str, Any]) -> str:
-    reasons = {"return": "target return reached", "steps": "all steps made", "seconds": "time is up"}
+    reasons = {
+        "return": "target return reached",
+        "steps": "all steps made",
+        "seconds": "time is up",
+        "wall_seconds": "the time of the process is up",
+    }
     reason = str(summary.get("stop_reason", ""))
     if reason.startswith("SIG"):
-        return f"{reason}: saved at step {summary['steps']:,}; run the same command to resume"
+        return f"{reason}: saved at step {summary['steps']:,}"
     parts = [f"done: {reasons.get(reason, reason)}"]
-    if "eval_return" in summary:
-        parts.append(f"greedy return {text.number(summary['eval_return'])}")
+    if summary.get("eval_return") is not None:
+        mode = "sampled" if summary.get("eval_mode") == "sample" else "greedy"
+        parts.append(f"{mode} return {text.number(summary['eval_return'])}")
     if "steps" in summary and "seconds" in summary:
         parts.append(f"{summary['steps']:,} steps in {text.seconds(summary['seconds'])}")
     return ", ".join(parts)

@@ -58,7 +58,7 @@ class RunProgress:
     Attributes:
       title, subtitle: what is trained, and on what.
       total_steps: budget in environment steps, or None.
-      total_seconds: budget in seconds, or None; training ends at whichever comes first.
+      total_seconds: budget in seconds of training, or None; training ends at whichever comes first.
       highlights: (metric, label) of the numbers to show.
       now: a clock in seconds.
       steps: environment steps at the latest row.
@@ -86,6 +86,7 @@ class RunProgress:
     def __post_init__(self) -> None:
         self._started = self.phase_since = self.now()
         self._seconds_before = 0.0
+        self._budget_used, self._budget_at = 0.0, self.now()
         self._rows: deque[tuple[float, int]] = deque(maxlen=_PACE_ROWS)
 
     def describe(self, title: str, total_steps: int | None, total_seconds: float | None) -> None:
@@ -107,6 +108,8 @@ class RunProgress:
         self._rows.append((at, step))
         if "time/seconds" in scalars:
             self._seconds_before = scalars["time/seconds"] - (at - self._started)
+        if "time/budget_seconds" in scalars:
+            self._budget_used, self._budget_at = scalars["time/budget_seconds"], at
 
     def enter(self, phase: str) -> None:
         """Begins a phase."""
@@ -125,13 +128,19 @@ class RunProgress:
         end = self.phase_since if self.finished else self.now()
         return max(self._seconds_before + end - self._started, 0.0)
 
+    def budget_used(self) -> float:
+        """Seconds of training that count for the budget, as of the latest row and, while it trains, since."""
+        trains = self.phase == "training" and not self.finished
+        since = max(self.now() - max(self._budget_at, self.phase_since), 0.0) if trains else 0.0
+        return self._budget_used + since
+
     def fraction(self) -> float | None:
         """How much of the budget is used, in [0, 1]; None without a budget."""
         parts = []
         if self.total_steps:
             parts.append(self.steps / self.total_steps)
         if self.total_seconds:
-            parts.append(self.elapsed() / self.total_seconds)
+            parts.append(self.budget_used() / self.total_seconds)
         return min(max(parts), 1.0) if parts else None
 
     def remaining(self) -> float | None:
@@ -144,7 +153,7 @@ class RunProgress:
             since_row = self.now() - self._rows[-1][0]
             candidates.append((self.total_steps - self.steps) / pace - since_row)
         if self.total_seconds:
-            candidates.append(self.total_seconds - self.elapsed())
+            candidates.append(self.total_seconds - self.budget_used())
         return max(min(candidates), 0.0) if candidates else None
 
     def _pace(self) -> float | None:

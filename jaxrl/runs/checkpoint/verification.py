@@ -31,6 +31,7 @@ class CheckpointEntry:
       size: bytes of its files.
       step, iteration, score, evaluation: as saved; None where they are not known.
       arrays: number of arrays by field of the training state.
+      metadata: what users stored with it, `config.notes` included.
       bad: whether a run would try to resume from it although it is not intact.
     """
 
@@ -43,6 +44,7 @@ class CheckpointEntry:
     score: float | None = None
     evaluation: Mapping[str, Any] | None = None
     arrays: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bad: bool = False
 
 
@@ -102,6 +104,7 @@ def _verified(
             iteration=record.meta.get("iteration"),
             score=record.score,
             evaluation=record.meta.get("evaluation"),
+            metadata=record.meta.get("metadata", {}),
             arrays=dict(sorted(counts.items())),
         )
         checkpoint_folder.read_arrays(path, record)

@@ -80,14 +80,23 @@ class TestProgress:
         assert progress.fraction() == 0.3
 
     def test_a_budget_in_seconds(self) -> None:
+        # It counts training alone: neither the compilation before it nor an evaluation.
         progress, now = make_progress(None, 60.0)
         now[0] = 15.0
+        assert (progress.fraction(), progress.remaining()) == (0.0, 60.0)
+        progress.update(100, {"time/budget_seconds": 9.0, "time/seconds": 15.0})
+        progress.enter("training")
+        now[0] = 21.0
         assert (progress.fraction(), progress.remaining()) == (0.25, 45.0)
+        progress.update(200, {"time/budget_seconds": 15.0})
+        progress.enter("evaluating")
+        now[0] = 30.0
+        assert progress.fraction() == 0.25
 
     def test_the_budget_that_ends_first_counts(self) -> None:
         progress, now = make_progress(1000, 60.0)
         now[0] = 10.0
-        progress.update(900, {"time/steps_per_second": 100.0})
+        progress.update(900, {"time/steps_per_second": 100.0, "time/budget_seconds": 10.0})
         assert progress.remaining() == 1.0
         assert progress.fraction() == 0.9
 

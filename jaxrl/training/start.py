@@ -1,0 +1,80 @@
+"""Where a run starts from: its own checkpoint, another run, or its seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from jaxrl.config import Config
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training import warm_start
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.progress import Progress
+from jaxrl.training.sharded_learning import ShardedLearning
+from jaxrl.types import TrainState
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class StartingPoint:
+    """What a run starts with.
+
+    Attributes:
+      state: on the devices.
+      progress: how far the run is.
+      continues: whether it goes on where a run was, with all that the state remembers.
+      origin: what it comes from, for people; empty where there is nothing to say.
+    """
+
+    state: TrainState
+    progress: Progress
+    continues: bool = False
+    origin: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Finds the starting point of a run; also where it returns to when it is rolled back."""
+
+    config: Config
+    learning: ShardedLearning
+    checkpoints: RunCheckpoints
+
+    def find(self) -> StartingPoint:
+        """The first of these that there is.
+
+        1. The newest intact checkpoint in the run's own folder: everything continues as it was.
+        2. `resume_from`: the same from a checkpoint of another folder.
+        3. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
+        4. Fresh, from the seed.
+
+        Raises:
+          CheckpointError: what is there does not fit the configuration, or none of it is intact.
+          ConfigError: `resume_from` is of another task, network or seed.
+        """
+        config = self.config
+        if (own := self.checkpoints.restore()) is not None:
+            return StartingPoint(own.state, own.progress, continues=True, origin="its own checkpoint")
+        if config.resume_from:
+            other = self.checkpoints.read("resume_from", config.resume_from)
+            return StartingPoint(other.state, other.progress, continues=True, origin=config.resume_from)
+        state, progress = self.learning.initial_state(), Progress(self.learning.empty_interval())
+        if not config.init_from:
+            return StartingPoint(state, progress)
+        learner, report = warm_start.load(config.init_from, config.init_names, state.learner)
+        state = dataclasses.replace(state, learner=learner)
+        return StartingPoint(state, progress, origin=str(report))
+
+
+def keep_earlier_rows(folder: RunFolder) -> None:
+    """Says that a run begins anew where one was killed before its first checkpoint, and keeps its rows."""
+    if not folder.was_started:
+        return
+    text = "the earlier run here ended before its first checkpoint, so this one starts from step 0"
+    try:
+        names = folder.set_rows_aside()
+    except OSError as error:
+        log.warning("%s; its rows are lost: %s", text, error)
+        return
+    log.warning("%s%s", text, f"; its rows are now in {' and '.join(names)}" if names else "")

@@ -1,0 +1,131 @@
+"""Budgets in seconds: what they count, what is left for the end, and checkpoints by time (correctness 30)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms import optimizer
+from jaxrl.config import ConfigError, resolve
+from jaxrl.config.errors import RunError
+from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.writers import MultiWriter
+from jaxrl.parallel.coordination import Agreement
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.trainer import Trainer
+from tests.training.test_trainer import STEPS, Recorder, tiny_config
+
+LONG = 10_000_000  # iterations
+
+
+def run(folder: Path | None = None, started: float | None = None, **changes: Any) -> tuple[Any, Recorder]:
+    recorder, where = Recorder(), None
+    if folder is not None:
+        where = RunFolder(str(folder), keep=100)
+        where.create()
+    config = resolve(tiny_config(LONG, **{"log.every_steps": STEPS * 100, **changes}), 1)
+    assembly = Assembly.build(config, process_started=started)
+    return Trainer(config, where, MultiWriter([recorder]), assembly), recorder
+
+
+def test_seconds_buy_training_not_compilation() -> None:
+    trainer, _ = run(**{"stop.seconds": 0.05})
+    summary = trainer.fit()
+    assert summary["stop_reason"] == "seconds"
+    assert summary["compile_seconds"] > 0.05  # as the clock once counted, this left nothing
+    # The first dispatch is the warm-up.
+    assert summary["steps"] > STEPS
+    assert summary["eval_return"] > 0
+
+
+def test_seconds_go_on_after_a_resume(tmp_path: Path) -> None:
+    trainer, _ = run(tmp_path, **{"stop.seconds": 0.05})
+    steps = trainer.fit()["steps"]
+    again, _ = run(tmp_path, **{"stop.seconds": 0.05})
+    summary = again.fit()
+    assert (summary["stop_reason"], summary["steps"]) == ("seconds", steps)
+
+
+def test_wall_seconds_leave_time_for_the_end(tmp_path: Path) -> None:
+    limit = 20.0
+    started = time.perf_counter()
+    trainer, _ = run(
+        tmp_path, started - 12.0, **{"stop.wall_seconds": limit, "evaluate.every_steps": STEPS * 1000}
+    )
+    summary = trainer.fit()
+    assert summary["stop_reason"] == "wall_seconds"
+    assert time.perf_counter() - started < limit - 12.0
+    assert trainer.folder.checkpoints.latest_step() == summary["steps"] > 0
+    assert not trainer.interrupted
+
+
+def test_no_step_in_time_is_a_failure_that_says_why(tmp_path: Path) -> None:
+    trainer, _ = run(tmp_path, time.perf_counter() - 5.0, **{"stop.wall_seconds": 6.0})
+    message = r"^no step was made: of `stop.wall_seconds` \(=6\), 5\.\d s had passed"
+    with pytest.raises(RunError, match=message):
+        trainer.fit()
+    assert trainer.folder.checkpoints.latest_step() is None
+
+
+def test_checkpoints_come_by_time_as_well(tmp_path: Path) -> None:
+    # Steps alone would save only the final state.
+    trainer, recorder = run(tmp_path, **{"stop.seconds": 1.0, "checkpoint.every_seconds": 0.2})
+    trainer.fit()
+    saved = [step for step, row in recorder.rows if "checkpoint/step" in row]
+    assert len(saved) >= 3
+    assert set(saved) == set(trainer.folder.checkpoints.all_steps())
+
+
+def test_training_by_time_may_plan_any_number_of_steps() -> None:
+    # 1e12 steps are more updates than an int32 counts; a schedule over them hardly begins.
+    trainer, recorder = run(**{"stop.steps": 10**12, "stop.seconds": 0.05, "ppo.schedule": "linear"})
+    summary = trainer.fit()
+    assert (summary["stop_reason"], summary["steps"] > STEPS) == ("seconds", True)
+    rates = [row["ppo/learning_rate"] for _, row in recorder.rows if "ppo/learning_rate" in row]
+    np.testing.assert_allclose(rates, 1e-2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("total", [100, 2**24 + 1])
+def test_schedule_of_a_float_total_is_that_of_an_integer(total: int) -> None:
+    updates = jnp.asarray([0, 1, 33, 99], jnp.int32)
+    for made in updates:
+        rate = optimizer.learning_rate(jnp.float32(1e-3), "linear", made, total, 0)
+        expected = jnp.float32(1e-3) * (1.0 - jnp.clip(made.astype(jnp.float32) / jnp.int32(total), 0.0, 1.0))
+        assert rate == expected
+
+
+def test_clock_counts_training_after_the_warm_up_and_what_the_end_takes() -> None:
+    now = [0.0]
+    clock = Clock(lambda: now[0], process_started=-3.0)
+
+    def spend(phase: str, seconds: float) -> None:
+        with clock.measure(phase):
+            now[0] += seconds
+
+    spend("compile", 10.0)
+    spend("train", 2.0)
+    assert (clock.trained(), clock.wall()) == (0.0, 15.0)
+    clock.warmed_up()
+    spend("train", 1.0)
+    spend("evaluate", 5.0)
+    spend("save", 2.0)
+    clock.warmed_up()
+    spend("train", 0.5)
+    assert clock.trained() == 1.5
+    clock.carry_over(100.0, trained=40.0)
+    assert (clock.trained(), clock.wall()) == (41.5, 23.5)
+    # Two dispatches as long as the longest, an evaluation, and a save of which training saw only a part.
+    assert clock.closing() == 2 * 2.0 + 5.0 + 4 * 2.0
+    assert Agreement(clock).closing_seconds == 17.0
+
+
+def test_whole_runs_and_warm_starts_exclude_each_other(tmp_path: Path) -> None:
+    config = tiny_config(1, init_from="a", resume_from="b")
+    with pytest.raises(ConfigError, match="`resume_from` .* continues a whole run, so `init_from`"):
+        resolve(config, 1)
