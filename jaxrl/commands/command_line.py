@@ -19,6 +19,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
+from jaxrl.commands import resumption
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
@@ -35,7 +36,7 @@ LONGEST = 86_400.0  # seconds
 LARGEST_BATCH, MOST_EPISODES, LARGEST_SEED = 2**20, 2**24, 2**32 - 1
 _LARGEST_FLAG = 1_000_000
 _PROCESS_FLAGS = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
-_FLAGS = ("config", "env", "workdir", "print-config", "debug", "help", *_PROCESS_FLAGS)
+_FLAGS = ("config", "env", "workdir", "resume", "print-config", "debug", "help", *_PROCESS_FLAGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,11 +175,12 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     """Reads what to train, in which folder, with which processes.
 
     `CONFIG` or `--config=CONFIG` (a file, or the name of a shipped config), `--env=SUITE:NAME`,
-    `--config.SECTION.FIELD=VALUE`, `--workdir=DIR` and the flags of processes.
+    `--config.SECTION.FIELD=VALUE`, `--workdir=DIR`, `--resume`, `--resume=DIR` and the flags of processes.
 
     Raises:
       ConfigError: anything on the command line or in the config file is wrong.
     """
+    argv, resumed = resumption.split(argv)
     values = flags.FlagValues()
     for name in ("config", "env", "workdir", "coordinator"):
         flags.DEFINE_string(name, None, "", flag_values=values)
@@ -190,16 +192,27 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     given = [x for x in (values["config"].value, *positional) if x]
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
-    name, config, note = _config(given[0] if given else "", values["env"].value or "")
+    environment, workdir = values["env"].value or "", values["workdir"].value
+    if resumed is not None and workdir:
+        raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
+    if resumed is not None and not (given or environment):
+        resumed = resumed or resumption.latest()
+        name, config, note = "", resumption.stored_config(resumed), f"resuming {resumed}"
+    else:
+        name, config, note = _config(given[0] if given else "", environment)
     for field, text in overrides:
         override(config, field, text)
     check_config(config)
-    _require_folder("init_from", config.get("init_from", ""))
+    for field in ("init_from", "resume_from"):
+        _require_folder(field, config.get(field, ""))
     others: dict[str, Any] = {flag: values[flag].value for flag in _PROCESS_FLAGS}
     processes = find(os.environ, **others)
     if note:
         print(note, file=sys.stderr)
-    return Arguments(config, _workdir(values["workdir"].value, name), processes)
+    if resumed is not None:
+        workdir = resumed or resumption.latest_of(name, config)
+        resumption.require_run(workdir)
+    return Arguments(config, _workdir(workdir, name), processes)
 
 
 def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
@@ -238,7 +251,7 @@ def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[tuple[str, st
 
 def _workdir(given: str | None, config_name: str) -> str:
     if not given:
-        return os.path.join("runs", config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+        return os.path.join(resumption.RUNS, config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
     if storage.is_remote(given):
         storage.require_run_folder("--workdir", given)
     else:

@@ -8,6 +8,10 @@
                             --config.ppo.learning_rate=1e-3; see below
   --workdir=DIR             its folder (default: runs/CONFIG/DATE-TIME); an
                             existing run resumes
+  --resume                  resumes the latest run of CONFIG; without CONFIG the
+                            latest of all, with the configuration that it has
+  --resume=DIR              resumes the run in DIR; without CONFIG with the
+                            configuration that it has
   --print-config            prints the whole configuration as a config file, and
                             ends
   --coordinator=HOST:PORT   of the first of several processes, with
@@ -31,11 +35,13 @@ signal; a second one ends at once. SIGUSR1 traces the next iterations, for
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, next_steps
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.listing import config_file, field_list
+from jaxrl.metrics import text
 from jaxrl.parallel.signals import caught_signals
 
 _SWITCHES = ("--debug", "--print-config")
@@ -43,6 +49,7 @@ _SWITCHES = ("--debug", "--print-config")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
+    started = time.perf_counter()
     argv = list(sys.argv if argv is None else argv)
     if {"--help", "-h"} & set(argv):
         command_line.show(f"{__doc__}\n{field_list()}")
@@ -67,7 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                     "`hardware_profile` (='auto') is for one process; it was started as several"
                 )
             config = hardware_profile.fitted(config, arguments.workdir, lambda line: print(line, flush=True))
-        return run(config, arguments.workdir, interruption, debug, arguments.processes)
+        outcome = run(config, arguments.workdir, interruption, debug, arguments.processes, started)
+        if outcome.is_first:
+            lines = "\n".join(next_steps.lines(outcome, argv))
+            command_line.show(text.printable(lines, sys.stdout.encoding))
+        return outcome.exit_code
 
     with caught_signals() as interruption:
         return command_line.exit_code(train, debug)

@@ -8,6 +8,8 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -49,13 +51,33 @@ MIN_IMAGES_PER_CORE = 32
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+      exit_code: 0, or 128 + the number of the signal that ended it.
+      folder: where it is.
+      resumable: whether a signal, or the time of the process, ended it before its budget was used up.
+      has_tensorboard: whether it wrote files for TensorBoard.
+      is_first: whether this is the first process of the run, which speaks for all.
+    """
+
+    exit_code: int
+    folder: str
+    resumable: bool
+    has_tensorboard: bool
+    is_first: bool
+
+
 def run(
     config: ConfigDict,
     workdir: str,
     interruption: Interruption,
     debug: bool = False,
     processes: Processes = Processes(),  # noqa: B008
-) -> int:
+    process_started: float | None = None,
+) -> RunOutcome:
     """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
 
     Args:
@@ -64,9 +86,7 @@ def run(
       interruption: asks the training to save and stop.
       debug: name the operation too, where a value was not finite.
       processes: which others take part; all must be given the same configuration.
-
-    Returns:
-      The exit code: 0, or 128 + the number of the signal that ended training.
+      process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
@@ -78,7 +98,7 @@ def run(
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep, interruption)
-        assembly = Assembly.build(resolved, interruption)
+        assembly = Assembly.build(resolved, interruption, process_started)
         # Before there is a folder to clear away.
         process_group.by_first(lambda: _require_source(resolved, folder))
         folder.create()
@@ -91,9 +111,16 @@ def run(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
-                code = _train(Trainer(resolved, folder, writer, assembly, debug), folder, assembly)
+                summary = _train(Trainer(resolved, folder, writer, assembly, debug), folder, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")
-            return code
+            reason = summary["stop_reason"]
+            return RunOutcome(
+                exit_code=interruption.exit_code if reason == interruption.name else 0,
+                folder=str(folder.path),
+                resumable=reason in (interruption.name, "wall_seconds"),
+                has_tensorboard="tensorboard" in resolved.log.writers,
+                is_first=process_group.is_first(),
+            )
 
 
 def _agreed(config: Config, workdir: str) -> str:
@@ -139,7 +166,9 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         yield writer
 
 
-def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> int:
+def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
+    """Trains; returns the summary."""
+    trainer.writer.message(f"run folder: {folder.path}")
     trainer.start()
     steps_at_start = trainer.steps
     folder.write_config(trainer.config)
@@ -152,7 +181,7 @@ def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> int:
         except ConfigError as error:
             raise RunError(f"training is done and saved, but {error}") from error
     trainer.writer.finish(summary)
-    return assembly.agreement.interruption.exit_code if trainer.interrupted else 0
+    return summary
 
 
 def choose_devices(config: ConfigDict, processes: int | None = None) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import GRACE, Run
+from tests.faults.harness import GRACE, ROOT, Run
 from tests.faults.tiny import STEPS
 
 # What compiles soon, as it remembers nothing.
@@ -62,6 +63,25 @@ def test_a_nan_halts_with_one_line_and_a_report(run: Run) -> None:
     assert run.newest() == 5 * STEPS  # the state that led to it
     assert run.damages() == []
     assert not (run.folder / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_the_command_that_a_signal_prints_resumes(run: Run) -> None:
+    options = (*SIMPLE, f"--config.stop.steps={4000 * STEPS}", "--config.checkpoint.every_steps=1024")
+    training = run.start(*options)
+    training.wait_until(lambda: run.has_checkpoints(1))
+    training.send(signal.SIGTERM)
+    outcome = training.ended()
+    assert (outcome.code, outcome.stderr) == (143, "")
+    assert f"run folder: {run.folder}" in outcome.stdout.splitlines()  # from the start on
+    (line,) = [line for line in outcome.stdout.splitlines() if line.startswith("resume:")]
+    saved, command = run.newest(), line.removeprefix("resume:").strip()
+    shorter = f"{command} --config.stop.steps={saved + STEPS}"
+    done = subprocess.run(shorter, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"resumed from the checkpoint at step {saved:,}" in done.stdout
+    assert run.newest() == saved + STEPS
+    assert f"evaluate --workdir={run.folder} --checkpoint=best" in done.stdout
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

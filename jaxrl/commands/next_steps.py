@@ -1,0 +1,32 @@
+"""What a run says at its end: where it is, and what can be done with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jaxrl.commands import resumption
+
+if TYPE_CHECKING:
+    from jaxrl.training.run import RunOutcome
+
+
+def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
+    """Yields the lines to print.
+
+    Args:
+      outcome: of the run.
+      argv: the program and the arguments that trained it.
+    """
+    folder, jaxrl = outcome.folder, resumption.jaxrl()
+    yield f"run folder:  {folder}"
+    if outcome.resumable:
+        yield f"resume:      {resumption.command(argv, folder)}"
+        return
+    yield f"evaluate:    {shlex.join([*jaxrl, 'evaluate', f'--workdir={folder}', '--checkpoint=best'])}"
+    yield f"watch:       {shlex.join([*jaxrl, 'watch', folder])}"
+    if outcome.has_tensorboard:
+        logs = os.path.join(folder, "tensorboard")
+        yield f"tensorboard: {shlex.join(['tensorboard', f'--logdir={logs}'])}"

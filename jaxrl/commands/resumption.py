@@ -1,0 +1,158 @@
+"""`--resume`: which run to continue, with which configuration, and the command that does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import (
+    Config,
+    ConfigError,
+    changed_fields,
+    check_config,
+    declared_fields,
+    default_config,
+    from_json,
+)
+from jaxrl.runs import storage
+
+RUNS = "runs"  # where runs without --workdir go
+_FLAG = "--resume"
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    """Takes `--resume` and `--resume=DIR` out of `argv`.
+
+    Returns:
+      (the other arguments, the folder): "" for the latest run, None where the flag is absent.
+
+    Raises:
+      ConfigError: the flag comes twice, or says no folder after `=`.
+    """
+    mine = [x for x in argv if x == _FLAG or x.startswith(f"{_FLAG}=")]
+    others = [x for x in argv if x not in mine]
+    if len(mine) > 1:
+        raise ConfigError(f"`{_FLAG}` comes twice: {' '.join(mine)}")
+    if mine == [f"{_FLAG}="]:
+        raise ConfigError(f"`{_FLAG}=` needs a folder; `{_FLAG}` alone takes the latest run")
+    return others, mine[0].removeprefix(_FLAG).removeprefix("=") if mine else None
+
+
+def stored_config(folder: str) -> ConfigDict:
+    """The configuration of the run `folder`, to be changed and resolved again.
+
+    Raises:
+      ConfigError: the folder holds no run, or its config.json is damaged.
+    """
+    stored, given = _stored(folder), default_config()
+    for name, field in declared_fields().items():
+        section, _, key = name.rpartition(".")
+        target, holder = (given[section], getattr(stored, section)) if section else (given, stored)
+        with target.ignore_type():
+            target[key] = getattr(holder, field.attribute)
+    return given
+
+
+def latest(name: str = "") -> str:
+    """The run below `runs/` that was last written to.
+
+    Args:
+      name: of a config, for its runs alone.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    runs = _newest_first(name)
+    if not runs:
+        raise ConfigError(f"`{_FLAG}`: there is no run in {os.path.join(RUNS, name)}; name its folder")
+    return str(runs[0])
+
+
+def latest_of(name: str, config: ConfigDict) -> str:
+    """The run of a config that was last written to and can go on with these settings.
+
+    Args:
+      name: of the config.
+      config: what is to be trained; a resumed run keeps its task, network and seed.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    checked, first = check_config(config), ""
+    for folder in _newest_first(name):
+        try:
+            changed = changed_fields(_stored(str(folder)), checked)
+        except ConfigError as error:
+            changed = [str(error)]
+        if not changed:
+            return str(folder)
+        first = first or f": the latest, {folder}, has {', '.join(changed)}"
+    raise ConfigError(f"`{_FLAG}`: there is no run of this config in {os.path.join(RUNS, name)}{first}")
+
+
+def require_run(folder: str) -> None:
+    """Raises ConfigError unless the local or gs:// `folder` holds a run."""
+    if storage.is_remote(folder):
+        storage.require_run_folder(_FLAG, folder)
+    elif not os.path.exists(os.path.join(folder, "config.json")):
+        raise ConfigError(f"`{_FLAG}` (={folder}) holds no run: there is no config.json")
+
+
+def command(argv: Sequence[str], folder: str) -> str:
+    """The command that continues the run in `folder`, for a shell, from the arguments that trained it."""
+    arguments = []
+    left = iter(split(argv)[0][1:])
+    for argument in left:
+        if argument == "--workdir":
+            next(left, None)
+        elif not argument.startswith("--workdir="):
+            arguments.append(argument)
+    module = str(argv[0]).endswith("main.py")
+    program = [python(), "-m", "jaxrl.main"] if module else [*jaxrl(), "train"]
+    return shlex.join([*program, *arguments, f"{_FLAG}={folder}"])
+
+
+def jaxrl() -> list[str]:
+    """How this installation is called from this shell."""
+    return ["jaxrl"] if shutil.which("jaxrl") else [python(), "-m", "jaxrl"]
+
+
+def python() -> str:
+    """This interpreter, as short as the shell finds it."""
+    found = shutil.which("python")
+    return "python" if found and os.path.samefile(found, sys.executable) else sys.executable
+
+
+def _stored(folder: str) -> Config:
+    file = os.path.join(folder, "config.json")
+    require_run(folder)
+    if storage.is_remote(folder):
+        from jaxrl.runs.folder import RunFolder
+
+        return RunFolder(folder).read_config()
+    try:
+        data = json.loads(Path(file).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"`{_FLAG}` (={folder}): config.json cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"`{_FLAG}` (={folder}): config.json must hold a JSON object")
+    return from_json(data)
+
+
+def _newest_first(name: str) -> list[Path]:
+    pattern = "*/config.json" if name else "*/*/config.json"
+    runs = (file.parent for file in Path(RUNS, name).glob(pattern))
+    return sorted(runs, key=lambda run: max(_times(run), default=0.0), reverse=True)
+
+
+def _times(run: Path) -> Iterator[float]:
+    for name in ("config.json", "metrics.jsonl", "train.log"):
+        if (run / name).exists():
+            yield (run / name).stat().st_mtime

@@ -1,0 +1,131 @@
+"""`--resume`: which run goes on, with which configuration, and the command that a run prints for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrl.commands import command_line, next_steps, resumption
+from jaxrl.config import ConfigError, check_config, to_json
+from jaxrl.config.files import load_config
+from jaxrl.main import main
+from jaxrl.training.run import RunOutcome
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make_run(path: str, age: float = 0.0, **changes: Any) -> str:
+    """A run's folder of the config ppo, last written to `age` seconds ago."""
+    config = load_config("ppo")
+    config.update_from_flattened_dict(changes)
+    Path(path).mkdir(parents=True)
+    file = Path(path, "config.json")
+    file.write_text(json.dumps(to_json(check_config(config))))
+    time = file.stat().st_mtime - age
+    os.utime(file, (time, time))
+    return path
+
+
+def parsed(*arguments: str) -> command_line.Arguments:
+    return command_line.parse_training(["jaxrl train", *arguments])
+
+
+def test_latest_run_of_the_config_goes_on() -> None:
+    make_run("runs/ppo/1", age=30)
+    latest = make_run("runs/ppo/3", age=20)
+    make_run("runs/ppo_mlp/2", age=10)
+    make_run("runs/ppo/2", age=40)
+    arguments = parsed("ppo", "--resume", "--config.stop.steps=5")
+    assert arguments.workdir == latest
+    assert arguments.config.stop.steps == 5
+
+
+def test_latest_run_is_one_that_can_go_on() -> None:
+    first = make_run("runs/ppo/1", age=30, seed=1)
+    make_run("runs/ppo/2", age=20, seed=2)
+    assert parsed("--resume", "ppo", "--config.seed=1").workdir == first
+    with pytest.raises(ConfigError, match=r"the latest, runs/ppo/2, has `seed` \(=2 there, 3 now\)$"):
+        parsed("ppo", "--resume", "--config.seed=3")
+
+
+def test_without_a_config_the_run_brings_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("runs/ppo/1", age=30, **{"ppo.gamma": 0.5, "seed": 7})
+    latest = make_run("elsewhere", **{"ppo.gamma": 0.75, "network.hidden_sizes": (3, 4)})
+    arguments = parsed(f"--resume={latest}", "--config.stop.seconds=9")
+    assert arguments.workdir == latest
+    config = check_config(arguments.config)
+    assert (config.ppo.gamma, config.network.hidden_sizes, config.stop.seconds) == (0.75, (3, 4), 9.0)
+    assert config.env.wrappers == ("select_observation(indices=(0, 2))",)
+    assert "resuming elsewhere" in capsys.readouterr().err
+    assert parsed("--resume").config.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--resume"], "`--resume`: there is no run in runs"),
+        (["ppo", "--resume"], "`--resume`: there is no run of this config in runs/ppo"),
+        (["ppo", "--resume=nowhere"], "`--resume` (=nowhere) holds no run: there is no config.json"),
+        (["--resume=nowhere"], "`--resume` (=nowhere) holds no run: there is no config.json"),
+        (["ppo", "--resume="], "`--resume=` needs a folder"),
+        (["ppo", "--resume", "--resume=a"], "`--resume` comes twice"),
+        (["ppo", "--resume=a", "--workdir=b"], "both say a folder"),
+        (["--resume=broken"], "`--resume` (=broken): config.json cannot be read"),
+        (["--resume=list"], "`--resume` (=list): config.json must hold a JSON object"),
+    ],
+)
+def test_what_cannot_be_resumed(
+    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("broken", "{"), ("list", "[]")):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(text)
+    assert main(["jaxrl train", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["jaxrl train", "ppo"], ["ppo"]),
+        (["jaxrl train", "ppo", "--workdir=old", "--config.seed=1"], ["ppo", "--config.seed=1"]),
+        (["jaxrl train", "--workdir", "old", "ppo", "--resume"], ["ppo"]),
+        (["jaxrl train", "--resume=other"], []),
+        (["jaxrl train", "--env=my:Env(x=1)"], ["--env=my:Env(x=1)"]),
+    ],
+)
+def test_command_that_resumes(argv: list[str], expected: list[str]) -> None:
+    words = shlex.split(resumption.command(argv, "a folder"))
+    program = [*resumption.jaxrl(), "train"]
+    assert words == [*program, *expected, "--resume=a folder"]
+
+
+def test_command_that_resumes_a_module() -> None:
+    words = shlex.split(resumption.command(["/somewhere/jaxrl/main.py", "--config=ppo"], "run"))
+    assert words[1:] == ["-m", "jaxrl.main", "--config=ppo", "--resume=run"]
+    assert words[0] in ("python", sys.executable)
+
+
+def test_end_of_a_run_says_what_comes_next() -> None:
+    done = RunOutcome(0, "runs/my run", resumable=False, has_tensorboard=True, is_first=True)
+    text = "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
+    assert "run folder:  runs/my run" in text
+    assert "evaluate '--workdir=runs/my run' --checkpoint=best" in text
+    assert "watch 'runs/my run'" in text
+    assert "tensorboard '--logdir=runs/my run/tensorboard'" in text
+    assert "resume" not in text
+    stopped = RunOutcome(143, "runs/my run", resumable=True, has_tensorboard=True, is_first=True)
+    text = "\n".join(next_steps.lines(stopped, ["jaxrl train", "ppo"]))
+    assert "train ppo '--resume=runs/my run'" in text
