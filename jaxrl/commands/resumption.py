@@ -21,6 +21,7 @@ from jaxrl.config import (
     default_config,
     from_json,
 )
+from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
 RUNS = "runs"  # where runs without --workdir go
@@ -49,9 +50,17 @@ def stored_config(folder: str) -> ConfigDict:
     """The configuration of the run `folder`, to be changed and resolved again.
 
     Raises:
-      ConfigError: the folder holds no run, or its config.json is damaged.
+      ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
+        line may name.
     """
     stored, given = _stored(folder), default_config()
+    try:
+        require_trusted(stored, folder)
+    except ConfigError as error:
+        raise ConfigError(
+            f"`{_FLAG}` (={folder}): its configuration names modules, which are only imported where the "
+            f"command line names them: jaxrl train CONFIG --env=MODULE:CLASS {_FLAG}={folder}"
+        ) from error
     for name, field in declared_fields().items():
         section, _, key = name.rpartition(".")
         target, holder = (given[section], getattr(stored, section)) if section else (given, stored)

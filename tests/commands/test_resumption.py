@@ -96,6 +96,15 @@ def test_what_cannot_be_resumed(
     assert len(error.splitlines()) == 1
 
 
+def test_stored_configuration_imports_nothing_by_itself(folder: Path) -> None:
+    (folder / "evil.py").write_text("raise SystemExit('imported')\n")
+    make_run("run", **{"network.encoder": "evil:encoder"})
+    with pytest.raises(ConfigError, match="names modules, which are only imported where the command line"):
+        parsed("--resume=run")
+    arguments = parsed("ppo", "--config.network.encoder=evil:encoder", "--resume=run")
+    assert arguments.workdir == "run"
+
+
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
