@@ -20,8 +20,8 @@ from jaxrl.metrics.display import terminal
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # After a signal: seconds for everything, as whoever sent it may soon send SIGKILL, and seconds that nothing
 # may move then.
-_GRACE, _STILL = 7.0, 2.0
-_STALLED = 120.0  # without a signal
+_GRACE, _STILL = 6.0, 3.0
+_STALLED = 30.0  # without a signal
 _LAST_WORDS = 1.0  # seconds to write them
 
 

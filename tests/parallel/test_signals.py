@@ -177,7 +177,7 @@ def test_a_terminal_that_nobody_reads_does_not_hold_up_the_second_signal() -> No
 
 def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     interruption = Interruption()
-    assert not interruption.cannot_wait(60.0)
+    assert not interruption.cannot_wait(20.0)
     assert interruption.cannot_wait(1000.0)
     interruption.adopt(signal.SIGTERM)
     assert not interruption.cannot_wait(5.0)  # a slow disk has a few seconds

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 # In the folder once a checkpoint was complete there; "none left" is then an error, not a fresh run.
 _STARTED = ".started"
 # Seconds without any progress after which a save is given up.
-_STALLED = 120.0
+_STALLED = 30.0
 
 
 class Checkpointer:
