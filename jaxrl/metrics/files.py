@@ -43,10 +43,13 @@ def no_link(path: str, flags: int) -> int:
 
 
 def require_no_links(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Raises OSError where `path`, or a folder between `folder` and it, is a symbolic link."""
+    """Raises OSError where `path`, or a folder between `folder` and it, is a symbolic link.
+
+    `folder` itself may be one: whoever named it chose that.
+    """
     inner = Path(path).relative_to(folder)
-    for part in (inner, *inner.parents[:-1]):
-        if (place := Path(folder) / part).is_symlink():
+    for part in (inner, *inner.parents):
+        if part.parts and (place := Path(folder) / part).is_symlink():
             raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed", os.fspath(place))
 
 

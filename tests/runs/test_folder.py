@@ -68,6 +68,15 @@ def test_evaluations_have_a_folder(tmp_path: Path) -> None:
     assert json.loads(written.read_text()) == {"mean": 1.5}
 
 
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "scratch")
+    folder = RunFolder(str(tmp_path / "latest"))
+    folder.create()
+    folder.write_evaluation("step-5-greedy-10", {"mean": 1.5})
+    assert {path.name for path in (tmp_path / "scratch").iterdir()} == {".run", "evaluations"}
+
+
 def test_links_in_the_folder_are_not_written_through(tmp_path: Path) -> None:
     run, outside = tmp_path / "run", tmp_path / "outside"
     run.mkdir()
