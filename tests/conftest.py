@@ -22,9 +22,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     _COMPILED = tempfile.TemporaryDirectory(prefix="jaxrl-tests-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
-# A shell's background job ignores SIGINT, and so would the processes that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background job ignores SIGINT, and one under nohup SIGHUP, and so would the processes that tests
+# start and interrupt.
+for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, handler)
 
 
 # Folders with the longest files come first, so that no worker is left with one at the end.
