@@ -147,6 +147,7 @@ MEMORY = {
 }
 
 
+@pytest.mark.slow
 def test_cue_is_remembered_for_longer_than_a_rollout() -> None:
     # correctness 23: no rollout holds both the cue and its answer, so the carry must live across rollouts.
     solved = Solved("ProbeMemory(delay=5)", 50_000, **MEMORY, **{"network.core": "lstm"})

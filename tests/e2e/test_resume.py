@@ -111,6 +111,7 @@ def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
     assert rows(tmp_path / "killed") == rows(tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_not_taken_for_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_checkpoint_of_another_run_is_not_taken_for_its_own(
     assert_bitwise_equal(train(tmp_path / "copy", config), ours)
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_is_unusable_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from jaxrl.metrics.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
 
 
+@pytest.mark.slow
 def test_an_environment_that_hangs_in_close_holds_nothing_up(start):
     begin = time.monotonic()
     env = start(f"{MODULE}:HangInClose", num_workers=2)  # made once before, to ask for its spaces

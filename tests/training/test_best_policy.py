@@ -31,6 +31,7 @@ def train(folder: Path, iterations: int) -> tuple[dict[str, Any], dict[int, floa
     return summary, {step: row["eval/return"] for step, row in recorder.rows if "eval/return" in row}, run
 
 
+@pytest.mark.slow
 def test_best_evaluation_has_a_checkpoint_between_the_intervals(tmp_path: Path) -> None:
     # No interval of checkpoints falls on the best evaluation: only the final state would be saved.
     summary, returns, run = train(tmp_path, 10)

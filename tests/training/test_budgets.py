@@ -82,6 +82,7 @@ def test_checkpoints_come_by_time_as_well(tmp_path: Path) -> None:
     assert set(saved) == set(trainer.folder.checkpoints.all_steps())
 
 
+@pytest.mark.slow
 def test_training_by_time_may_plan_any_number_of_steps() -> None:
     # 1e12 steps are more updates than an int32 counts; a schedule over them hardly begins.
     trainer, recorder = run(**{"stop.steps": 10**12, "stop.seconds": 0.05, "ppo.schedule": "linear"})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from jaxrl.metrics.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from tests.training.test_host_training import Recorder, tiny_config
 
 
+@pytest.mark.slow
 def test_iteration_without_a_transition_teaches_nothing() -> None:
     # One environment, one step: after an episode's end the only row of a rollout is no transition.
     config = tiny_config(

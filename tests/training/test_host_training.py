@@ -184,6 +184,7 @@ def test_own_loop_and_fit_learn_the_same() -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_resumed_at_the_beginning_of_episodes(tmp_path: Path) -> None:
     first, _ = trainer(tiny_config(4), tmp_path)
     first.fit()
@@ -359,6 +360,7 @@ def test_timing_says_what_limits() -> None:
     assert nothing_is_left()
 
 
+@pytest.mark.slow
 def test_actions_are_masked_in_training_and_evaluation() -> None:
     # The environment raises where an action is not allowed, so everything that acts must have seen the masks.
     config = tiny_config(3, f"{MODULE}:Masked(given='method')", host__num_workers=2)

@@ -220,6 +220,7 @@ def test_nan_only_in_an_evaluation_halts(tmp_path: Path) -> None:
     assert (report["iteration"], report["quantity"], report["value"]) == (2, "eval/returns", "nan")
 
 
+@pytest.mark.slow
 def test_nan_only_in_an_evaluation_is_skipped_or_rolled_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

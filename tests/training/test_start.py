@@ -234,6 +234,7 @@ def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Traine
     assert row["ppo/updates"] == 6
 
 
+@pytest.mark.slow
 def test_callback_may_change_hyperparameters() -> None:
     rates = []
 

@@ -129,6 +129,7 @@ def test_stops_at_the_target_return() -> None:
     assert summary["eval_episodes"] == 2
 
 
+@pytest.mark.slow
 def test_evaluations_of_a_run_may_sample() -> None:
     trainer = Trainer(tiny_config(1, **{"evaluate.sample": True, "evaluate.episodes": 8}))
     summary = trainer.fit()

@@ -64,6 +64,7 @@ def test_an_update_is_measured_from_where_it_starts(core, length, parts):
     np.testing.assert_allclose(metrics["loss/policy"], -(weight * batch.advantage).mean(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_target_kl_limits_the_update_and_not_the_age_of_the_data():
     program = tiny_program(ppo__target_kl=1.0, **FIXED)
     state, trajectory, totals = jax.jit(program.rollout)(start(program))
@@ -76,6 +77,7 @@ def test_a_target_kl_limits_the_update_and_not_the_age_of_the_data():
     assert metrics["ppo/approx_kl"] < 1e-10
 
 
+@pytest.mark.slow
 def test_observations_are_normalised_as_the_rollout_normalised_them():
     # correctness 27: the same parameters and other statistics would be another policy.
     program = tiny_program(Noise(offset=2.0), normalize__observations=True, **FIXED)
