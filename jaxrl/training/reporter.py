@@ -29,12 +29,18 @@ class Reporter:
         """`writer` is asked for when there is something to write."""
         self._config, self._runtime, self._clock, self._writer = config, runtime, clock, writer
         self._meter = resources.Meter(available_cores())
+        self._begun_at = 0
+
+    def begin(self, iteration: int) -> None:
+        """Training continues from `iteration`: those before it took no time of this process."""
+        self._begun_at = iteration
 
     def row(self, iteration: int, interval: Interval) -> Mapping[str, float]:
         """Writes and returns the metrics of the log interval up to `iteration`; waits for the devices."""
         with self._clock.measure("train"):  # includes writing: the devices work meanwhile
             steps = iteration * self._config.steps_per_iteration
-            made = int(interval.iterations) * self._config.steps_per_iteration
+            iterations = min(int(interval.iterations), iteration - self._begun_at)
+            made = iterations * self._config.steps_per_iteration
             row = {"steps": steps, **reduction.row(interval.metrics)}
             pace = row["time/steps_per_second"] = self._clock.rate("train", made)
             row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan

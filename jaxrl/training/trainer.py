@@ -204,6 +204,7 @@ class Trainer:
         self._runtime.close()
         self._state, self.progress, self._totals = point.state, point.progress, None
         self._pipeline.restart(self.progress.interval)
+        self._reporter.begin(self.progress.iteration)
         if point.continues:
             self._clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self._steps_at_start = self.steps

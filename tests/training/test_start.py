@@ -13,6 +13,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError, resolve
+from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import CsvWriter, JsonlWriter, MultiWriter
 from jaxrl.runs.checkpoint import CheckpointError
 from jaxrl.runs.folder import RunFolder
@@ -79,6 +80,23 @@ def test_whole_state_goes_on_in_a_new_folder(straight: Trainer, tmp_path: Path) 
     # The new folder goes on by itself from here: the source may be gone.
     again = trainer(tmp_path / "branch", iterations=5, resume_from=str(tmp_path / "gone"))
     assert finished(again).progress.iteration == 5
+
+
+@pytest.mark.slow
+def test_rates_count_the_steps_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The checkpoint holds half of a log interval, whose steps took no time here.
+    changes = {"log.every_steps": 4 * STEPS}
+    source = finished(trainer(tmp_path / "source", **changes))
+    timed: list[int] = []
+
+    def rate(clock: Clock, phase: str, steps: int) -> float:
+        timed.append(steps)
+        return 1.0
+
+    monkeypatch.setattr(Clock, "rate", rate)
+    middle = str(path_of(source) / "checkpoints" / str(2 * STEPS))
+    finished(trainer(tmp_path / "branch", resume_from=middle, **changes))
+    assert timed == [2 * STEPS]
 
 
 def test_resuming_from_a_run_takes_its_newest(straight: Trainer, tmp_path: Path) -> None:
