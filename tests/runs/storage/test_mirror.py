@@ -164,7 +164,9 @@ def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> N
         }
         done = train(tmp_path / "run", trainer)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "warning" not in done.stdout
+        # On a slow machine the run says that it is still copying.
+        warnings = [line for line in done.stdout.splitlines() if line.startswith("warning")]
+        assert all(line.startswith("warning: copying to") for line in warnings)
         with pytest.raises(Exception, match="AccessDenied|Forbidden|not authorized"):
             client(trainer).put_object(Bucket="runs", Key="other", Body=b"")
 
