@@ -97,6 +97,7 @@ def test_rewarded_action_is_taken() -> None:
     assert solved.sampled_return(5) > 0.9
 
 
+@pytest.mark.slow
 def test_action_follows_the_observation() -> None:
     # With a core, so that its reset at every episode is in the way too (correctness 5).
     solved = Solved("ProbePolicy", 16_000, **{"network.core": "gru"})

@@ -19,6 +19,7 @@ LONG_ITERATION = (*SIMPLE, "--config.ppo.num_epochs=10000", "--config.ppo.rollou
 FAULTY = (*SIMPLE, "--config.env.name=tests.faults.environments:Faulty(step=44,length=1000)")
 
 
+@pytest.mark.slow
 def test_a_signal_while_compiling_ends_at_once(run: Run) -> None:
     training = run.start(cached=False)
     training.wait_until_it_says("compiling the training program")

@@ -52,6 +52,7 @@ def test_seconds_go_on_after_a_resume(tmp_path: Path) -> None:
     assert (summary["stop_reason"], summary["steps"]) == ("seconds", steps)
 
 
+@pytest.mark.slow
 def test_wall_seconds_leave_time_for_the_end(tmp_path: Path) -> None:
     limit = 20.0
     started = time.perf_counter()

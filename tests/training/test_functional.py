@@ -43,6 +43,7 @@ def single(train: Any) -> Any:
     return jax.jit(train)
 
 
+@pytest.mark.slow
 def test_members_of_a_population_are_single_runs(train: Any, single: Any) -> None:
     # correctness 25 and 31: seeds times learning rates, and a member that diverges touches no other.
     config, keys = tiny_config(), jax.random.split(jax.random.key(0), 2)

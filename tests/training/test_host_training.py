@@ -237,6 +237,7 @@ def test_resuming_is_deterministic(tmp_path: Path) -> None:
         pytest.param("hang", "did not answer within 1 s", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_failing_environment_ends_the_run_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_halt_keeps_the_state_before_and_names_the_value(
     assert (report["iteration"], report["quantity"]) == (5, quantity)
 
 
+@pytest.mark.slow
 def test_nothing_hides_what_was_not_finite(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "nonfinite.json").mkdir()  # no report can be written there
     run, _ = trainer(faulty(iterations=6), tmp_path)
@@ -192,6 +193,7 @@ def test_rollback_goes_on_from_the_checkpoint_with_other_numbers(
     assert recorder.rows[-1][0] == 7
 
 
+@pytest.mark.slow
 def test_rollback_gives_up_on_what_fails_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run, _ = trainer(faulty("rollback"), tmp_path)
     with caplog.at_level(logging.WARNING), pytest.raises(NonFiniteError, match="nan in reward"):
