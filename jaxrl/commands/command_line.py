@@ -63,6 +63,11 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     return code
 
 
+def output_encoding() -> str | None:
+    """That of standard output; None where it is closed."""
+    return None if sys.stdout is None else sys.stdout.encoding
+
+
 def _broken_output(text: str = "") -> str | None:
     """Writes and flushes; returns why standard output loses it, "" where its reader has gone, or None."""
     try:

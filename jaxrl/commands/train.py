@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcome = run(config, arguments.workdir, interruption, debug, arguments.processes, started)
         if outcome.is_first:
             lines = "\n".join(next_steps.lines(outcome, argv))
-            command_line.show(text.printable(lines, sys.stdout.encoding))
+            command_line.show(text.printable(lines, command_line.output_encoding()))
         return outcome.exit_code
 
     with caught_signals() as interruption:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -116,6 +115,6 @@ def _metadata(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
             at = "?" if entry.step is None else f"{entry.step:,}"
             # A foreign run's text must not move the cursor or change colours.
             line = "".join(c if c.isprintable() else "?" for c in " ".join(line.split()))
-            steps.setdefault(text.printable(line, sys.stdout.encoding), []).append(at)
+            steps.setdefault(text.printable(line, command_line.output_encoding()), []).append(at)
     for line, names in steps.items():
         yield f"{line} (step {', '.join(names)})"

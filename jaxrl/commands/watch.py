@@ -43,7 +43,8 @@ def _job(argv: Sequence[str]) -> int:
     watcher = Watcher(names)
     watcher.look()
     interval = values["interval"].value or (5.0 if any(is_remote(name) for name in names) else 1.0)
-    if sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    if terminal and os.environ.get("TERM", "dumb") != "dumb":
         from jaxrl.diagnostics.live.terminal import display
 
         display(watcher, float(interval))
