@@ -20,20 +20,6 @@ HAS_QT = importlib.util.find_spec("PyQt5") is not None or ctypes.util.find_libra
 needs_qt = pytest.mark.skipif(not HAS_QT, reason="needs Qt 5: pip install PyQt5-Qt5")
 
 
-@pytest.fixture
-def start():
-    started = []
-
-    def start(name, num_envs=4, **options):
-        env = envs.make_host(name).start(HostOptions(seeds=tuple(range(num_envs)), **options))
-        started.append(env)
-        return env
-
-    yield start
-    for env in started:
-        env.close()
-
-
 def act(env, t, num):
     """Actions that depend on the step alone."""
     space = env.spec.action_space

@@ -7,7 +7,7 @@ import os
 import random
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -30,26 +30,6 @@ from tests.runs.checkpoint.checkpoints import (
 )
 
 ABSTRACT = abstract_of(state_at(0))
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("original")
-    save_run(run, 5, 10)
-    return run
-
-
-@pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
-    """A copy of a run with checkpoints of the steps 5 and 10."""
-    return Path(shutil.copytree(original, tmp_path / "run"))
-
-
-@pytest.fixture
-def checkpointer(run: Path) -> Iterator[Checkpointer]:
-    checkpointer = Checkpointer(str(run / "checkpoints"), keep=2)
-    yield checkpointer
-    checkpointer.close()
 
 
 def flip(file: Path, rng: random.Random) -> None:

@@ -6,9 +6,8 @@ import dataclasses
 import json
 import math
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,10 @@ from jaxrl.runs.checkpoint import Checkpointer, CorruptCheckpoint, integrity
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
 from jaxrl.runs.checkpoint.verification import verify
 from jaxrl.training.progress import Progress
-from tests.runs.checkpoint.checkpoints import abstract_of, meta_at, save_run, state_at
+from tests.runs.checkpoint.checkpoints import abstract_of, meta_at, state_at
 
 ABSTRACT = abstract_of(state_at(0))
 AT_ONCE = 20.0  # seconds; reading what is pretended would take minutes, or all memory
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("original")
-    save_run(run, 5, 10)
-    return run
-
-
-@pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
-    """A copy of a run with checkpoints of the steps 5 and 10."""
-    return Path(shutil.copytree(original, tmp_path / "run"))
-
-
-@pytest.fixture
-def checkpointer(run: Path) -> Iterator[Checkpointer]:
-    checkpointer = Checkpointer(str(run / "checkpoints"), keep=2)
-    yield checkpointer
-    checkpointer.close()
 
 
 def assert_damaged(run: Path, checkpointer: Checkpointer) -> None:
