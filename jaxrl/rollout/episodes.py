@@ -8,6 +8,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from envs.base import TimeStep
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
 from jaxrl.networks import Policy
@@ -93,23 +94,7 @@ def play(
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
         action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()
         env_state, timestep = env.step(keys, loop.env_state, policy.head.to_env(action))
-        # The slot of the episode in progress; none once the quota is played.
-        episodes, ended = loop.episodes, loop.ended
-        current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
-        length = episodes.length + current.astype(jnp.int32)
-        ends = current & timestep.done[:, None]
-        info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in info_keys}
-        cut_off = endless & (length >= limit) & ~timestep.terminated[:, None]
-        episodes = dataclasses.replace(
-            episodes,
-            episode_return=episodes.episode_return + jnp.where(current, timestep.reward[:, None], 0.0),
-            length=length,
-            finished=episodes.finished | (ends & ~cut_off),
-            info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},
-            info_max={
-                key: jnp.where(current, jnp.maximum(x, info[key]), x) for key, x in episodes.info_max.items()
-            },
-        )
+        episodes, ended = _counted(loop.episodes, loop.ended, timestep, limit if endless else None)
         return _Loop(
             t=loop.t + 1,
             env_state=env_state,
@@ -117,11 +102,35 @@ def play(
             reset=timestep.done,
             carry=out.carry,
             episodes=episodes,
-            ended=ended | ends,
+            ended=ended,
         )
 
     last: _Loop = jax.lax.while_loop(unfinished, step, start)
     return last.episodes
+
+
+def _counted(
+    episodes: Episodes, ended: Array, timestep: TimeStep, limit: int | None
+) -> tuple[Episodes, Array]:
+    """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
+    # The slot of the episode in progress; none once the quota is played.
+    current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
+    length = episodes.length + current.astype(jnp.int32)
+    ends = finishes = current & timestep.done[:, None]
+    if limit is not None:
+        finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
+    info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in episodes.info_sum}
+    episodes = dataclasses.replace(
+        episodes,
+        episode_return=episodes.episode_return + jnp.where(current, timestep.reward[:, None], 0.0),
+        length=length,
+        finished=episodes.finished | finishes,
+        info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},
+        info_max={
+            key: jnp.where(current, jnp.maximum(x, info[key]), x) for key, x in episodes.info_max.items()
+        },
+    )
+    return episodes, ended | ends
 
 
 @flax.struct.dataclass

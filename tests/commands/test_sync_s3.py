@@ -11,48 +11,25 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("s3fs", reason="needs the extra `s3` and moto[s3,server]")
-pytest.importorskip("moto.server", reason="needs the extra `s3` and moto[s3,server]")
+from tests.runs.storage.s3_server import s3_server
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """S3 on this machine with the bucket `runs`; its address."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    yield url
-    server.stop()
+@pytest.fixture
+def s3() -> Iterator[dict[str, str]]:
+    with s3_server() as environment:
+        yield environment
 
 
-def run_sync(s3: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_sync(s3: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: the client keeps threads and credentials."""
-    env = os.environ | {
-        "AWS_ENDPOINT_URL": s3,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
     command = [sys.executable, "-m", "jaxrl", "sync", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
-
-
-def make_bucket(s3: str) -> None:
-    import urllib.request
-
-    request = urllib.request.Request(f"{s3}/runs", method="PUT")
-    urllib.request.urlopen(request).close()
+    return subprocess.run(command, cwd=ROOT, env=os.environ | s3, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.slow
-def test_there_and_back(s3: str, tmp_path: Path) -> None:
-    make_bucket(s3)
+def test_there_and_back(s3: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "run" / "tensorboard").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
     (tmp_path / "run" / "tensorboard" / "events").write_bytes(os.urandom(6_000_000))
@@ -77,7 +54,7 @@ def test_there_and_back(s3: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_bucket_that_cannot_be_used_is_one_line(s3: str, tmp_path: Path) -> None:
+def test_a_bucket_that_cannot_be_used_is_one_line(s3: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     missing = run_sync(s3, str(tmp_path), "s3://missing/mine")
     assert missing.returncode == 2
@@ -85,7 +62,7 @@ def test_a_bucket_that_cannot_be_used_is_one_line(s3: str, tmp_path: Path) -> No
         "error: `DESTINATION` (='s3://missing/mine') cannot be used: there is no bucket s3://missing\n"
     )
     started = time.monotonic()
-    nobody = run_sync("http://127.0.0.1:9", str(tmp_path), "s3://runs/mine")
+    nobody = run_sync(s3 | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, str(tmp_path), "s3://runs/mine")
     assert nobody.returncode == 2
     assert nobody.stderr.startswith("error: `DESTINATION` (='s3://runs/mine') cannot be re")
     assert len(nobody.stderr.splitlines()) == 1

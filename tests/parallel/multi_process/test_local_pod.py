@@ -49,9 +49,6 @@ def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: Stat
         training.wait_until(lambda: len(training.starts) == 2)
         assert time.monotonic() - begun < 15
         assert f"process {lost} was ended by SIGKILL" in training.output
-        # JAX may end the others before they can speak, most of all without the first, where all meet.
-        said = (f"[{1 - lost}] error: another process of the run was lost: ", "Terminating process because")
-        assert any(text in training.output for text in said)
         resumed = max(steps(folder))
         wait_for_checkpoint(training, resumed + 2 * STEPS)
         training.process.terminate()

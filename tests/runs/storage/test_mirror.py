@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,47 +17,11 @@ from jaxrl.runs.storage.mirror import Mirror
 from tests.faults.harness import ROOT
 from tests.faults.tiny import STEPS
 from tests.runs.storage.gcs_server import GcsServer
+from tests.runs.storage.s3_server import s3_server
 
 # Files that belong to this machine alone.
 LOCAL = (".lock", "train.log")
 POLICY = ROOT / "docs" / "s3_policy.json"
-
-
-@contextlib.contextmanager
-def s3_server(refuses: Callable[[dict[str, Any]], int | None]) -> Iterator[dict[str, str]]:
-    """S3 with the bucket `runs`; gives the environment in which clients find it.
-
-    Args:
-      refuses: the HTTP status to answer a request with, given its WSGI environment; None to serve it.
-    """
-    pytest.importorskip("s3fs", reason="needs the extra `s3` and moto[s3,server]")
-    pytest.importorskip("moto.server", reason="needs the extra `s3` and moto[s3,server]")
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    app = DomainDispatcherApplication(create_backend_app)
-
-    def serve(environ: dict[str, Any], start_response: Any) -> Any:
-        if (status := refuses(environ)) is not None:
-            code = "SlowDown" if status == 503 else "AccessDenied"
-            start_response(f"{status} {code}", [("Content-Type", "application/xml")])
-            return [f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()]
-        return app(environ, start_response)
-
-    server = make_server("127.0.0.1", 0, serve, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    yield {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def client(environment: dict[str, str]) -> Any:
@@ -119,8 +80,6 @@ def assert_mirrored(folder: Path, s3: Any) -> None:
 def test_a_run_is_mirrored_to_s3_while_the_server_fails_now_and_then(tmp_path: Path) -> None:
     count = iter(range(1_000_000))
     with s3_server(lambda environ: 503 if next(count) % 7 == 3 else None) as environment:
-        with contextlib.suppress(Exception):
-            client(environment).create_bucket(Bucket="runs")
         done = train(tmp_path / "run", environment)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert_mirrored(tmp_path / "run", client(environment))
@@ -139,13 +98,11 @@ def test_a_bucket_that_refuses_everything_costs_a_warning(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_policy_of_the_docs_suffices_and_allows_no_more(tmp_path: Path) -> None:
-    with s3_server(lambda environ: None) as environment:
+    with s3_server() as environment:
         import boto3
         import requests
 
         address = environment["AWS_ENDPOINT_URL"]
-        requests.post(f"{address}/moto-api/reset", timeout=10)
-        client(environment).create_bucket(Bucket="runs")
         iam = boto3.client(
             "iam",
             endpoint_url=address,
