@@ -3,7 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed besides the package itself; .ci/run adds tpu, to compile for TPUs.
+# What is installed besides the package itself; .ci/run adds tpu, to compile for TPUs, and `make dist` release.
 EXTRAS := dev
 STAMP := $(VENV)/.installed-$(EXTRAS)
 ARGS :=
@@ -12,16 +12,15 @@ ARGS :=
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python .ci/check_python.py >/dev/null 2>&1 && { echo $$python; break; }; done),python3)
 
-.PHONY: setup train test test-slow test-faults lint lock clean
+.PHONY: setup train test test-slow test-faults lint dist lock clean
 
+# Takes uv where there is one, else pip; the second time there is nothing to do.
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
-	@$(BIN)/python .ci/check_python.py >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@echo "Installing jaxrl and what it needs into $(VENV); the first time this downloads about 1 GB."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
+	@$(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
 	@touch $@
 
 train: setup
@@ -42,10 +41,15 @@ lint: setup
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
+# Builds wheel and sdist into dist/, and trains with the wheel in an environment of its own.
+dist:
+	@$(MAKE) --no-print-directory setup EXTRAS=dev,release
+	$(BIN)/python .ci/dist.py
+
 # Resolves the newest versions that pyproject.toml admits and pins them.
 lock: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
-		--report $(VENV)/report.json --editable '.[dev,tpu]'
+		--report $(VENV)/report.json --editable '.[dev,docs,release,tpu]'
 	$(BIN)/python .ci/lock.py $(VENV)/report.json requirements.lock
 
 clean:

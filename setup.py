@@ -1,6 +1,6 @@
-"""What `pyproject.toml` cannot say: a wheel holds `envs` as `jaxrl.envs` (docs/design/0015-distribution.md).
+"""What `pyproject.toml` cannot say: a wheel holds `envs` and `launch` in `jaxrl`.
 
-A checkout, also an editable installation of it, keeps `envs/` where it is.
+A checkout, also an editable installation of it, keeps them where they are (docs/design/0015-distribution.md).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ environments = find_packages(include=["envs", "envs.*"])
 setup(
     packages=[
         *find_packages(include=["jaxrl", "jaxrl.*"]),
-        *(environments if EDITABLE else (f"jaxrl.{name}" for name in environments)),
+        *(environments if EDITABLE else (f"jaxrl.{name}" for name in (*environments, "launch"))),
     ],
-    package_dir={} if EDITABLE else {"jaxrl.envs": "envs"},
+    package_dir={} if EDITABLE else {"jaxrl.envs": "envs", "jaxrl.launch": "launch"},
     cmdclass={"build_py": BuildPy},
 )

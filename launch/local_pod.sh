@@ -52,7 +52,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-}
 if [[ -z $python && -z ${VIRTUAL_ENV:-} && -x $root/.venv/bin/python ]]; then python=$root/.venv/bin/python; fi
 python=$(command -v "${python:-python3}") || refuse "${python:-python3} is not installed; name another with PYTHON=..."
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+# In a checkout; where the package is installed, this script lies in it.
+if [[ -d $root/jaxrl ]]; then export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}; fi
+export PYTHONUNBUFFERED=1
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
 if [[ $JAX_PLATFORMS == cpu ]]; then export JAX_NUM_CPU_DEVICES=$devices; fi
 

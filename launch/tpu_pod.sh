@@ -179,7 +179,7 @@ setup() {
   archive=JAXRL.tgz
   if [[ -z $dry_run ]]; then
     archive=$(mktemp -d)/jaxrl.tgz
-    (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "this is not a git checkout"
+    (cd "$root" && git ls-files -z | tar --null --files-from=- -czf "$archive") || fail "$root is no git checkout; workers are set up from one"
   fi
   local install='mkdir -p jaxrl && tar -xzf jaxrl.tgz -C jaxrl && cd jaxrl && python3 -m pip install -q --user uv'
   install+=' && python3 -m uv venv -q --allow-existing --python 3.12 .venv'

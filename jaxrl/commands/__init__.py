@@ -25,6 +25,7 @@ COMMANDS = (
     "watch",
     "doctor",
     "preflight",
+    "launch",
     "sync",
     "verify-checkpoint",
     "profile-summary",

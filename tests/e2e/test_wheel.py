@@ -19,7 +19,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with nothing but what the wheel installs."""
     # Built from a copy: setuptools leaves its folder build/ beside the sources, and reads it the next time.
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
-    for folder in ("jaxrl", "envs", "configs"):
+    for folder in ("jaxrl", "envs", "configs", "launch"):
         shutil.copytree(ROOT / folder, source / folder, symlinks=True)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -46,6 +46,18 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/config/shipped/suites/cartpole.yaml").exists()
     assert (installed / "jaxrl/experiments/comparison/report.html").exists()
     assert (installed / "bin/jaxrl").exists()
+    for script in (ROOT / "launch").iterdir():
+        assert (installed / "jaxrl/launch" / script.name).read_bytes() == script.read_bytes()
+
+
+def test_several_processes_train_without_a_checkout(installed: Path, tmp_path: Path) -> None:
+    tiny = ("env.num_envs=16", "ppo.rollout_length=8", "stop.steps=512", "network.core_size=8")
+    launch = [sys.executable, "-m", "jaxrl", "launch", "local_pod", "2"]
+    command = [*launch, "--config=ppo", *(f"--config.{field}" for field in tiny), "--workdir=run"]
+    env = os.environ | {"PYTHONPATH": str(installed), "PYTHON": sys.executable}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "run/summary.json").exists()
 
 
 def test_no_module_is_left_behind(installed: Path) -> None:

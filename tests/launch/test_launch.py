@@ -116,6 +116,30 @@ def test_gpu_node_refuses(arguments: list[str], message: str) -> None:
     assert message in refused.stderr
 
 
+def jaxrl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`jaxrl launch ARGUMENTS` as the command line runs it."""
+    command = [sys.executable, "-m", "jaxrl", "launch", *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_runs_the_scripts(tmp_path: Path) -> None:
+    started = jaxrl("local_pod", "2", "--port=4567", "--dry-run", "--config=ppo")
+    assert started.returncode == 0, started.stderr
+    assert started.stdout.count(f"'{sys.executable}' '-m' 'jaxrl.main'") == 2
+    refused = jaxrl("local_pod", "0")
+    assert (refused.returncode, refused.stderr) == (2, run("local_pod.sh", "0").stderr)
+    assert jaxrl("gke").stdout == (LAUNCH / "gke.yaml").read_text()
+    tool = tmp_path / "sbatch"
+    tool.write_text('#!/bin/bash\necho "$@"\n')
+    tool.chmod(0o755)
+    submitted = jaxrl("slurm", "--config=ppo", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert submitted.stdout == f"{LAUNCH}/slurm.sbatch --config=ppo\n"
+    unknown = jaxrl("local_pot")
+    assert (unknown.returncode, len(unknown.stderr.splitlines())) == (2, 1)
+    assert "did you mean `local_pod`" in unknown.stderr
+
+
 class Slurm:
     """`srun` runs one command in place of a step; `scontrol` writes down what it is asked."""
 

@@ -1,0 +1,92 @@
+"""Makes a virtual environment with the package, and says so: `python .ci/install.py VENV EXTRAS`.
+
+Needs nothing but Python. Takes uv where there is one: that is several times as fast as pip.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from check_python import lacks
+
+LOCK = "requirements.lock"
+_TAIL = 30  # lines of pip's output that are shown when it fails
+
+
+def main(venv: str, extras: str) -> int:
+    """Returns the exit code of what failed, or 0."""
+    began = time.monotonic()
+    python = Path(venv, "bin", "python")
+    uv = shutil.which("uv")
+    if not _usable(python):
+        print(f"[1/2] Making {venv} with Python {'.'.join(map(str, sys.version_info[:3]))}.", flush=True)
+        # Tests and `make lock` call pip, which uv leaves out.
+        make = (
+            [uv, "venv", "--quiet", "--clear", "--seed", "--python", sys.executable, venv]
+            if uv
+            else [sys.executable, "-m", "venv", "--clear", venv]
+        )
+        if code := subprocess.run(make).returncode:
+            return code
+    else:
+        print(f"[1/2] {venv} is there already.", flush=True)
+    pins = sum("==" in line for line in Path(LOCK).read_text().splitlines())
+    print(f"[2/2] Installing jaxrl[{extras}] with {'uv' if uv else 'pip'}: up to {pins} packages of {LOCK},")
+    print("      about 1 GB to download the first time, which takes minutes.", flush=True)
+    what = ["--constraint", LOCK, "--editable", f".[{extras}]"]
+    if uv:
+        code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
+    else:
+        code = _pip([str(python), "-m", "pip", "install", "--progress-bar=off", *what])
+    if code:
+        print("error: the packages could not be installed; see above", file=sys.stderr)
+        return code
+    seconds = time.monotonic() - began
+    print(f"Ready after {seconds:.0f} s. `source {venv}/bin/activate`, and `jaxrl` is a command.")
+    return 0
+
+
+def _usable(python: Path) -> bool:
+    if not python.exists():
+        return False
+    found = subprocess.run([python, ".ci/check_python.py"], capture_output=True)
+    return found.returncode == 0
+
+
+def _pip(command: list[str]) -> int:
+    """Runs pip with one line for each package that it fetches, and its whole last words if it fails."""
+    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            lines.append(line)
+            if said := _progress(line):
+                print(f"      {said}", flush=True)
+    if pip.returncode:
+        print("".join(lines[-_TAIL:]), file=sys.stderr)
+    return pip.returncode
+
+
+def _progress(line: str) -> str:
+    """What a line of pip's means to someone who waits; "" for most of them."""
+    if found := re.match(r"\s+(Downloading|Using cached) ([\w.]+)-(\d[\w.+!]*)-\S+(?: (\(.*\)))?", line):
+        how, name, version, size = found.groups()
+        return f"{'downloading' if how == 'Downloading' else 'cached'} {name} {version} {size or ''}".rstrip()
+    if line.startswith("Installing collected packages:"):
+        return f"unpacking {line.count(',') + 1} packages"
+    return ""
+
+
+if __name__ == "__main__":
+    if missing := lacks():
+        sys.exit(f"error: {missing}; another Python can be named: make setup PYTHON=/path/to/python3")
+    sys.exit(main(*sys.argv[1:]))
