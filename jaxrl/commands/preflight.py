@@ -5,16 +5,20 @@
   --env=SUITE:NAME      its environment; without CONFIG the shipped config that
                         suits it
   --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
-  --topology=SLICE      a Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or
-                        v6e, and its chips in each direction, such as v5e:4x8
-                        (default: the devices of this machine). Needs the extra
-                        tpu, but no TPU
+  --topology=DEVICES    what to compile for (default: this machine's devices).
+                        A Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or
+                        v6e, and its chips in each direction, such as v5e:4x8;
+                        needs the extra tpu, but no TPU. Or GPUs of one host,
+                        GPU or GPU:COUNT: a100, l4, rtx4090, h100, h200, b200 or
+                        rtx5090, such as h100:8; needs the extra cuda12, but no
+                        GPU
   --find-batch          also search the largest env.num_envs that fits
   --debug               full tracebacks instead of one line for bad input
 
 Compiles training and evaluation as a run would, and does not run them: memory
-per core, operations, collectives and compile time are the compiler's. The exit
-code is 1 where they do not fit.
+per core, operations, kernels, collectives and compile time are the compiler's,
+the time of an iteration on a GPU is an estimate. The exit code is 1 where they
+do not fit.
 """
 
 from __future__ import annotations
@@ -27,10 +31,17 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.metrics.display import table
-from jaxrl.parallel import tpu_slices
+from jaxrl.parallel import topologies
+from jaxrl.parallel.gpus import Gpu, Gpus
+from jaxrl.parallel.tpu_slices import Slice
 
 if TYPE_CHECKING:
+    from jaxrl.diagnostics.compiled_programs.launches import Launches
     from jaxrl.diagnostics.memory_fit import MemoryReport
+    from jaxrl.parallel.described_devices import DescribedDevices
+
+# Of the largest arrays, where the program fits.
+_LARGEST_SHOWN = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
-    flags.DEFINE_string("topology", "", "Slice of a TPU pod.", flag_values=values)
+    flags.DEFINE_string("topology", "", "What to compile for.", flag_values=values)
     flags.DEFINE_bool("find-batch", False, "Search the largest env.num_envs.", flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)
     config = command_line.parse_training([argv[0], *left]).config
-    described = tpu_slices.parse(values["topology"].value) if values["topology"].value else None
+    described = topologies.parse(values["topology"].value) if values["topology"].value else None
 
     from jaxrl.diagnostics import memory_fit
 
@@ -58,10 +69,9 @@ def _job(argv: Sequence[str]) -> int:
             f"it must be a multiple of {unit}. Examined with --config.env.num_envs={resolved.env.num_envs}"
         )
         table.show_fields([("", text), ("", "")], 0)
-    enforced = described is not None
+    enforced = described is not None and described.enforces_memory
     report = memory_fit.examine(resolved, topology, limit, enforced)
-    clock = described.chip.clock if described else 0.0
-    _show(report, f"{topology.description}{platform}", clock)
+    _show(report, f"{topology.description}{platform}", described)
     if not values["find-batch"].value:
         return 0 if report.fits else command_line.FAILED
 
@@ -78,7 +88,7 @@ def _job(argv: Sequence[str]) -> int:
     return _show_batch(best, fails, unit)
 
 
-def _show(report: MemoryReport, devices: str, clock: float) -> None:
+def _show(report: MemoryReport, devices: str, described: DescribedDevices | None) -> None:
     config = report.config
     rows = [
         (
@@ -98,19 +108,80 @@ def _show(report: MemoryReport, devices: str, clock: float) -> None:
     products = f"{report.flops / 1e9:.3g} GFLOP of matrix products per iteration and device"
     rows.append(("arithmetic", f"{products}, {per_step / 1e6:.3g} MFLOP per step"))
     if work := report.work:
+        clock = described.chip.clock if isinstance(described, Slice) else 0.0
         if work.cycles and clock:
-            without = f", without {work.kernels} calls of kernels" if work.kernels else ""
+            without = f", without {work.own_kernels} calls of kernels" if work.own_kernels else ""
             estimate = f"{1e3 * work.cycles / clock:.3g} ms per iteration by the compiler's own estimate"
             rows.append(("", estimate + without))
         kinds = ", ".join(f"{count} {kind}" for kind, count in work.kinds().items()) or "none"
         rows.append(
             ("collectives", f"{kinds} per iteration, {_bytes(work.exchanged_bytes)} from each device")
         )
+    if report.launches:
+        rows += _kernels(report.launches)
+    if report.launches and isinstance(described, Gpus):
+        rows += _estimate(report, report.launches, described.gpu)
     trained, evaluated = report.seconds
     rows.append(("compile", f"training {trained:.1f} s, evaluation {evaluated:.1f} s"))
     table.show_fields(rows, 14)
+    _show_largest(report)
     if not report.fits:
-        _show_largest(report)
+        print()
+        table.show_fields([("takes less", memory_remedies(report.config))], 14)
+
+
+def _kernels(launches: Launches) -> list[tuple[str, str]]:
+    """Launches per iteration by phase, and by loop."""
+    phases = ", ".join(f"{name} {count:,}" for name, count in launches.phases.most_common())
+    rows = [("kernels", f"{launches.kernels:,} per iteration: {phases}")]
+    conditionals = f"{launches.conditionals:,} per iteration"
+    if step := launches.innermost("rollout"):
+        rows.append(("", f"{step.kernels} per rollout step"))
+        conditionals += f", {step.conditionals} per rollout step"
+    rows.append(("conditionals", conditionals))
+    for number, loop in enumerate(launches.loops):
+        where = f"{loop.turns:,} x {loop.kernels} in a loop of {loop.phase}"
+        if loop.turns == 1:
+            where = f"{loop.kernels} outside of loops"
+        moved = f", {_bytes(loop.bytes)} each"
+        rows.append(("" if number else "loops", where + moved))
+    return rows
+
+
+def _estimate(report: MemoryReport, launches: Launches, gpu: Gpu) -> list[tuple[str, str]]:
+    """What an iteration may take, each part with what it assumes."""
+    from jaxrl.diagnostics.compiled_programs.iteration_time import LAUNCH_SECONDS, IterationTime
+
+    config = report.config
+    bfloat16 = config.network.compute_dtype == "bfloat16"
+    peak = gpu.bfloat16_flops if bfloat16 else gpu.tf32_flops
+    time = IterationTime.of(launches.kernels, launches.bytes, report.flops, gpu.bandwidth, peak)
+    speeds = [config.steps_per_iteration / seconds / 1e6 for seconds in (time.most, time.least)]
+    span = (
+        f"{_ms(time.least)} to {_ms(time.most)} per iteration, {speeds[0]:.3g} to {speeds[1]:.3g} M steps/s"
+    )
+    dtype = "bfloat16" if bfloat16 else "TF32"
+    return [
+        ("estimate", f"{span}: a model, not a measurement; from all parts at once to one after the other"),
+        (
+            "  launches",
+            f"{_ms(time.launches)}: {1e6 * LAUNCH_SECONDS:g} us for each kernel, conditionals nothing",
+        ),
+        (
+            "  memory",
+            f"{_ms(time.memory)}: {launches.bytes / 1e9:.3g} GB at {gpu.bandwidth / 1e12:.3g} TB/s, "
+            "nothing kept in caches",
+        ),
+        (
+            "  arithmetic",
+            f"{_ms(time.arithmetic)}: matrix products at the peak, {peak / 1e12:.4g} TFLOP/s in {dtype}; "
+            "collectives nothing",
+        ),
+    ]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _verdict(report: MemoryReport) -> str:
@@ -123,10 +194,8 @@ def _verdict(report: MemoryReport) -> str:
 
 def _show_largest(report: MemoryReport) -> None:
     print("\nlargest arrays on each device, as traced; the compiler pads some and never stores others:")
-    for array in report.largest:
+    for array in report.largest[: _LARGEST_SHOWN if report.fits else None]:
         print(f"{_bytes(array.bytes):>13} {array.type}  {array.operation}  {array.line}")
-    print()
-    table.show_fields([("takes less", memory_remedies(report.config))], 14)
 
 
 def _show_batch(best: MemoryReport | None, fails: int | None, unit: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import math
 import re
 import time
@@ -16,11 +15,12 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from jaxrl.config import Config, ConfigError, check_config, resolve
+from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation import evaluators
 from jaxrl.parallel.compilation import never_cached
+from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.tpu_slices import Slice
 from jaxrl.training.capacity import memory_of
 from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
@@ -70,6 +70,7 @@ class MemoryReport:
       memory: training's, None where the compiler gave up.
       evaluation: evaluation's, likewise.
       work: collectives and cycles of an iteration.
+      launches: kernels of an iteration on a GPU; None elsewhere.
       flops: floating-point operations of matrix products, per iteration and device.
       seconds: to compile training and evaluation.
       largest: arrays of the training program.
@@ -83,6 +84,7 @@ class MemoryReport:
     memory: Memory | None
     evaluation: Memory | None
     work: Work | None
+    launches: Launches | None
     flops: float
     seconds: tuple[float, float]
     largest: tuple[LargeArray, ...]
@@ -118,6 +120,7 @@ def examine(
         _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
     memory = Memory.of(compiled, enforced) if compiled is not None else None
+    text = compiled.as_text() if compiled is not None else ""
     return MemoryReport(
         config=config,
         limit=limit,
@@ -125,7 +128,8 @@ def examine(
         needed=memory.peak if memory else _needed(complaint),
         memory=memory,
         evaluation=Memory.of(evaluated, enforced) if evaluated is not None else None,
-        work=read_work(compiled.as_text()) if compiled is not None else None,
+        work=read_work(text) if text else None,
+        launches=read_launches(text) if text and platform == "gpu" else None,
         flops=matmul_flops(traced.jaxpr, platform),
         seconds=(trained, time.perf_counter() - started - trained),
         largest=tuple(largest_arrays(traced.jaxpr, platform, 8)),
@@ -150,15 +154,14 @@ def _needed(complaint: str) -> int | None:
     return int(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None
 
 
-def target(config: ConfigDict, described: Slice | None) -> tuple[Topology, int, str]:
+def target(config: ConfigDict, described: DescribedDevices | None) -> tuple[Topology, int, str]:
     """The devices, the bytes that programs may take on each, and who compiles."""
     if described is None:
         topology = Topology.of(choose_devices(config))
         return topology, memory_of(topology), f"; jax {jax.__version__}"
     jax.config.update("jax_platforms", "cpu")  # What this machine has does not matter.
     topology = Topology.on(described.devices())
-    version = importlib.metadata.version("libtpu")
-    return topology, described.chip.memory_bytes, f"; jax {jax.__version__}, libtpu {version}"
+    return topology, described.memory_bytes, f"; jax {jax.__version__}, {described.compiler}"
 
 
 def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:

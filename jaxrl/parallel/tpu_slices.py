@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
+from jaxrl.parallel.described_devices import DescribedDevices
 
 _GIB = 2**30
 _PLANES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -51,7 +53,7 @@ _SMALL_BLOCKS = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(DescribedDevices):
     """A slice of a pod: its `generation`, such as "v5e", and the number of chips along each axis."""
 
     generation: str
@@ -69,12 +71,19 @@ class Slice:
     def device_count(self) -> int:
         return math.prod(self.shape) * self.chip.cores
 
-    def devices(self) -> list[Any]:
-        """Descriptions of the devices, which need not exist: programs compile for them but do not run.
+    @property
+    def memory_bytes(self) -> int:
+        return self.chip.memory_bytes
 
-        Raises:
-          ConfigError: libtpu, which compiles for TPUs, is not installed.
-        """
+    @property
+    def enforces_memory(self) -> bool:
+        return True
+
+    @property
+    def compiler(self) -> str:
+        return f"libtpu {importlib.metadata.version('libtpu')}"
+
+    def devices(self) -> list[Any]:
         if importlib.util.find_spec("libtpu") is None:
             text = f"`--topology` needs libtpu, the extra tpu: {installation.command('tpu')}"
             raise ConfigError(text)

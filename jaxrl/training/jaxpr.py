@@ -76,8 +76,10 @@ def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
         known = [taken[x] for x in equation.invars if isinstance(x, Var) and x in taken]
         if name == "platform_index":
             platforms = equation.params["platforms"]
+            # Branches name the maker of a GPU.
+            own = {"cuda"} if platform == "gpu" else {platform}
             taken[equation.outvars[0]] = next(
-                (i for i, names in enumerate(platforms) if names is None or platform in names), 0
+                (i for i, names in enumerate(platforms) if names is None or own & set(names)), 0
             )
         elif name == "cond" and known:
             inner = [inner[known[0]]]

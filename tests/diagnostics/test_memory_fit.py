@@ -19,7 +19,20 @@ PER_ENVIRONMENT, FIXED = 1000, 50_000
 def report(config: Config, limit: int, needed: int, enforced: bool = False) -> MemoryReport:
     memory = memory_fit.Memory(needed, needed, 0, 0, 0)
     complaint = "" if needed <= limit else "RESOURCE_EXHAUSTED"
-    return MemoryReport(config, limit, enforced, needed, memory, None, None, 0.0, (0.0, 0.0), (), complaint)
+    return MemoryReport(
+        config=config,
+        limit=limit,
+        enforced=enforced,
+        needed=needed,
+        memory=memory,
+        evaluation=None,
+        work=None,
+        launches=None,
+        flops=0.0,
+        seconds=(0.0, 0.0),
+        largest=(),
+        complaint=complaint,
+    )
 
 
 def compiler(config: Config, limit: int, tried: list[int]) -> Callable[[int], MemoryReport]:

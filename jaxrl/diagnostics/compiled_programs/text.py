@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ _CALLED = re.compile(
 _NAME = re.compile(r"[\w.\-]+")
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_ARRAY = re.compile(r"\b([a-z]+[0-9]*(?:e\d+m\d+\w*)?)\[([0-9,]*)\]")
+_BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "token": 0}
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,11 @@ class Instruction:
     def called(self) -> list[str]:
         """Computations that it calls."""
         return [name for names in _CALLED.findall(self.rest) for name in _NAME.findall(names)]
+
+    @property
+    def operands(self) -> list[str]:
+        """Names of the instructions that it takes."""
+        return _OPERAND.findall(self.rest.partition(")")[0])
 
     @property
     def source(self) -> str:
@@ -72,17 +82,18 @@ class ProgramText:
             executions[name] += count
             for line in self.computations.get(name, ()):
                 if line.opcode in ("while", "call", "conditional", "async-start"):
-                    turns = self._turns(line) if line.opcode == "while" else 1
+                    turns = self.turns(line) if line.opcode == "while" else None
                     for called in line.called:
-                        visit(called, count * turns)
+                        visit(called, count * (turns or 1))
 
         visit(self.entry, 1)
         return executions
 
-    def _turns(self, loop: Instruction) -> int:
+    def turns(self, loop: Instruction) -> int | None:
+        """How often a loop turns; None if the program does not say."""
         if found := _TRIPS.search(loop.rest):
             return int(found[1])
-        condition = re.search(r"condition=%?([\w.\-]+)", loop.rest)
+        condition = _CONDITION.search(loop.rest)
         lines = self.computations.get(condition[1], []) if condition else []
         constants = {
             line.name: int(line.rest.split(")")[0])
@@ -91,7 +102,22 @@ class ProgramText:
         }
         # JAX's scans count from 0 up to a constant, and nothing else ends them.
         if lines and lines[-1].opcode == "compare" and "direction=LT" in lines[-1].rest:
-            for operand in re.findall(r"%([\w.\-]+)", lines[-1].rest.split(")")[0]):
+            for operand in lines[-1].operands:
                 if operand in constants:
                     return constants[operand]
-        return 1
+        return None
+
+    def is_condition(self, loop: Instruction, computation: str) -> bool:
+        """Whether a computation that a loop calls decides whether it goes on."""
+        found = _CONDITION.search(loop.rest)
+        return found is not None and found[1] == computation
+
+
+def bytes_of(shape: str) -> int:
+    """Bytes of the arrays in a shape such as `(f32[8,64]{1,0}, pred[])`, without padding."""
+    total = 0
+    for kind, dimensions in _ARRAY.findall(shape):
+        digits = re.search(r"\d+", kind)
+        size = _BYTES.get(kind, max(1, int(digits[0]) // 8) if digits else 0)
+        total += size * math.prod(int(n) for n in dimensions.split(",") if n)
+    return total

@@ -1,21 +1,18 @@
-"""What a compiled program does each iteration: collectives, kernels and estimated cycles.
+"""What a compiled program does each iteration: collectives, own kernels and estimated cycles.
 
 An instruction inside a loop counts as often as the loop turns.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass
 
-from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText
+from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText, bytes_of
 
-_BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "token": 0}
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 _COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
-_ARRAY = re.compile(r"\b([a-z]+[0-9]*(?:e\d+m\d+\w*)?)\[([0-9,]*)\]")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
@@ -34,13 +31,13 @@ class Work:
 
     Attributes:
       collectives: exchanges with other devices.
-      cycles: the compiler's estimate, without collectives and kernels; 0 where it makes none (CPU, GPU).
-      kernels: calls of this package's own kernels.
+      cycles: the compiler's estimate, without collectives and own kernels; 0 where it makes none (CPU, GPU).
+      own_kernels: calls of this package's own kernels for TPUs.
     """
 
     collectives: tuple[Collective, ...]
     cycles: int
-    kernels: int
+    own_kernels: int
 
     @property
     def exchanges(self) -> int:
@@ -74,16 +71,6 @@ def read_work(text: str) -> Work:
             elif found := _CYCLES.search(line.rest):
                 cycles += times * int(found[1])
     return Work(tuple(collectives), cycles, kernels)
-
-
-def bytes_of(shape: str) -> int:
-    """Bytes of the arrays in a shape such as `(f32[8,64]{1,0}, pred[])`, without padding."""
-    total = 0
-    for kind, dimensions in _ARRAY.findall(shape):
-        digits = re.search(r"\d+", kind)
-        size = _BYTES.get(kind, max(1, int(digits[0]) // 8) if digits else 0)
-        total += size * math.prod(int(n) for n in dimensions.split(",") if n)
-    return total
 
 
 def _bytes(line: Instruction) -> int:

@@ -1,0 +1,135 @@
+"""Kernels that a compiled GPU program launches: by loop, by phase, and the bytes that they move.
+
+A GPU runs a program kernel by kernel: every fusion, copy and call of a library is one, and small ones take no
+less than their launch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from jaxrl.diagnostics.compiled_programs.phases import OTHER, PhaseMap
+from jaxrl.diagnostics.compiled_programs.text import Instruction, ProgramText
+from jaxrl.diagnostics.compiled_programs.traffic import Traffic
+
+# Names for memory and control: nothing runs on the device for these.
+_FREE = frozenset(
+    "parameter constant tuple get-tuple-element bitcast after-all add-dependency opt-barrier partition-id "
+    "replica-id async-update async-done copy-done all-reduce-done all-gather-done collective-permute-done "
+    "send-done recv-done domain".split()
+)
+
+
+@dataclass
+class LoopLaunches:
+    """What one turn of a loop launches, loops inside it left out.
+
+    Of a conditional's branches the one with most kernels counts.
+
+    Attributes:
+      phase: the phase of training it belongs to.
+      turns: per iteration of training; 1 for what is outside of known loops.
+      kernels: per turn.
+      conditionals: per turn.
+      bytes: that the kernels of a turn read and write, caches left out.
+    """
+
+    phase: str
+    turns: int
+    kernels: int = 0
+    conditionals: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Launches:
+    """What one iteration of training launches on one device.
+
+    Attributes:
+      loops: in the order of the program; the first are the instructions outside of loops.
+      phases: kernels by phase.
+    """
+
+    loops: list[LoopLaunches] = field(default_factory=list)
+    phases: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def kernels(self) -> int:
+        return sum(loop.turns * loop.kernels for loop in self.loops)
+
+    @property
+    def conditionals(self) -> int:
+        return sum(loop.turns * loop.conditionals for loop in self.loops)
+
+    @property
+    def bytes(self) -> int:
+        return sum(loop.turns * loop.bytes for loop in self.loops)
+
+    def innermost(self, phase: str) -> LoopLaunches | None:
+        """The loop of a phase that turns most often, such as that over the steps of a rollout."""
+        found = [loop for loop in self.loops if loop.phase == phase and loop.turns > 1]
+        return max(found, key=lambda loop: loop.turns, default=None)
+
+
+def read_launches(text: str) -> Launches:
+    """Reads `compiled.as_text()` of a program for GPUs.
+
+    A loop of unknown length, such as the one over iterations, turns once. The condition of a loop whose
+    length the compiler knows is never computed.
+    """
+    return _Reader(ProgramText.parse(text)).read()
+
+
+class _Reader:
+    def __init__(self, program: ProgramText) -> None:
+        self._program = program
+        self._phases = PhaseMap(program)
+        self._traffic = Traffic(program)
+        self._sizes: dict[str, int] = {}
+
+    def read(self) -> Launches:
+        launches = Launches()
+        outside = LoopLaunches(OTHER, 1)
+        launches.loops.append(outside)
+        self._visit(self._program.entry, outside, launches)
+        launches.loops = [loop for loop in launches.loops if loop.kernels or loop.conditionals]
+        return launches
+
+    def _visit(self, computation: str, loop: LoopLaunches, launches: Launches) -> None:
+        for line in self._program.computations.get(computation, ()):
+            if line.opcode == "while":
+                self._visit_loop(line, loop, launches)
+            elif line.opcode == "conditional":
+                loop.conditionals += 1
+                self._visit(max(line.called, key=self._size), loop, launches)
+            elif line.opcode in ("call", "async-start"):
+                for called in line.called:
+                    self._visit(called, loop, launches)
+            elif line.opcode not in _FREE:
+                loop.kernels += 1
+                loop.bytes += self._traffic.bytes(computation, line)
+                phase = self._phases.place(line.name)[0]
+                # A copy has no name; it belongs to the loop around it.
+                launches.phases[loop.phase if phase == OTHER else phase] += loop.turns
+
+    def _visit_loop(self, line: Instruction, outer: LoopLaunches, launches: Launches) -> None:
+        turns = self._program.turns(line)
+        loop = outer
+        if turns is not None:
+            loop = LoopLaunches(self._phases.place(line.name)[0], outer.turns * turns)
+            launches.loops.append(loop)
+        for called in line.called:
+            if turns is None or not self._program.is_condition(line, called):
+                self._visit(called, loop, launches)
+
+    def _size(self, computation: str) -> int:
+        """Kernels of a computation with all that it calls, loops once."""
+        if computation not in self._sizes:
+            lines = self._program.computations.get(computation, ())
+            inside = ("while", "conditional", "call", "async-start")
+            self._sizes[computation] = sum(
+                sum(map(self._size, line.called)) if line.opcode in inside else line.opcode not in _FREE
+                for line in lines
+            )
+        return self._sizes[computation]

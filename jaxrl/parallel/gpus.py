@@ -1,0 +1,241 @@
+"""NVIDIA GPUs by name, such as `h200` or `h100:8`: what is known of each, and descriptions to compile for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from jaxrl.config import installation
+from jaxrl.config.errors import ConfigError
+from jaxrl.parallel.described_devices import DescribedDevices
+
+_KIB = 2**10
+# Of one host; more hosts exchange over a network, of which a description says nothing.
+MOST_GPUS = 16
+# JAX takes this share of a GPU's memory at its start (docs.jax.dev, "GPU memory allocation").
+_DEFAULT_SHARE = 0.75
+_SHARE_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+_PLUGINS = {"jax_cuda12_plugin": "jax-cuda12-plugin", "jax_cuda13_plugin": "jax-cuda13-plugin"}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of GPU.
+
+    Attributes:
+      description: as the driver names it.
+      capability: CUDA compute capability.
+      cores: streaming multiprocessors.
+      fpus_per_core: float32 units of each.
+      threads_per_core: that are resident at most.
+      shared_memory_per_core: bytes.
+      shared_memory_per_block: bytes that a kernel may ask for.
+      l2_cache: bytes.
+      clock_ghz: at boost.
+      memory_bytes: of the device.
+      bandwidth: bytes of memory per second.
+      tf32_flops: peak of matrix operations on float32 operands rounded to TF32, accumulated in float32, per
+        second, without sparsity.
+      bfloat16_flops: the same on bfloat16 operands.
+    """
+
+    description: str
+    capability: tuple[int, int]
+    cores: int
+    fpus_per_core: int
+    threads_per_core: int
+    shared_memory_per_core: int
+    shared_memory_per_block: int
+    l2_cache: int
+    clock_ghz: float
+    memory_bytes: int
+    bandwidth: float
+    tf32_flops: float
+    bfloat16_flops: float
+
+
+def _gpu(
+    description: str,
+    capability: tuple[int, int],
+    *,
+    cores: tuple[int, int, int],
+    shared_kib: tuple[int, int],
+    l2_cache: int,
+    clock_ghz: float,
+    memory: tuple[int, float],
+    tflops: tuple[float, float],
+) -> Gpu:
+    count, fpus, threads = cores
+    return Gpu(
+        description=description,
+        capability=capability,
+        cores=count,
+        fpus_per_core=fpus,
+        threads_per_core=threads,
+        shared_memory_per_core=shared_kib[0] * _KIB,
+        shared_memory_per_block=shared_kib[1] * _KIB,
+        l2_cache=l2_cache,
+        clock_ghz=clock_ghz,
+        memory_bytes=memory[0],
+        bandwidth=memory[1],
+        tf32_flops=tflops[0] * 1e12,
+        bfloat16_flops=tflops[1] * 1e12,
+    )
+
+
+# h100 (SXM), h200, a100 (SXM, 80 GB) and b200 are XLA's own descriptions: openxla/xla,
+# xla/backends/gpu/target_config/specs/{h100_sxm,h200,a100_sxm_80,b200}.txtpb. The others: cores, clock, L2,
+# memory and bandwidth from NVIDIA's data sheet of the L4 and its white papers on Ada and Blackwell GeForce
+# GPUs; threads and shared memory from the CUDA C++ Programming Guide, table of compute capabilities. Peaks
+# are NVIDIA's without sparsity; those of GeForce are with float32 accumulation.
+# cores: (number, float32 units, threads); shared_kib: (per core, per block); memory: (bytes, bytes per
+# second); tflops: (TF32, bfloat16).
+GPUS = {
+    "a100": _gpu(
+        "NVIDIA A100-SXM4-80GB", (8, 0), cores=(108, 64, 2048), shared_kib=(164, 163), l2_cache=41_943_040,
+        clock_ghz=1.41, memory=(85_100_068_864, 2.03904e12), tflops=(156, 312),
+    ),
+    "l4": _gpu(
+        "NVIDIA L4", (8, 9), cores=(58, 128, 1536), shared_kib=(100, 99), l2_cache=50_331_648,
+        clock_ghz=2.04, memory=(23_034 * 2**20, 0.3e12), tflops=(60, 121),
+    ),
+    "rtx4090": _gpu(
+        "NVIDIA GeForce RTX 4090", (8, 9), cores=(128, 128, 1536), shared_kib=(100, 99), l2_cache=75_497_472,
+        clock_ghz=2.52, memory=(24_564 * 2**20, 1.008e12), tflops=(82.6, 165.2),
+    ),
+    "h100": _gpu(
+        "NVIDIA H100 80GB HBM3", (9, 0), cores=(132, 128, 2048), shared_kib=(228, 227), l2_cache=52_428_800,
+        clock_ghz=1.98, memory=(84_942_979_072, 3.35232e12), tflops=(494.7, 989.4),
+    ),
+    "h200": _gpu(
+        "NVIDIA H200", (9, 0), cores=(132, 128, 2048), shared_kib=(228, 227), l2_cache=52_428_800,
+        clock_ghz=1.98, memory=(150_754_820_096, 4.8e12), tflops=(494.7, 989.4),
+    ),
+    "b200": _gpu(
+        "NVIDIA B200", (10, 0), cores=(148, 128, 2048), shared_kib=(228, 227), l2_cache=132_644_864,
+        clock_ghz=1.965, memory=(191_514_411_008, 7.67232e12), tflops=(1_112, 2_225),
+    ),
+    "rtx5090": _gpu(
+        "NVIDIA GeForce RTX 5090", (12, 0), cores=(170, 128, 1536), shared_kib=(100, 99),
+        l2_cache=100_663_296, clock_ghz=2.407, memory=(32_607 * 2**20, 1.792e12), tflops=(104.8, 209.5),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gpus(DescribedDevices):
+    """Several GPUs of one kind in one host; `name` is a key of `GPUS`."""
+
+    name: str
+    count: int
+
+    @property
+    def gpu(self) -> Gpu:
+        return GPUS[self.name]
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(memory_share() * self.gpu.memory_bytes)
+
+    @property
+    def enforces_memory(self) -> bool:
+        return False
+
+    @property
+    def compiler(self) -> str:
+        plugin = next(name for name in _PLUGINS if importlib.util.find_spec(name))
+        return f"{_PLUGINS[plugin]} {importlib.metadata.version(_PLUGINS[plugin])}"
+
+    def devices(self) -> list[Any]:
+        if not is_installed():
+            raise ConfigError(
+                f"`--topology` (={self.name!r}) needs XLA's compiler for CUDA, the extra cuda12: "
+                f"{installation.command('cuda12')}"
+            )
+        from jax.experimental import topologies
+
+        # What XLA logs while it looks for a schedule that takes less memory is not for users. 1 is what JAX
+        # sets where nobody did.
+        if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        # Partitions x hosts x GPUs of a host.
+        shape = f"1x1x{self.count}"
+        described = topologies.get_topology_desc(
+            f"{self.name}:{self.count}", "cuda", target_config=target_config(self.gpu), topology=shape
+        )
+        return list(described.devices)
+
+
+def is_installed() -> bool:
+    """Whether programs can be compiled for GPUs here."""
+    return any(importlib.util.find_spec(name) for name in _PLUGINS)
+
+
+def parse(text: str) -> Gpus:
+    """Reads `h200` or `h100:8`.
+
+    Raises:
+      ConfigError: there is no such GPU, or not so many of them in a host.
+    """
+    matched = re.fullmatch(r"(\w+)(?::(\d{1,9}))?", text.strip().lower())
+    if matched is None or matched[1] not in GPUS:
+        raise ConfigError(
+            f"`--topology` (={text!r}) must be GPU or GPU:COUNT, such as h200 or h100:8; "
+            f"GPUs: {', '.join(GPUS)}"
+        )
+    count = int(matched[2] or 1)
+    if not 1 <= count <= MOST_GPUS:
+        raise ConfigError(f"`--topology` (={text!r}) must have 1 to {MOST_GPUS} GPUs: one host is described")
+    return Gpus(matched[1], count)
+
+
+def memory_share() -> float:
+    """The share of a GPU's memory that JAX takes, as its environment variables say.
+
+    Raises:
+      ConfigError: the variable that is set is no share.
+    """
+    name = next((name for name in _SHARE_VARIABLES if os.environ.get(name)), None)
+    if name is None:
+        return _DEFAULT_SHARE
+    try:
+        share = float(os.environ[name])
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"{name} (={os.environ[name]!r}) must be a number above 0 and at most 1")
+    return share
+
+
+def target_config(gpu: Gpu) -> str:
+    """XLA's description of a GPU, a `GpuTargetConfigProto` as text."""
+    major, minor = gpu.capability
+    facts = {
+        "threads_per_block_limit": 1024,
+        "threads_per_warp": 32,
+        "shared_memory_per_block": 48 * _KIB,
+        "shared_memory_per_core": gpu.shared_memory_per_core,
+        "threads_per_core_limit": gpu.threads_per_core,
+        "core_count": gpu.cores,
+        "fpus_per_core": gpu.fpus_per_core,
+        "block_dim_limit_x": 2**31 - 1,
+        "block_dim_limit_y": 65535,
+        "block_dim_limit_z": 65535,
+        "memory_bandwidth": int(gpu.bandwidth),
+        "l2_cache_size": gpu.l2_cache,
+        "clock_rate_ghz": gpu.clock_ghz,
+        "device_memory_size": gpu.memory_bytes,
+        "shared_memory_per_block_optin": gpu.shared_memory_per_block,
+        "cuda_compute_capability": f"{{ major: {major} minor: {minor} }}",
+        "registers_per_core_limit": 65536,
+        "registers_per_block_limit": 65536,
+    }
+    lines = " ".join(f"{name}{'' if isinstance(x, str) else ':'} {x}" for name, x in facts.items())
+    return (
+        f'gpu_device_info {{ {lines} }} platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 8 }} '
+        f'runtime_version {{ major: 12 minor: 8 }} device_description_str: "{gpu.description}"'
+    )
