@@ -16,7 +16,7 @@ from envs.vector import VectorEnv
 from jaxrl import networks
 from jaxrl.config import Config, default_config, resolve
 from jaxrl.metrics.reduction import Metrics
-from jaxrl.networks import Policy
+from jaxrl.networks import Policy, normalizer
 from jaxrl.training.iteration import Iteration
 from jaxrl.training.learning import environment_keys, iteration_keys
 from jaxrl.types import Axis, EpisodeTotals, PyTree, TrainState, Trajectory
@@ -162,6 +162,13 @@ def with_learner(state: TrainState, **fields: Any) -> TrainState:
 def with_policy(state: TrainState, **fields: Any) -> TrainState:
     """With other parameters, or other statistics of the observations."""
     return with_learner(state, policy=dataclasses.replace(state.learner.policy, **fields))
+
+
+def with_statistics(state: TrainState, rows: int) -> TrainState:
+    """With statistics of so many observations: without any, PPO makes no update."""
+    (mean,) = state.learner.policy.obs_stats.mean
+    seen = 2.0 * jax.random.normal(jax.random.key(0), (rows, *mean.shape)) + 1.0
+    return with_policy(state, obs_stats=normalizer.update(normalizer.init(mean), seen))
 
 
 def tiny_program(env: JaxEnv | None = None, axis: Axis = Axis(), **fields: Any) -> Program:  # noqa: B008

@@ -10,7 +10,7 @@ import envs
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.networks import normalizer
 from jaxrl.types import Axis
-from tests.programs import Noise, over_time, start, tiny_program, with_policy
+from tests.programs import Noise, over_time, start, tiny_program, with_statistics
 
 T, B, L = 16, 8, 4
 
@@ -140,8 +140,7 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
     program = tiny_program(Clock(), normalize__observations=normalized)
     state = start(program)
     if normalized:
-        seen = jnp.asarray(np.random.default_rng(0).normal([0.5, 2.0, 0.0], 2.0, (50, 3)), jnp.float32)
-        state = with_policy(state, obs_stats=normalizer.update(normalizer.init(seen[0]), seen))
+        state = with_statistics(state, rows=50)
     after, trajectory, _ = jax.jit(program.rollout)(state)
     see = lambda obs: normalizer.normalize(state.learner.policy.obs_stats, obs, 10.0)  # noqa: E731
     obs = np.asarray(trajectory.obs)

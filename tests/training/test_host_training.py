@@ -138,8 +138,10 @@ def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     assert (summary["stop_reason"], summary["steps"]) == ("steps", 5 * STEPS)
     assert nothing_is_left()
     assert_same(run.state, by_hand(config, 5, staleness=int(overlap)))
-    rows = [row for row in recorder.rows if "loss/policy" in row]
+    rows = [row for row in recorder.rows if "ppo/updates" in row]
     assert [row["steps"] for row in rows] == [2 * STEPS, 4 * STEPS, 5 * STEPS]
+    # No update from trajectories that were collected without statistics of observations.
+    assert [row["ppo/updates"] for row in rows] == [2 * (i - 1 - overlap) for i in (2, 4, 5)]
     assert all(0 <= row["time/rollout_wait"] <= 1 for row in rows)
     assert sum(row["episode/count"] for row in rows) > 0
     assert 1 <= summary["eval_return"] <= 20

@@ -22,7 +22,7 @@ from jaxrl.config import Config
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
 from jaxrl.networks import Policy, check_platform, normalizer
-from jaxrl.types import Array, Axis, PyTree, Trajectory
+from jaxrl.types import Array, Axis, PolicyState, PyTree, Trajectory
 
 # Averages over the updates that were made.
 _OF_UPDATES = (
@@ -107,7 +107,7 @@ class PPO(Algorithm):
         with tracing.phase("advantage"):
             learner, batch, explained = self.prepare(learner, trajectory)
         with tracing.phase("update"):
-            learner, gradient, reports = Updater(self.config, self.policy, self.axis)(learner, batch, key)
+            learner, gradient, reports = self._updated(learner, trajectory, batch, key)
             learner = self._with_observations(learner, trajectory)
         metrics: Metrics = self._averages(reports) | {"ppo/explained_variance": Mean.of(explained)}
         if self.config.log.layers:
@@ -151,13 +151,32 @@ class PPO(Algorithm):
         if self.config.ppo.normalize_advantages:
             advantage_TB = (advantage_TB - mean[0]) / (jnp.sqrt(variance[0]) + 1e-8)
         # The statistics that the rollout saw hold through all epochs; only then do they learn.
-        acting, behaviour = learner.policy, trajectory.behaviour
-        if behaviour is not None:
-            acting = dataclasses.replace(acting, obs_stats=behaviour.obs_stats)
+        acting = _acting(learner, trajectory)
         batch = Batch.of(trajectory, self.policy.normalize(acting, trajectory.obs), advantage_TB, target_TB)
-        if behaviour is not None:
+        if trajectory.behaviour is not None:
             batch = decoupled(self.config, self.policy, self.axis, acting.params, batch)
         return learner, batch, explained_variance(variance[1], variance[2])
+
+    def _updated(
+        self, learner: PPOState, trajectory: Trajectory, batch: Batch, key: Array
+    ) -> tuple[PPOState, PyTree, Reports]:
+        """What `Updater` returns; no update is made from observations that no statistics normalised.
+
+        Once there are statistics the network sees other inputs, and what it learnt from these is in its way.
+        """
+        updater = Updater(self.config, self.policy, self.axis)
+        stats = _acting(learner, trajectory).obs_stats
+        if stats is None:
+            return updater(learner, batch, key)
+
+        def run() -> tuple[PPOState, PyTree, Reports]:
+            return updater(learner, batch, key)
+
+        def skip() -> tuple[PPOState, PyTree, Reports]:
+            _, *rest = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
+            return learner, *rest
+
+        return jax.lax.cond(stats.count > 0, run, skip)
 
     def _with_observations(self, learner: PPOState, trajectory: Trajectory) -> PPOState:
         """With the trajectory's observations in the statistics, where observations are normalised."""
@@ -208,6 +227,13 @@ class PPO(Algorithm):
         means = [x / count for x in sums]
         squares = [total(jnp.square(x - mean)) for x, mean in zip(arrays, means, strict=True)]
         return tuple(means), tuple(x / count for x in self.axis.psum(squares))
+
+
+def _acting(learner: PPOState, trajectory: Trajectory) -> PolicyState:
+    """The policy with the statistics that normalised the trajectory's observations."""
+    if trajectory.behaviour is None:
+        return learner.policy
+    return dataclasses.replace(learner.policy, obs_stats=trajectory.behaviour.obs_stats)
 
 
 def _with_finite_statistics(before: PPOState, after: PPOState) -> PPOState:

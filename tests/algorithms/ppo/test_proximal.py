@@ -8,7 +8,7 @@ import pytest
 from jaxrl.metrics.reduction import Interval, row
 from jaxrl.networks import normalizer
 from jaxrl.types import BehaviourPolicy
-from tests.programs import Noise, start, tiny_program, with_learner, with_policy
+from tests.programs import Noise, start, tiny_program, with_learner, with_policy, with_statistics
 
 FIXED = {"ppo__num_minibatches": 2, "ppo__num_epochs": 1}
 
@@ -81,7 +81,7 @@ def test_a_target_kl_limits_the_update_and_not_the_age_of_the_data():
 def test_observations_are_normalised_as_the_rollout_normalised_them():
     # correctness 27: the same parameters and other statistics would be another policy.
     program = tiny_program(Noise(offset=2.0), normalize__observations=True, **FIXED)
-    state, trajectory, totals = jax.jit(program.rollout)(start(program))
+    state, trajectory, totals = jax.jit(program.rollout)(with_statistics(start(program), rows=50))
     state = with_numbers(state, learning_rate=0.0, clip_range=1e-5)
     update = jax.jit(program.update)
     _, expected = update(state, trajectory, totals)
@@ -93,7 +93,7 @@ def test_observations_are_normalised_as_the_rollout_normalised_them():
     for name in ("loss/policy", "loss/value", "loss/entropy", "ppo/clip_fraction", "grad/norm"):
         np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4, atol=1e-6)
     # The statistics go on from the newest.
-    assert after.learner.policy.obs_stats.count == 2 * trajectory.reward.size
+    assert after.learner.policy.obs_stats.count == 50 + 2 * trajectory.reward.size
 
 
 def test_rows_that_are_not_valid_weigh_nothing():

@@ -9,7 +9,7 @@ import pytest
 from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.ppo import accumulation, losses
 from jaxrl.types import Axis, EpisodeTotals
-from tests.programs import Noise, start, tiny_program, with_learner, with_policy
+from tests.programs import Noise, start, tiny_program, with_learner, with_policy, with_statistics
 
 T, B = 16, 8
 
@@ -195,7 +195,7 @@ def test_rows_that_are_not_valid_reach_nothing():
         normalize__observations=True,
         normalize__rewards=True,
     )
-    state, trajectory, totals = jax.jit(program.rollout)(start(program))
+    state, trajectory, totals = jax.jit(program.rollout)(with_statistics(start(program), rows=50))
     # Turn the last row of each episode of two steps or more into a dummy row after an end.
     last = np.asarray(trajectory.truncated)
     dummy = last & np.roll(~last, 1, axis=0)
@@ -219,15 +219,16 @@ def test_rows_that_are_not_valid_reach_nothing():
     update = jax.jit(program.update)
     clean, dirty = update(state, trajectory, totals), update(state, polluted, totals)
     assert_same_update(dirty, clean)
-    for stats in (clean[0].learner.policy.obs_stats, clean[0].learner.reward_stats):
-        assert float(stats.count) == (~dummy).sum()
+    assert clean[0].learner.updates == 4
+    assert clean[0].learner.policy.obs_stats.count == 50 + float((~dummy).sum())
+    assert clean[0].learner.reward_stats.count == float((~dummy).sum())
     np.testing.assert_array_equal(
         dirty[0].learner.policy.obs_stats.m2[0], clean[0].learner.policy.obs_stats.m2[0]
     )
     np.testing.assert_array_equal(dirty[0].learner.reward_stats.m2[0], clean[0].learner.reward_stats.m2[0])
     # The same with all rows valid is another update: the mask is read.
     everything, _ = update(state, polluted.replace(valid=jnp.ones((T, B), bool)), totals)
-    assert everything.learner.policy.obs_stats.count == T * B
+    assert everything.learner.policy.obs_stats.count == 50 + T * B
 
 
 def test_losses_are_means_over_the_valid_steps(rolled):
