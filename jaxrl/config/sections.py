@@ -132,7 +132,9 @@ class NormalizeConfig:
     """Scaling by running statistics."""
 
     observations: bool = field(
-        False, help="scale observations to mean 0 and standard deviation 1", fixed=True
+        False,
+        help="scale observations to mean 0 and standard deviation 1; the first iteration only gathers statistics",
+        fixed=True,
     )
     rewards: bool = field(
         False, help="divide rewards by the standard deviation of the discounted return", fixed=True
