@@ -133,7 +133,7 @@ class NormalizeConfig:
 
     observations: bool = field(
         False,
-        help="scale observations to mean 0 and standard deviation 1; the first iteration only gathers statistics",
+        help="scale observations to mean 0 and standard deviation 1, from the second iteration on",
         fixed=True,
     )
     rewards: bool = field(
