@@ -80,7 +80,7 @@ def main() -> None:
     known = [experiment for experiment, _ in rows(README.read_text())]
     if unknown := set(arguments.experiments) - set(known):
         parser.error(f"not in the README's table: {', '.join(sorted(unknown))}; it has {', '.join(known)}")
-    arguments.experiments = arguments.experiments or known
+    arguments.experiments, arguments.fields = arguments.experiments or known, []
     learning_curves.train(arguments)
     README.write_text(rewritten(README.read_text(), Path(arguments.runs)))
 

@@ -1,14 +1,15 @@
 """Trains configs over seeds, evaluates them, draws learning curves and prints the table of docs/results.md.
 
   python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 ppo ppo_mlp
-  python benchmarks/learning_curves.py train --runs=runs/results --seeds=1 --episodes=200 \
-      ppo_minatar:gymnax:Asterix-MinAtar
+  python benchmarks/learning_curves.py train --runs=runs/results --seeds=3 --episodes=200 \
+      --config.stop.steps=1e7 ppo_minatar ppo_minatar:gymnax:Asterix-MinAtar
   python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
   python benchmarks/learning_curves.py draw --runs=runs/hosts --out=docs/img --together=host_curves.png
   python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
 
 An experiment is a config's name, or `config:environment`. Completed runs are not repeated. After training,
 `jaxrl evaluate` plays new episodes with the last checkpoint for the returns in the table.
+Fields such as --config.stop.steps=1e7 go to every run.
 With --jobs=N, N runs share the machine, one device each; otherwise each run has the whole machine. `single`
 draws training and evaluation of single runs side by side.
 """
@@ -21,8 +22,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,6 +48,7 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
     command += [f"--config.seed={seed}"]
     command += [f"--config.env.name={env}"] if env else []
     command += ["--config.num_devices=1"] if arguments.jobs > 1 else []
+    command += arguments.fields
     start = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     wall = {"seconds": time.monotonic() - start, "jobs": arguments.jobs}
@@ -79,17 +83,18 @@ def draw(arguments: argparse.Namespace) -> None:
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3 * rows), squeeze=False)
     for ax in axes.flat[len(folders) :]:
         ax.set_axis_off()
-    print("| experiment | steps | greedy return: mean (each seed) | episodes each | wall seconds | steps/s |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| experiment | steps | greedy return: median [quartiles] | each seed | episodes "
+        "| wall seconds | steps/s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for ax, folder in zip(axes.flat, folders, strict=False):
         seeds = sorted(path.parent for path in folder.glob("*/wall.json"))
         if not seeds:
             continue
         print(row(folder.name, seeds))
-        for seed in seeds:
-            steps, returns = curve(seed / "metrics.jsonl")
-            ax.plot(steps, returns, linewidth=1.2, label=seed.name.replace("-", " "))
-        ax.set_title(folder.name, fontsize=9)
+        draw_band(ax, seeds)
+        ax.set_title(f"{folder.name}, {len(seeds)} seeds", fontsize=8)
         ax.set_xlabel("environment steps", fontsize=8)
         ax.set_ylabel("training return", fontsize=8)
         ax.tick_params(labelsize=7)
@@ -100,20 +105,16 @@ def draw(arguments: argparse.Namespace) -> None:
 
 
 def draw_together(arguments: argparse.Namespace) -> None:
-    """Draws all experiments into one picture: the mean over seeds, and from the lowest to the highest."""
+    """Draws all experiments into one picture."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    import numpy as np
 
     figure, ax = plt.subplots(figsize=(6, 3.6))
     for folder in sorted(path for path in Path(arguments.runs).iterdir() if path.is_dir()):
-        curves = [curve(seed / "metrics.jsonl") for seed in sorted(folder.glob("seed-*"))]
-        grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 200)
-        values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
-        (line,) = ax.plot(grid, values.mean(axis=0), label=f"{folder.name}, {len(curves)} seeds")
-        ax.fill_between(grid, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+        seeds = sorted(folder.glob("seed-*"))
+        draw_band(ax, seeds, label=f"{folder.name}, {len(seeds)} seeds")
     ax.set_xlabel("environment steps")
     ax.set_ylabel("training return")
     ax.legend(fontsize=8)
@@ -121,6 +122,18 @@ def draw_together(arguments: argparse.Namespace) -> None:
     figure.tight_layout()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     figure.savefig(Path(arguments.out) / arguments.together, dpi=90)
+
+
+def draw_band(ax: Any, seeds: Sequence[Path], label: str | None = None) -> None:
+    """The median training return over seeds, and the band between its quartiles."""
+    import numpy as np
+
+    curves = [curve(seed / "metrics.jsonl") for seed in seeds]
+    grid = np.linspace(max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves), 200)
+    values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    (line,) = ax.plot(grid, middle, linewidth=1.2, label=label)
+    ax.fill_between(grid, low, high, alpha=0.25, linewidth=0, color=line.get_color())
 
 
 def draw_single(arguments: argparse.Namespace) -> None:
@@ -161,8 +174,12 @@ def row(name: str, seeds: list[Path]) -> str:
     seconds = span([wall["seconds"] for wall in walls]) + shared
     rate = f"{statistics.median(s['steps_per_second'] for s in summaries):,.0f}"
     steps = span([s["steps"] for s in summaries])
-    mean = f"{statistics.mean(returns):.1f} ({each})"
-    return f"| {name} | {steps} | {mean} | {results[0]['episodes']} | {seconds} | {rate} |"
+    if len(returns) == 1:
+        score = f"{returns[0]:.1f}"
+    else:
+        low, middle, high = statistics.quantiles(returns, n=4, method="inclusive")
+        score = f"{middle:.1f} [{low:.1f}, {high:.1f}]"
+    return f"| {name} | {steps} | {score} | {each} | {results[0]['episodes']} | {seconds} | {rate} |"
 
 
 def span(values: list[float]) -> str:
@@ -197,7 +214,11 @@ def main() -> None:
     single.add_argument("folders", nargs="+")
     single.add_argument("--out", required=True, help="the picture")
     single.set_defaults(job=draw_single)
-    arguments = parser.parse_args()
+    arguments, arguments.fields = parser.parse_known_args()
+    if unknown := [
+        x for x in arguments.fields if not x.startswith("--config.") or arguments.job is not train
+    ]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     arguments.job(arguments)
 
 
