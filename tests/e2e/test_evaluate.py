@@ -114,6 +114,7 @@ def test_episodes_without_end_are_cut_off_and_counted(
     assert (result.mean_length, result.std_length) == (7, 0)
 
 
+@pytest.mark.slow
 def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
     env = registry.make("tests.e2e.environments:Echo(length=0, limit=50_000)")
     given_up = iter([False, False, True])

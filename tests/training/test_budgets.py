@@ -44,6 +44,7 @@ def test_seconds_buy_training_not_compilation() -> None:
     assert summary["eval_return"] > 0
 
 
+@pytest.mark.slow
 def test_seconds_go_on_after_a_resume(tmp_path: Path) -> None:
     trainer, _ = run(tmp_path, **{"stop.seconds": 0.05})
     steps = trainer.fit()["steps"]

@@ -129,7 +129,8 @@ def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     return state
 
 
-@pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", [False, True])
 def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     # Deterministic in both modes; with overlap the data are one iteration old, never more.
     config = tiny_config(5, host__overlap=overlap, host__num_groups=1)

@@ -232,6 +232,7 @@ checkpointer.close()
 """
 
 
+@pytest.mark.slow
 def test_restores_onto_another_number_of_devices(tmp_path: Path) -> None:
     digests = []
     for devices, folder, command in [
