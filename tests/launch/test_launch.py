@@ -214,6 +214,9 @@ def test_kubernetes_job_is_consistent() -> None:
     assert spec["completions"] == spec["parallelism"] == count > 1
     host, port = env["JAX_COORDINATOR_ADDRESS"]["value"].split(":")
     assert host == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
+    # Arguments of the image's entry point, `jaxrl`.
+    assert container["args"][:2] == ["train", "ppo"]
+    assert "command" not in container
     assert container["ports"] == [{"containerPort": int(port)}]
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert env["JAX_PROCESS_ID"]["valueFrom"]["fieldRef"]["fieldPath"] == index

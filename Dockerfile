@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+# jaxrl in a container: `docker build --build-arg VARIANT=cuda12 -t jaxrl .`, then
+# `docker run --gpus=all -v "$PWD/runs:/work/runs" jaxrl train ppo --workdir=runs/mine`. docs/containers.md explains it.
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim-bookworm AS build
+# What runs on: cpu, cuda12, cuda13 or tpu. EXTRAS are further ones of docs/installation.md.
+ARG VARIANT=cpu
+ARG EXTRAS=gcs,mlflow,onnx,video
+WORKDIR /src
+RUN python -m venv /opt/jaxrl
+ENV PATH=/opt/jaxrl/bin:$PATH
+# Dependencies first: this layer is made anew only when they change. Only the names of the packages are needed.
+COPY pyproject.toml setup.py requirements.lock README.md LICENSE ./
+RUN mkdir jaxrl launch && printf '__version__ = "0"\n' >jaxrl/__init__.py
+RUN --mount=type=cache,target=/root/.cache/pip \
+    case "$VARIANT" in cpu) extras=$EXTRAS ;; *) extras=$VARIANT,$EXTRAS ;; esac \
+    && pip install --constraint requirements.lock ".[$extras]" \
+    && pip uninstall --yes jaxrl-recurrent && rm -rf jaxrl launch build
+COPY envs envs
+COPY configs configs
+COPY launch launch
+COPY jaxrl jaxrl
+RUN --mount=type=cache,target=/root/.cache/pip pip install --no-deps .
+
+FROM python:${PYTHON}-slim-bookworm
+RUN useradd --create-home --uid 1000 jaxrl && mkdir -p /work/runs && chown -R jaxrl:jaxrl /work
+COPY --from=build /opt/jaxrl /opt/jaxrl
+ENV PATH=/opt/jaxrl/bin:$PATH PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /work
+VOLUME /work/runs
+ENTRYPOINT ["jaxrl"]
+CMD ["--help"]
