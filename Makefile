@@ -12,7 +12,7 @@ ARGS :=
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python .ci/check_python.py >/dev/null 2>&1 && { echo $$python; break; }; done),python3)
 
-.PHONY: setup train test test-slow test-faults lint dist lock clean
+.PHONY: setup train test test-slow test-faults lint docs dist lock clean
 
 # Takes uv where there is one, else pip; the second time there is nothing to do.
 setup: $(STAMP)
@@ -41,6 +41,11 @@ lint: setup
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
+# The site, in site/; a broken link fails.
+docs:
+	@$(MAKE) --no-print-directory setup EXTRAS=dev,docs
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
+
 # Builds wheel and sdist into dist/, and trains with the wheel in an environment of its own.
 dist:
 	@$(MAKE) --no-print-directory setup EXTRAS=dev,release
@@ -53,5 +58,5 @@ lock: setup
 	$(BIN)/python .ci/lock.py $(VENV)/report.json requirements.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from jaxrl.commands import resumption
-from jaxrl.config import ConfigError, check_config
+from jaxrl.config import ConfigError, check_config, installation
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
@@ -94,6 +94,10 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except Exception as error:
+        if not debug and (missing := installation.missing_platform(error)):
+            print("error:", missing, file=sys.stderr)
+            _leave_others(BAD_INPUT)
+            return BAD_INPUT
         if isinstance(error, OSError) and (reason := _broken_output("\n")) is not None:
             if reason:
                 print(f"error: standard output cannot be written: {reason}", file=sys.stderr)

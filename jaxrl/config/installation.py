@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,19 @@ def command(extra: str) -> str:
     """The line for a shell that installs the packages of an extra, in the way this package was installed."""
     without_pip = importlib.util.find_spec("pip") is None and shutil.which("uv") is not None
     return f"{'uv ' if without_pip else ''}pip install {_requirement(extra)}"
+
+
+def missing_platform(error: Exception) -> str | None:
+    """What to do about a platform that JAX_PLATFORMS names and that did not start; None for other errors."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    frames = traceback.extract_tb(error.__traceback__)
+    if not platforms or not frames or Path(frames[-1].filename).name != "xla_bridge.py":
+        return None
+    extra = "tpu" if "tpu" in platforms else "cuda12"
+    return (
+        f"`JAX_PLATFORMS` (={platforms}) names no device that JAX can start: unset it, or install what it "
+        f"needs, such as {command(extra)}; jaxrl doctor says more"
+    )
 
 
 def _requirement(extra: str) -> str:

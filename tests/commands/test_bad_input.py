@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -229,4 +230,16 @@ def test_wrong_host_environments_are_one_line(
     assert error.startswith(f"error: `env.name` (={name!r}): ")
     assert error.count("\n") == 1
     assert rule in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_a_platform_that_does_not_start(platform: str, tmp_path: Path) -> None:
+    environment = os.environ | {"JAX_PLATFORMS": platform, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--workdir={tmp_path / 'run'}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert f"`JAX_PLATFORMS` (={platform}) names no device" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()

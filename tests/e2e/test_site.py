@@ -1,0 +1,84 @@
+"""The documentation site: every page has its place, the site builds, and the tutorials' code trains."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+
+def placed(entry: Any) -> Iterator[str]:
+    """The pages under an entry of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from placed(part)
+
+
+def test_every_page_has_its_place() -> None:
+    pages = list(placed(SITE["nav"]))
+    assert len(pages) == len(set(pages))
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    generated = {
+        f"reference/{name}.md" for name in "fields commands python modules configs changelog".split()
+    }
+    assert set(pages) == written | generated
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs")
+    pytest.importorskip("material", reason="mkdocs-material is not installed: make docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={tmp_path / 'site'}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    fields = (tmp_path / "site/reference/fields/index.html").read_text()
+    assert "ppo.learning_rate" in fields
+    assert "make_train" in (tmp_path / "site/reference/python/index.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "flags"),
+    [
+        ("environment", ["--env=corridor:Corridor(length=8)", "--config.env.wrappers=()"]),
+        ("network", ["--config.network.core=my_core:leaky", "--config.network.encoder=my_network:fourier"]),
+    ],
+)
+def test_the_code_of_tutorials_trains(page: str, flags: list[str], tmp_path: Path) -> None:
+    text = (ROOT / f"docs/tutorials/{page}.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        (tmp_path / block.split()[1]).write_text(block)
+    tiny = ("stop.steps=512", "env.num_envs=8", "ppo.rollout_length=8", "network.core_size=8")
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrl",
+        "train",
+        "ppo",
+        *flags,
+        *(f"--config.{field}" for field in tiny),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "--workdir=run"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/summary.json").exists()
