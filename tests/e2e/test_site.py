@@ -26,14 +26,15 @@ def placed(entry: Any) -> Iterator[str]:
             yield from placed(part)
 
 
-def test_every_page_has_its_place() -> None:
+def test_every_place_has_its_page() -> None:
+    """That every page has a place too, `make docs` checks."""
     pages = list(placed(SITE["nav"]))
     assert len(pages) == len(set(pages))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     generated = {
         f"reference/{name}.md" for name in "fields commands python modules configs changelog".split()
     }
-    assert set(pages) == written | generated
+    assert set(pages) <= written | generated
 
 
 @pytest.mark.slow

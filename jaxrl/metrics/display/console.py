@@ -87,7 +87,10 @@ class Console(Writer):
 
 
 def _can_redraw(stream: TextIO) -> bool:
+    # `!jaxrl train` in a notebook has a terminal, but its cell cannot go back to draw over a panel.
+    in_notebook = "JPY_PARENT_PID" in os.environ
     known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    known_terminal = known_terminal and not in_notebook
     return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 

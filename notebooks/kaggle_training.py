@@ -1,0 +1,106 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Training on Kaggle
+#
+# Settings, Accelerator, GPU; Settings, Internet on. *Save version* runs all cells without you.
+
+# %% [markdown]
+# ## 1. The accelerator
+
+# %%
+# !nvidia-smi --query-gpu=name,memory.total --format=csv,noheader || echo no NVIDIA GPU: this trains on the CPU
+
+# %% [markdown]
+# ## 2. Install
+#
+# Upload the wheel (`make dist` in a checkout) and name it here. `cuda12` is for NVIDIA GPUs; leave it out on a CPU.
+
+# %% tags=["install"]
+# %pip install -q "jaxrl_recurrent-0.1.0-py3-none-any.whl[cuda12,plot,video]"
+
+# %%
+# !jaxrl doctor || echo some of it is not ready: see above
+
+# %% [markdown]
+# ## 3. Storage
+#
+# `/kaggle/working` is kept with the version. To go on in a later version, add the output of this one as input and copy it back.
+
+# %% tags=["storage"]
+import glob
+import os
+import shutil
+
+STORAGE = "/kaggle/working" if os.path.isdir("/kaggle/working") else os.getcwd()
+for earlier in glob.glob("/kaggle/input/*/runs"):
+    shutil.copytree(earlier, f"{STORAGE}/runs", dirs_exist_ok=True)
+
+# %% [markdown]
+# ## 4. What to train
+#
+# `HOURS` is a limit on the whole process, 8.5 hours of Kaggle's 9. `jaxrl train --help` lists every field.
+
+# %%
+CONFIG = "ppo"
+HOURS = 8.5
+STEPS = 2_000_000
+RUN = f"{STORAGE}/runs/{CONFIG}"
+SECONDS = round(3600 * HOURS)
+
+# %% [markdown]
+# ## 5. Train, or go on
+#
+# A checkpoint every 10 minutes, and one before the hours are over. After a disconnection run all cells again: the same command goes on from the newest checkpoint. The interrupt button saves and ends.
+
+# %%
+# !jaxrl train $CONFIG --workdir=$RUN --config.stop.steps=$STEPS --config.stop.wall_seconds=$SECONDS --config.checkpoint.every_seconds=600
+
+# %% [markdown]
+# ## 6. Curves
+
+# %%
+# What the run wrote: one row per log interval, one per evaluation.
+import json
+
+import matplotlib.pyplot as plt
+
+with open(f"{RUN}/metrics.jsonl") as file:
+    rows = [json.loads(line) for line in file]
+figure, axes = plt.subplots(1, 2, figsize=(10, 3))
+for axis, key in zip(axes, ("episode/return", "ppo/approx_kl")):
+    shown = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+    axis.plot(*zip(*shown))
+    axis.set(xlabel="steps", title=key)
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# ## 7. Evaluate and film
+
+# %%
+# !jaxrl evaluate --workdir=$RUN --episodes=64
+
+# %%
+# !jaxrl evaluate --workdir=$RUN --video=$RUN/episode.gif
+
+# %%
+from IPython.display import Image
+
+Image(f"{RUN}/episode.gif")
+
+# %% [markdown]
+# ## 8. Take it away
+#
+# The policy as StableHLO. Everything in `/kaggle/working` is the output of this version.
+
+# %%
+# !jaxrl export --workdir=$RUN --format=stablehlo
