@@ -31,6 +31,29 @@ _ELSEWHERE = {
 }
 
 
+# The part of the navigation for pages of a folder that mkdocs.yml does not list.
+_PARTS = {"design": "Design", "tutorials": "Tutorials", "concepts": "Concepts"}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Gives every page a place: a new one needs no line in mkdocs.yml."""
+    parts = {name: pages for part in config.nav for name, pages in part.items()}
+    listed = set(_listed(config.nav))
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.relative_to(ROOT / "docs")
+        if page.as_posix() not in listed:
+            parts[_PARTS.get(page.parts[0], "How-to")].append(page.as_posix())
+
+
+def _listed(entry: Any) -> Iterator[str]:
+    """The pages under an entry of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from _listed(part)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made from the code."""
     pages = {

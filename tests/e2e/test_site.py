@@ -27,7 +27,7 @@ def placed(entry: Any) -> Iterator[str]:
 
 
 def test_every_place_has_its_page() -> None:
-    """That every page has a place too, `make docs` checks."""
+    """Pages without a place get one at the end of their part, from `.ci/site.py`."""
     pages = list(placed(SITE["nav"]))
     assert len(pages) == len(set(pages))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
