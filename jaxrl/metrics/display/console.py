@@ -1,4 +1,4 @@
-"""The display of a run: a live panel on a terminal, plain lines anywhere else."""
+"""The display of a run: a live panel on a terminal or in a notebook, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from jaxrl.metrics import text
-from jaxrl.metrics.display import terminal
+from jaxrl.metrics.display import notebook, terminal
 from jaxrl.metrics.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.metrics.files import discard
 from jaxrl.metrics.logs import WarningHandler
@@ -25,8 +25,8 @@ class Console(Writer):
     """Shows a run to a person, from the first compile to the summary.
 
     On a terminal it is one panel that a thread redraws several times a second, so that the time keeps
-    running while XLA compiles; elsewhere it is one line per row, without escape codes. Warnings that are
-    logged meanwhile are shown too.
+    running while XLA compiles, and below the cell of a notebook one that every row redraws; elsewhere it is
+    one line per row, without escape codes. Warnings that are logged meanwhile are shown too.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Console(Writer):
           highlights: (metric, label) of the numbers to show; plain lines show the first that fit.
           stream: where to; None takes standard output.
         """
+        in_cell = stream is None and notebook.is_here()
         # Standard output is None where the process was started without one.
         stream = stream or sys.stdout or _Nowhere()
         self._encoding = getattr(stream, "encoding", None)
         self._run = RunProgress(
             self._clean(title), self._clean(subtitle), total_steps, total_seconds, highlights
         )
-        live = _can_redraw(stream)
-        self._view: _View = _LiveView(self._run, stream) if live else _PlainView(self._run, stream)
+        self._view = _view(self._run, stream, in_cell)
         self._warnings = WarningHandler(lambda line: self._view.message(self._clean(line)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -84,6 +84,12 @@ class Console(Writer):
 
     def _clean(self, line: str) -> str:
         return text.printable(line, self._encoding)
+
+
+def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
+    if in_cell:
+        return notebook.NotebookView(run)
+    return _LiveView(run, stream) if _can_redraw(stream) else _PlainView(run, stream)
 
 
 def _can_redraw(stream: TextIO) -> bool:
