@@ -74,20 +74,37 @@ class VectorEnv:
 
         return VectorState(env_state, jax.vmap(draw)(keys_B)), obs_B
 
+    def starts(self, keys_B: jax.Array) -> tuple[Any, Any]:
+        """`(env_state, obs_B)` of the episodes that `step` with these keys starts, where it starts one."""
+        reset_keys_B = jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B)
+        started: tuple[Any, Any] = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
+        return started
+
     def step(
-        self, keys_B: jax.Array, state: VectorState, action_B: jax.Array
+        self,
+        keys_B: jax.Array,
+        state: VectorState,
+        action_B: jax.Array,
+        starts: tuple[Any, Any] | None = None,
     ) -> tuple[VectorState, TimeStep]:
         """Advances every environment by one step.
 
         Where an episode ends, `obs` is the next episode's first observation and `final_obs` the last of
         the one that ended; elsewhere the two are equal.
+
+        Args:
+          keys_B: one key per environment.
+          state: before the step.
+          action_B: as the environment accepts them.
+          starts: what `starts` returned for these keys, to select from. None computes it in the steps in
+            which an episode ends, under a condition.
         """
         env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
         left = state.first_episode_left
         if left is not None:
             timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (left == 1))
             left = jnp.where(timestep.done, 0, jnp.maximum(left - 1, 0))
-        env_state, obs_B = self._reset_ended(keys_B, timestep.done, env_state, timestep.obs)
+        env_state, obs_B = self._reset_ended(keys_B, timestep.done, (env_state, timestep.obs), starts)
         return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
@@ -97,13 +114,15 @@ class VectorEnv:
         return jax.vmap(self.env.action_mask)(state.env)
 
     def _reset_ended(
-        self, keys_B: jax.Array, done_B: jax.Array, env_state: Any, obs_B: Any
+        self, keys_B: jax.Array, done_B: jax.Array, stepped: tuple[Any, Any], starts: tuple[Any, Any] | None
     ) -> tuple[Any, Any]:
+        if starts is not None:
+            selected: tuple[Any, Any] = select_rows(done_B, starts, stepped)
+            return selected
+
         # One condition for the whole batch: per row it would become a select under vmap, and every step
         # would pay for a reset.
         def reset() -> tuple[Any, Any]:
-            reset_keys_B = jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B)
-            fresh = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
-            return select_rows(done_B, fresh, (env_state, obs_B))
+            return select_rows(done_B, self.starts(keys_B), stepped)
 
-        return jax.lax.cond(jnp.any(done_B), reset, lambda: (env_state, obs_B))
+        return jax.lax.cond(jnp.any(done_B), reset, lambda: stepped)

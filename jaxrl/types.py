@@ -57,6 +57,19 @@ class Axis:
     size: int = 1
     platform: str = "cpu"
 
+    @property
+    def pays_for_launches(self) -> bool:
+        """Whether few large kernels beat many small ones: a GPU is told of each by the host, TPU and CPU not.
+
+        Who asks chooses between ways to compute the same, as `docs/design/0018-fewer-kernels.md` lists them.
+        """
+        return self.platform == "gpu"
+
+    @property
+    def unroll(self) -> int:
+        """Steps in each turn of a loop over time that does little in each of them."""
+        return 16 if self.pays_for_launches else 1
+
     def psum(self, tree: PyTree) -> PyTree:
         """Sums over devices."""
         return tree if self.name is None else jax.lax.psum(tree, self.name)

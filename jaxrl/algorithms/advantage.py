@@ -22,6 +22,7 @@ def gae(
     bootstrap_value_TB: Array,
     gamma: Array | float,
     gae_lambda: Array | float,
+    unroll: int = 1,
 ) -> tuple[Array, Array]:
     """Generalized advantage estimation (Schulman et al. 2016, eq. 11-16).
 
@@ -44,6 +45,7 @@ def gae(
         where truncated and not terminated.
       gamma: discount, scalar.
       gae_lambda: scalar; 0 is the one-step advantage, 1 is return minus value.
+      unroll: steps in each turn of the loop over time; the values are the same.
 
     Returns:
       The advantages and the value targets A_t + v_t, both float32[T, B].
@@ -66,12 +68,13 @@ def gae(
         advantage_B = delta_B + jnp.where(decay_B > 0, decay_B * advantage_B, 0.0)
         return advantage_B, advantage_B
 
-    _, advantage_TB = jax.lax.scan(step, jnp.zeros_like(last_value_B), (delta_TB, decay_TB), reverse=True)
+    rows = (delta_TB, decay_TB)
+    _, advantage_TB = jax.lax.scan(step, jnp.zeros_like(last_value_B), rows, reverse=True, unroll=unroll)
     return advantage_TB, advantage_TB + value_TB
 
 
 def discounted_returns(
-    reward_TB: Array, done_TB: Array, initial_B: Array, gamma: Array | float
+    reward_TB: Array, done_TB: Array, initial_B: Array, gamma: Array | float, unroll: int = 1
 ) -> tuple[Array, Array]:
     """The running discounted sum of past rewards, whose spread scales rewards (Engstrom et al. 2020).
 
@@ -82,6 +85,7 @@ def discounted_returns(
       done_TB: bool[T, B], the episode ended with row t.
       initial_B: float32[B], the sum carried over from the rollout before (0 at the very start).
       gamma: discount, scalar.
+      unroll: steps in each turn of the loop over time; the values are the same.
 
     Returns:
       R float32[T, B], including each episode's last reward; and float32[B] to carry into the next rollout,
@@ -98,7 +102,7 @@ def discounted_returns(
         return_B = (gamma * carry_B + reward_B).astype(jnp.float32)
         return jnp.where(done_B, 0.0, return_B), return_B
 
-    final_B, return_TB = jax.lax.scan(step, initial_B, (reward_TB, done_TB))
+    final_B, return_TB = jax.lax.scan(step, initial_B, (reward_TB, done_TB), unroll=unroll)
     return return_TB, final_B
 
 

@@ -7,8 +7,11 @@ Everything is computed in float32, also from bfloat16 parameters.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Protocol
 
 import chex
 import flax.struct
@@ -71,6 +74,16 @@ def draw_noise(kind: NoiseKind, key: Array, shape: tuple[int, ...]) -> Array:
     raise ValueError(f"noise kind (={kind!r}) must be 'uniform' or 'normal'")
 
 
+def elementwise(distribution: Any) -> Any:
+    """The same distribution, with sums over few categories written out.
+
+    A reduction is a kernel of its own on a GPU; additions are part of the one around them.
+    """
+    if isinstance(distribution, Categorical):
+        return dataclasses.replace(distribution, written_out=True)
+    return distribution
+
+
 def mask_logits(logits: Array, mask: Array | None) -> Array:
     """Gives forbidden actions probability 0, with every value and gradient finite.
 
@@ -95,9 +108,11 @@ class Categorical:
 
     Attributes:
       logits: float[..., A], unnormalised; masked ones (`mask_logits`) have probability 0.
+      written_out: whether sums over few categories are written out, see `elementwise`.
     """
 
     logits: Array
+    written_out: bool = flax.struct.field(pytree_node=False, default=False)
     noise_kind: ClassVar[NoiseKind] = "uniform"
 
     def sample(self, noise: Array) -> Array:
@@ -110,8 +125,8 @@ class Categorical:
         """
         chex.assert_shape(noise, self.logits.shape[:-1])
         logits = self.logits.astype(jnp.float32)
-        weight = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
-        threshold = noise * jnp.sum(weight, axis=-1)
+        weight = jnp.exp(logits - self._over(jnp.maximum, jnp.max, logits)[..., None])
+        threshold = noise * self._over(jnp.add, jnp.sum, weight)
         num_categories = weight.shape[-1]
         if num_categories > _MAX_UNROLLED_CATEGORIES:
             weight_before = jnp.cumsum(weight, axis=-1) - weight
@@ -132,7 +147,7 @@ class Categorical:
         # Selecting by comparison: the gradient of an indexed read is a scatter, which is slow.
         category = _to_rank_of(self.logits, jnp.arange(self.logits.shape[-1], dtype=jnp.int32))
         chosen = action[..., None].astype(jnp.int32) == category
-        return jnp.sum(jnp.where(chosen, self._log_probs(), 0.0), axis=-1)
+        return self._over(jnp.add, jnp.sum, jnp.where(chosen, self._log_probs(), 0.0))
 
     def entropy(self) -> Array:
         """float32[...]: -sum_i p_i log p_i; masked actions add exactly 0."""
@@ -144,7 +159,19 @@ class Categorical:
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     def _log_probs(self) -> Array:
-        return jax.nn.log_softmax(self.logits.astype(jnp.float32), axis=-1)
+        logits = self.logits.astype(jnp.float32)
+        if not self.written_out:
+            return jax.nn.log_softmax(logits, axis=-1)
+        shifted = logits - self._over(jnp.maximum, jnp.max, logits)[..., None]
+        return shifted - jnp.log(self._over(jnp.add, jnp.sum, jnp.exp(shifted)))[..., None]
+
+    def _over(
+        self, pairwise: Callable[[Array, Array], Array], reduction: Callable[..., Array], x: Array
+    ) -> Array:
+        """A reduction over categories."""
+        if not self.written_out or x.shape[-1] > _MAX_UNROLLED_CATEGORIES:
+            return reduction(x, axis=-1)
+        return functools.reduce(pairwise, [x[..., i] for i in range(x.shape[-1])])
 
 
 @flax.struct.dataclass

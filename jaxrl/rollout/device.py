@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import flax.struct
@@ -10,9 +11,10 @@ import jax.numpy as jnp
 
 from envs.base import TimeStep
 from envs.vector import VectorEnv
-from jaxrl.networks import Policy
-from jaxrl.networks.distributions import draw_noise
+from jaxrl.networks import Policy, PolicyOutput
+from jaxrl.networks.distributions import draw_noise, elementwise
 from jaxrl.rollout.base import Collector
+from jaxrl.rollout.packing import Packing
 from jaxrl.types import (
     Array,
     CollectorState,
@@ -22,6 +24,10 @@ from jaxrl.types import (
     PyTree,
     Trajectory,
 )
+
+# First states of episodes are computed ahead of a rollout where those of one environment take less: then
+# they take no more memory than the trajectory.
+_MOST_BYTES_OF_STARTS = 256
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,16 @@ class DeviceCollector(Collector):
       env: the environments.
       length: T.
       chunk: L; the carry before every L-th step is kept.
+      few_kernels: launch as few kernels per step as possible, without conditionals. What a step stores goes
+        into few arrays, first states of episodes are computed whether one starts or not, and the values of
+        final observations with the next step's actions.
     """
 
     policy: Policy
     env: VectorEnv
     length: int
     chunk: int
+    few_kernels: bool = False
 
     def init(self, keys_B: Array) -> CollectorState:
         """Environments in their first episode, one key each."""
@@ -57,12 +67,22 @@ class DeviceCollector(Collector):
         self, state: CollectorState | None, policy: PolicyState, keys_B: Array
     ) -> tuple[CollectorState, Trajectory, EpisodeTotals]:
         assert state is not None
-        randomness = _randomness(self.policy, keys_B, self.length)
+        randomness: tuple[PyTree, ...] = _randomness(self.policy, keys_B, self.length)
+        if self.few_kernels:
+            randomness += self._starts(randomness[0])
         zeros = jnp.zeros(state.reset.shape, jnp.float32)
-        loop = _Loop(state, EpisodeTotals(zeros, zeros, zeros))
+        final = _Final(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
+        loop = _Loop(state, EpisodeTotals(zeros, zeros, zeros), final)
 
-        def step(loop: _Loop, xs: tuple[Array, Array]) -> tuple[_Loop, dict[str, PyTree]]:
+        def plain_step(loop: _Loop, xs: PyTree) -> tuple[_Loop, PyTree]:
             return self._step(policy, loop, *xs)
+
+        packing: Packing | None = None
+        step: Callable[[_Loop, PyTree], tuple[_Loop, PyTree]] = plain_step
+        if self.few_kernels:
+            first = jax.tree.map(lambda x: x[0], randomness)
+            packing = Packing.of(jax.eval_shape(plain_step, loop, first)[1])
+            step = packing.packed(plain_step)
 
         def chunk_of_steps(loop: _Loop, xs: PyTree) -> tuple[_Loop, PyTree]:
             after, records = jax.lax.scan(step, loop, xs)
@@ -71,35 +91,69 @@ class DeviceCollector(Collector):
         split = lambda x: x.reshape(self.length // self.chunk, self.chunk, *x.shape[1:])  # noqa: E731
         loop, (records, carry) = jax.lax.scan(chunk_of_steps, loop, jax.tree.map(split, randomness))
         records = jax.tree.map(lambda x: x.reshape(self.length, *x.shape[2:]), records)
-        at = loop.at
-        mask = self.env.action_mask(at.env_state)
-        last_value = self.policy.act(policy, at.obs, at.carry, at.reset, mask).value
-        trajectory = Trajectory(**records, carry=carry, last_value=last_value)
-        return at, trajectory, jax.tree.map(jnp.sum, loop.totals)
+        out, final_value = self._act(policy, loop, self.env.action_mask(loop.at.env_state))
+        if packing is not None:
+            records = packing.unpack(records)
+            # Those of a step were computed in the step after it.
+            later = records["bootstrap_value"][1:]
+            assert final_value is not None
+            records["bootstrap_value"] = jnp.concatenate([later, final_value[None]])
+        trajectory = Trajectory(**records, carry=carry, last_value=out.value)
+        return loop.at, trajectory, jax.tree.map(jnp.sum, loop.totals)
+
+    def _act(self, policy: PolicyState, loop: _Loop, mask: Array | None) -> tuple[PolicyOutput, Array | None]:
+        """The policy's output; and with `few_kernels` the final values of the step before, else None."""
+        at, final = loop.at, loop.final
+        if final is None:
+            return self.policy.act(policy, at.obs, at.carry, at.reset, mask), None
+        count = len(at.reset)
+        both = lambda x, y: jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, y)  # noqa: E731
+        out = self.policy.act(
+            policy,
+            both(at.obs, final.obs),
+            both(at.carry, at.carry),
+            both(at.reset, jnp.zeros_like(at.reset)),
+            both(mask, mask),
+        )
+        here = jax.tree.map(lambda x: x[:count], out)
+        return here, jnp.where(final.cut, out.value[count:], 0.0)
 
     def _step(
-        self, policy: PolicyState, loop: _Loop, keys_B: Array, noise_B: Array
+        self, policy: PolicyState, loop: _Loop, keys_B: Array, noise_B: Array, starts: PyTree = None
     ) -> tuple[_Loop, dict[str, PyTree]]:
         at = loop.at
         mask = self.env.action_mask(at.env_state)
-        out = self.policy.act(policy, at.obs, at.carry, at.reset, mask)
-        action = out.distribution.sample(noise_B)
-        env_state, timestep = self.env.step(keys_B, at.env_state, self.policy.head.to_env(action))
+        out, final_value = self._act(policy, loop, mask)
+        distribution = elementwise(out.distribution) if self.few_kernels else out.distribution
+        action = distribution.sample(noise_B)
+        if self.few_kernels and starts is None:
+            starts = self.env.starts(keys_B)
+        env_state, timestep = self.env.step(keys_B, at.env_state, self.policy.head.to_env(action), starts)
+        if final_value is None:
+            final_value = self._final_value(policy, timestep, out.carry, mask)
         record = {
             "obs": at.obs,
             "reset": at.reset,
             "action": action,
             "action_mask": mask,
-            "log_prob": out.distribution.log_prob(action),
+            "log_prob": distribution.log_prob(action),
             "value": out.value,
             "reward": timestep.reward,
             "terminated": timestep.terminated,
             "truncated": timestep.truncated,
-            "bootstrap_value": self._final_value(policy, timestep, out.carry, mask),
+            "bootstrap_value": final_value,
         }
         episode, totals = _count_episodes(at.episode, loop.totals, timestep)
         at = CollectorState(env_state, timestep.obs, timestep.done, out.carry, episode)
-        return _Loop(at, totals), record
+        final = _Final(timestep.final_obs, _cut(timestep)) if self.few_kernels else None
+        return _Loop(at, totals, final), record
+
+    def _starts(self, keys_TB: Array) -> tuple[PyTree, ...]:
+        """(first states of episodes for every step,) where they are small enough to keep, else ()."""
+        one_step = jax.tree.leaves(jax.eval_shape(self.env.starts, keys_TB[0]))
+        if sum(x.size * x.dtype.itemsize for x in one_step) > _MOST_BYTES_OF_STARTS * keys_TB.shape[1]:
+            return ()
+        return (jax.vmap(self.env.starts)(keys_TB),)
 
     def _final_value(
         self, policy: PolicyState, timestep: TimeStep, carry: PyTree, mask: Array | None
@@ -109,7 +163,7 @@ class DeviceCollector(Collector):
         Not V(s_t), and not the value of the next episode's first observation (Pardo et al. 2018). Computed
         only at steps at which some environment was truncated: a branch, not a second forward pass every step.
         """
-        cut = timestep.truncated & ~timestep.terminated
+        cut = _cut(timestep)
 
         def value() -> Array:
             out = self.policy.act(policy, timestep.final_obs, carry, jnp.zeros_like(cut), mask)
@@ -120,8 +174,30 @@ class DeviceCollector(Collector):
 
 @flax.struct.dataclass
 class _Loop:
+    """Before a step.
+
+    Attributes:
+      at: where the environments are.
+      totals: over the episodes that have ended.
+      final: with `few_kernels`, what the step before left to do.
+    """
+
     at: CollectorState
     totals: EpisodeTotals
+    final: _Final | None
+
+
+@flax.struct.dataclass
+class _Final:
+    """Observations whose value the next step computes: the last ones of episodes where `cut`."""
+
+    obs: PyTree
+    cut: Array
+
+
+def _cut(timestep: TimeStep) -> Array:
+    """bool[B], where an episode was truncated: the value of its last observation stands for the rest."""
+    return timestep.truncated & ~timestep.terminated
 
 
 def _randomness(policy: Policy, keys_B: Array, length: int) -> tuple[Array, Array]:

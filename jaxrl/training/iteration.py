@@ -48,7 +48,9 @@ class Iteration:
     @classmethod
     def build(cls, config: Config, env: JaxEnv, policy: Policy, axis: Axis) -> Iteration:
         vector = VectorEnv(env, stagger=config.env.stagger)
-        collector = DeviceCollector(policy, vector, config.rollout_length, config.sequence_length)
+        collector = DeviceCollector(
+            policy, vector, config.rollout_length, config.sequence_length, axis.pays_for_launches
+        )
         return cls(Learning(config, algorithms.build(config, policy, axis), axis), collector)
 
     def init(self, key: Array, hyperparams: PyTree) -> TrainState:

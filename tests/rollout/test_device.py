@@ -1,5 +1,7 @@
 """The device collector against a policy stepped by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -286,3 +288,25 @@ def test_environments_start_desynchronised():
     state, second, totals = rollout(state.replace(iteration=jnp.int32(1)))
     np.testing.assert_array_equal(second.truncated, ends)
     assert (totals.count, totals.length) == (32, 32 * T)
+
+
+def test_few_kernels_collect_the_same():
+    # The form for GPUs, on a CPU: same keys, so the same actions, episodes and values of final observations.
+    env = Noise(truncate=0.3, masked=True)
+    programs = [
+        tiny_program(env, Axis(platform=platform), ppo__sequence_length=L) for platform in ("cpu", "gpu")
+    ]
+    state = start(programs[0])
+    (after, expected, counts), (after_few, few, counts_few) = (
+        jax.jit(program.rollout)(state) for program in programs
+    )
+    cut = expected.truncated & ~expected.terminated
+    assert cut[-1].any()  # the last step's are computed after the loop
+    assert (np.abs(expected.bootstrap_value[cut]) > 1e-3).any()
+    assert jax.tree.structure(few) == jax.tree.structure(expected)
+    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, few, expected)
+    jax.tree.map(close, counts_few, counts)
+    assert [x.dtype for x in jax.tree.leaves(few)] == [x.dtype for x in jax.tree.leaves(expected)]
+    data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    jax.tree.map(lambda a, b: close(data(a), data(b)), after_few.collector, after.collector)

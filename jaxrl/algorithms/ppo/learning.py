@@ -145,6 +145,7 @@ class PPO(Algorithm):
             bootstrap_value_TB=trajectory.bootstrap_value,
             gamma=learner.hyperparams.gamma,
             gae_lambda=learner.hyperparams.gae_lambda,
+            unroll=self.axis.unroll,
         )
         residual_TB = target_TB - trajectory.value
         mean, variance = self._global_moments((advantage_TB, target_TB, residual_TB), trajectory.valid)
@@ -208,6 +209,7 @@ class PPO(Algorithm):
             trajectory.terminated | trajectory.truncated,
             learner.discounted_return,
             learner.hyperparams.gamma,
+            self.axis.unroll,
         )
         stats = normalizer.update(learner.reward_stats, returns_TB, trajectory.valid, self.axis.psum)
         learner = dataclasses.replace(learner, reward_stats=stats, discounted_return=last_B)

@@ -8,6 +8,8 @@ all time steps afterwards.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +21,12 @@ from jaxrl.networks.kernels.products import weight_gradient
 from jaxrl.types import Array, PyTree
 
 Dtype = Any
+# (carry, inputs of a step) -> (carry, (h, carry before the step, what the cell keeps)).
+Step = Callable[[Carry, PyTree], tuple[Carry, PyTree]]
+Form = Callable[[Step, Carry, PyTree], tuple[Carry, PyTree]]
+
+# Time steps in each turn of a loop on a GPU: the loop's counter is a kernel in every turn.
+GPU_UNROLL = 4
 
 
 def masked(carry: Carry, reset_N: Array) -> Carry:
@@ -58,9 +66,18 @@ def _dot(a: Array, b: Array, dtype: Dtype) -> Array:
 
 
 def scan_forward(
-    cell: Cell, dtype: Dtype, weight_HG: Array, inputs_LNG: Array, carry: Carry, reset_LN: Array
+    cell: Cell,
+    dtype: Dtype,
+    weight_HG: Array,
+    inputs_LNG: Array,
+    carry: Carry,
+    reset_LN: Array,
+    form: Form | None = None,
 ) -> tuple[Array, Carry, PyTree]:
-    """(h_LNH, last carry, (weight_HG, reset_LN, carries before each step, what the cell keeps of each))."""
+    """(h_LNH, last carry, (weight_HG, reset_LN, carries before each step, what the cell keeps of each)).
+
+    `form` is the loop over time, `storing_each` or `storing_one`; None takes what suits the platform.
+    """
 
     def step(carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         inputs_NG, reset_N = xs
@@ -72,9 +89,41 @@ def scan_forward(
     if reset_LN.shape[0] == 1:  # the rollout's single step needs no loop around it
         last, records = step(carry, jax.tree.map(lambda x: x[0], xs))
         h_LNH, before_L, kept_L = jax.tree.map(lambda x: x[None], records)
-    else:
-        last, (h_LNH, before_L, kept_L) = jax.lax.scan(step, carry, xs)
+        return h_LNH, last, (weight_HG, reset_LN, before_L, kept_L)
+
+    forms = {"cuda": storing_one, "default": storing_each} if form is None else {"default": form}
+    by_platform = {name: partial(loop, step) for name, loop in forms.items()}
+    last, (h_LNH, before_L, kept_L) = jax.lax.platform_dependent(carry, xs, **by_platform)
     return h_LNH, last, (weight_HG, reset_LN, before_L, kept_L)
+
+
+def storing_each(step: Step, carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
+    """A plain scan: every array that a step returns is stored."""
+    return jax.lax.scan(step, carry, xs)
+
+
+def storing_one(step: Step, carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
+    """The same with fewer kernels on a GPU, where storing each array is one.
+
+    The carries before each step are those after the one before it, and are not stored again.
+    """
+    _, reset_LN = xs
+    _, (_, _, kept) = jax.eval_shape(step, carry, jax.tree.map(lambda x: x[0], xs))
+    leaves, structure = jax.tree.flatten((carry, kept))
+    ends = list(itertools.accumulate(x.shape[-1] for x in leaves))
+
+    def packing_step(carry: Carry, xs: PyTree) -> tuple[Carry, Array]:
+        after, (_, _, kept) = step(carry, xs)
+        parts = [x.astype(jnp.float32) for x in jax.tree.leaves((after, kept))]
+        return after, jnp.concatenate(parts, axis=-1)
+
+    last, packed_LNK = jax.lax.scan(packing_step, carry, xs, unroll=GPU_UNROLL)
+    parts = jnp.split(packed_LNK, ends[:-1], axis=-1)
+    parts = [part.astype(x.dtype) for part, x in zip(parts, leaves, strict=True)]
+    after_L, kept_L = jax.tree.unflatten(structure, parts)
+    before_L = jax.tree.map(lambda x, after: jnp.concatenate([x[None], after[:-1]]), carry, after_L)
+    before_L = jax.tree.map(lambda x: jnp.where(reset_LN[..., None], 0.0, x), before_L)
+    return last, (after_L["h"], before_L, kept_L)
 
 
 def _vjp_forward(
@@ -101,8 +150,12 @@ def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTre
         different = None if drecurrent_NG is dinputs_NG else drecurrent_NG
         return masked(dbefore, reset_N), (dinputs_NG, different)
 
-    dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.scan(
-        step, dlast, (dh_LNH, reset_LN, before_L, kept_L), reverse=True
+    def scan(dlast: Carry, xs: PyTree, unroll: int = 1) -> tuple[Carry, PyTree]:
+        return jax.lax.scan(step, dlast, xs, reverse=True, unroll=unroll)
+
+    xs = (dh_LNH, reset_LN, before_L, kept_L)
+    dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.platform_dependent(
+        dlast, xs, cuda=partial(scan, unroll=GPU_UNROLL), default=scan
     )
     drecurrent_LNG = dinputs_LNG if drecurrent_LNG is None else drecurrent_LNG
     dweight_HG = weight_gradient(before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype))

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.networks.cores import Recurrent
 from jaxrl.networks.kernels.cells import GRU, LSTM
-from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
+from jaxrl.networks.kernels.recurrent_scan import recurrent_scan, scan_forward, storing_each, storing_one
 
 L, N, F, H = 9, 5, 3, 4
 CELLS = {"lstm": LSTM, "gru": GRU}
@@ -155,3 +155,14 @@ def test_bfloat16_keeps_the_carry_in_float32(kind):
     assert (kept != kept.astype(jnp.bfloat16).astype(jnp.float32)).any()
     exact, _ = Recurrent(H, CELLS[kind]).apply({"params": params}, x.astype(jnp.float32), carry, reset)
     np.testing.assert_allclose(y.astype(jnp.float32), exact, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_form_for_gpus_keeps_the_same(kind):
+    # 9 steps in turns of 4, with resets inside, at the first and at the last step.
+    cell, *arrays = problem(kind)
+    each, one = (
+        jax.jit(lambda *x, form=form: scan_forward(cell, jnp.float32, *x, form=form))(*arrays)
+        for form in (storing_each, storing_one)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), each, one)
