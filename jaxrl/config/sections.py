@@ -109,7 +109,7 @@ class NetworkConfig:
     recurrence: str = field(
         "scan",
         one_of("scan", "pallas"),
-        help="how an lstm runs over time: scan, or pallas, a kernel for TPUs (docs/performance.md)",
+        help="how an lstm runs over time: scan, or pallas, a kernel for TPUs and GPUs (docs/performance.md)",
     )
     activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)

@@ -30,7 +30,7 @@ class Recurrent(Core):
     size: int
     cell: Cell
     dtype: jnp.dtype = jnp.float32
-    kernel: bool = False  # an LSTM may run as a TPU kernel, see `kernels.lstm_kernel`
+    kernel: bool = False  # an LSTM may run as one kernel, see `kernels.lstm_kernel`
 
     def initial_carry(self, n: int) -> dict[str, Array]:
         return {name: jnp.zeros((n, self.size), jnp.float32) for name in self.cell.state}
@@ -122,16 +122,18 @@ def build_core(network: NetworkConfig) -> Core:
     return core
 
 
-def check_recurrence(network: NetworkConfig) -> None:
-    """Raises ConfigError where `network.recurrence` asks for a kernel that the core does not have."""
+def check_recurrence(network: NetworkConfig, platform: str | None = None) -> None:
+    """Raises ConfigError where no kernel, or not a platform's, serves what `network.recurrence` asks for."""
     if network.recurrence != "pallas":
         return
     if network.core != "lstm":
         raise ConfigError(f"`network.recurrence` (='pallas') needs `network.core` (={network.core!r}) lstm")
-    largest = _lstm_kernel().largest_size(DTYPES[network.compute_dtype])
+    largest = _lstm_kernel().largest_size(DTYPES[network.compute_dtype], platform)
     if network.core_size > largest:
+        where = f"on {platform} " if platform else ""
         raise ConfigError(
-            f"`network.recurrence` (='pallas') keeps weights on the chip: with {network.compute_dtype} "
+            "`network.recurrence` (='pallas') keeps weights near the cores: "
+            f"{where}with {network.compute_dtype} "
             f"`network.core_size` (={network.core_size}) must be at most {largest}"
         )
 
@@ -141,7 +143,10 @@ def check_platform(network: NetworkConfig, platform: str) -> None:
 
     A trained policy acts anywhere: single steps need no kernel.
     """
-    if network.recurrence == "pallas" and not _lstm_kernel().runs_on(platform):
+    if network.recurrence != "pallas":
+        return
+    if not _lstm_kernel().runs_on(platform):
         raise ConfigError(
-            f"`network.recurrence` (='pallas') is a kernel for TPUs; on {platform} it must be scan"
+            f"`network.recurrence` (='pallas') is a kernel for TPUs and GPUs; on {platform} it must be scan"
         )
+    check_recurrence(network, platform)

@@ -126,7 +126,7 @@ BAD_NAMES = [
     ("network.activation=tan", "tanh"),
     ("network.head=gausian", "did you mean `gaussian`"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
-    ("network.recurrence=pallas", "is a kernel for TPUs; on cpu it must be scan"),
+    ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
 ]

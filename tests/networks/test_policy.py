@@ -54,6 +54,15 @@ def test_the_kernel_is_of_an_lstm_whose_weights_fit(fields, rule):
     assert rule in str(caught.value)
 
 
+def test_the_kernel_of_gpus_has_a_limit_of_its_own():
+    network = dataclasses.replace(NETWORK, core="lstm", recurrence="pallas", core_size=256)
+    networks.check_platform(network, "gpu")
+    with pytest.raises(
+        ConfigError, match=r"on gpu with float32 `network.core_size` \(=257\) must be at most 256"
+    ):
+        networks.check_platform(dataclasses.replace(network, core_size=257), "gpu")
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [

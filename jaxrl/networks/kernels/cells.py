@@ -52,8 +52,18 @@ def _lstm_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry
 
 def lstm_gates(tanh: Array) -> tuple[Array, Array, Array, Array]:
     """Input, forget, cell and output gate, from the tanh that `LSTM.forward` keeps."""
-    i, f, g, o = jnp.split(tanh, 4, axis=-1)
+    return gates_of_tanh(*jnp.split(tanh, 4, axis=-1))
+
+
+def gates_of_tanh(i: Array, f: Array, g: Array, o: Array) -> tuple[Array, Array, Array, Array]:
+    """`lstm_gates` of arrays that are separate already."""
     return 0.5 * i + 0.5, 0.5 * f + 0.5, g, 0.5 * o + 0.5
+
+
+def lstm_tanh_c(gates: tuple[Array, Array, Array, Array], c_before: Array) -> Array:
+    """tanh of the cell state after a step, where recomputing it costs less than storing it."""
+    i, f, g, _ = gates
+    return jnp.tanh(f * c_before + i * g)
 
 
 def lstm_backward(
@@ -64,17 +74,29 @@ def lstm_backward(
 ) -> tuple[Array, Array, Carry]:
     """`LSTM.backward`; `once` marks a value that must not be recomputed for each gate."""
     tanh, tanh_c = kept
-    i, f, g, o = lstm_gates(tanh)
+    gradients, dc = lstm_gate_gradients(lstm_gates(tanh), tanh_c, before["c"], gradient, once)
+    joined = jnp.concatenate(gradients, axis=-1)
+    return joined, joined, {"c": dc, "h": jnp.zeros_like(gradient["h"])}
+
+
+def lstm_gate_gradients(
+    gates: tuple[Array, Array, Array, Array],
+    tanh_c: Array,
+    c_before: Array,
+    gradient: Carry,
+    once: Callable[[Array], Array] = lambda x: x,
+) -> tuple[tuple[Array, Array, Array, Array], Array]:
+    """(gradients of the four pre-activations, gradient of c before the step)."""
+    i, f, g, o = gates
     dh = gradient["h"]
     dc = once(gradient["c"] + dh * o * (1 - tanh_c * tanh_c))
-    gates = (
+    gradients = (
         dc * g * i * (1 - i),
-        dc * before["c"] * f * (1 - f),
+        dc * c_before * f * (1 - f),
         dc * i * (1 - g * g),
         dh * tanh_c * o * (1 - o),
     )
-    joined = jnp.concatenate(gates, axis=-1)
-    return joined, joined, {"c": dc * f, "h": jnp.zeros_like(dh)}
+    return gradients, dc * f
 
 
 def _gru_forward(inputs: Array, recurrent: Array, before: Carry) -> tuple[Carry, tuple[Array, ...]]:

@@ -7,6 +7,8 @@ two to thirty times slower than the same product written as a contraction over t
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -46,6 +48,19 @@ def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array
 
 
 matmul.defvjp(_forward, _backward)
+
+
+def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
+    """Precision of a kernel's products: kernels have two.
+
+    Args:
+      dtype: of the operands.
+      fastest: what `DEFAULT` computes of float32 on the platform. `JAX_DEFAULT_MATMUL_PRECISION` is rounded
+        up to this or to float32.
+    """
+    asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    low = dtype != jnp.float32 or asked in (None, "default", "fastest", "bfloat16", fastest)
+    return lax.Precision.DEFAULT if low else lax.Precision.HIGHEST
 
 
 def weight_gradient(x: Array, gradient: Array) -> Array:

@@ -135,6 +135,16 @@ def _vjp_forward(
 
 def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree) -> tuple[PyTree, ...]:
     """Gradients of the array arguments of `recurrent_scan`, from what `scan_forward` kept."""
+    before_L = residuals[2]
+    dinputs_LNG, drecurrent_LNG, dcarry = scan_gradients(cell, dtype, residuals, cotangents)
+    dweight_HG = weight_gradient(before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype))
+    return dweight_HG, dinputs_LNG, dcarry, None
+
+
+def scan_gradients(
+    cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTree
+) -> tuple[Array, Array, Carry]:
+    """Gradients of the inputs, of the recurrent projections, and of the carry before the first step."""
     weight_HG, reset_LN, before_L, kept_L = residuals
     dh_LNH, dlast = cotangents
     # Transposed once: on CPU a product with a transposed operand of few rows runs at half speed, and without
@@ -157,9 +167,7 @@ def scan_backward(cell: Cell, dtype: Dtype, residuals: PyTree, cotangents: PyTre
     dcarry, (dinputs_LNG, drecurrent_LNG) = jax.lax.platform_dependent(
         dlast, xs, cuda=partial(scan, unroll=GPU_UNROLL), default=scan
     )
-    drecurrent_LNG = dinputs_LNG if drecurrent_LNG is None else drecurrent_LNG
-    dweight_HG = weight_gradient(before_L["h"].astype(dtype), drecurrent_LNG.astype(dtype))
-    return dweight_HG, dinputs_LNG, dcarry, None
+    return dinputs_LNG, dinputs_LNG if drecurrent_LNG is None else drecurrent_LNG, dcarry
 
 
 recurrent_scan.defvjp(_vjp_forward, scan_backward)

@@ -1,4 +1,4 @@
-"""The LSTM kernel, interpreted on CPU, against the scan; and compiled for TPUs that need not exist."""
+"""The LSTM kernels, interpreted on CPU, against the scan; and compiled for devices that need not exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
 from jaxrl.networks.kernels.cells import LSTM
-from jaxrl.networks.kernels.lstm_kernel import Blocks, interpreted, largest_size, lstm_sequence, plan
+from jaxrl.networks.kernels.lstm_gpu import Tiles
+from jaxrl.networks.kernels.lstm_kernel import interpreted, largest_size, lstm_sequence, runs_on
+from jaxrl.networks.kernels.lstm_tpu import Blocks
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
+from jaxrl.parallel import gpus
 from jaxrl.training.jaxpr import matmul_flops
 from jaxrl.types import Array, PyTree
 
 ROOT = Path(__file__).parents[3]
 L, N, H = 9, 5, 4
+on_each_platform = pytest.mark.parametrize("platform", ["tpu", "gpu"])
 
 
 def problem(length: int = L, rows: int = N, size: int = H, seed: int = 0) -> tuple[PyTree, Array, PyTree]:
@@ -38,8 +44,8 @@ def problem(length: int = L, rows: int = N, size: int = H, seed: int = 0) -> tup
     return (weight, normal(length, rows, 4 * size), carry), jnp.asarray(reset), outputs
 
 
-def kernel(dtype: Any, weight: Array, inputs: Array, carry: PyTree, reset: Array) -> PyTree:
-    with interpreted():
+def kernel(platform: str, dtype: Any, weight: Array, inputs: Array, carry: PyTree, reset: Array) -> PyTree:
+    with interpreted(platform):
         return lstm_sequence(dtype, weight, inputs, carry, reset)
 
 
@@ -64,34 +70,42 @@ def assert_close(got: PyTree, expected: PyTree, tolerance: float = 1e-5) -> None
 
 
 @pytest.mark.parametrize(
-    ("length", "rows", "size"),
+    ("platform", "length", "rows", "size"),
     [
-        (L, N, H),
-        pytest.param(34, 3, H, marks=pytest.mark.slow),  # two turns over time
+        ("tpu", L, N, H),
+        pytest.param("tpu", 34, 3, H, marks=pytest.mark.slow),  # two turns over time
         # Two blocks of environments, of which the second is not full.
-        pytest.param(7, 270, H, marks=pytest.mark.slow),
-        (2, 2, 1),
+        pytest.param("tpu", 7, 270, H, marks=pytest.mark.slow),
+        ("tpu", 2, 2, 1),
+        ("gpu", 3, 18, 70),  # two blocks of environments and two tiles of units, the second of each not full
+        pytest.param("gpu", L, 16, 16, marks=pytest.mark.slow),  # full tiles, weights that stay
+        pytest.param("gpu", 2, 2, 1, marks=pytest.mark.slow),
+        pytest.param("gpu", 4, 20, 200, marks=pytest.mark.slow),  # four tiles
     ],
 )
-def test_values_and_gradients_equal_those_of_the_scan(length: int, rows: int, size: int) -> None:
+def test_values_and_gradients_equal_those_of_the_scan(
+    platform: str, length: int, rows: int, size: int
+) -> None:
     arguments, reset, outputs = problem(length, rows, size)
-    got = values_and_gradients(kernel, jnp.float32, arguments, reset, outputs)
+    got = values_and_gradients(partial(kernel, platform), jnp.float32, arguments, reset, outputs)
     expected = values_and_gradients(scan, jnp.float32, arguments, reset, outputs)
     assert_close(got, expected, 1e-5 if rows < 100 else 1e-4)
     assert all(float(jnp.abs(x).max()) > 0 for x in jax.tree.leaves(got))
 
 
 @pytest.mark.slow
-def test_bfloat16_rounds_where_the_scan_does() -> None:
+@on_each_platform
+def test_bfloat16_rounds_where_the_scan_does(platform: str) -> None:
     arguments, reset, outputs = problem()
-    got = values_and_gradients(kernel, jnp.bfloat16, arguments, reset, outputs)
+    got = values_and_gradients(partial(kernel, platform), jnp.bfloat16, arguments, reset, outputs)
     assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(got))
     assert_close(got, values_and_gradients(scan, jnp.bfloat16, arguments, reset, outputs), 1e-3)
     exact = values_and_gradients(scan, jnp.float32, arguments, reset, outputs)
     assert float(jnp.abs(got[0][0] - exact[0][0]).max()) > 1e-4
 
 
-def test_a_diverged_episode_does_not_reach_the_next() -> None:
+@on_each_platform
+def test_a_diverged_episode_does_not_reach_the_next(platform: str) -> None:
     # correctness 5: 0 * NaN is NaN, so that carries are selected and not multiplied.
     arguments, _, (weights, last) = problem()
     weight, inputs, carry = arguments
@@ -100,7 +114,7 @@ def test_a_diverged_episode_does_not_reach_the_next() -> None:
     reset = jnp.zeros((L, N), bool).at[0, 0].set(True).at[3, 1].set(True)
     weights = weights.at[:3, 1].set(0.0)
     values, (_, d_inputs, d_carry) = values_and_gradients(
-        kernel, jnp.float32, (weight, inputs, carry), reset, (weights, last)
+        partial(kernel, platform), jnp.float32, (weight, inputs, carry), reset, (weights, last)
     )
     h, after = values
     assert np.isnan(h[:3, 1]).all()
@@ -113,10 +127,11 @@ def test_a_diverged_episode_does_not_reach_the_next() -> None:
 
 
 @pytest.mark.slow
-def test_under_vmap() -> None:
+@on_each_platform
+def test_under_vmap(platform: str) -> None:
     problems = [problem(seed=seed) for seed in (1, 2)]
     arguments, reset, outputs = jax.tree.map(lambda *x: jnp.stack(x), *problems)
-    batched = jax.vmap(lambda *x: values_and_gradients(kernel, jnp.float32, *x))
+    batched = jax.vmap(lambda *x: values_and_gradients(partial(kernel, platform), jnp.float32, *x))
     got = batched(arguments, reset, outputs)
     for i, single in enumerate(problems):
         expected = values_and_gradients(scan, jnp.float32, *single)
@@ -145,6 +160,9 @@ def test_its_products_are_counted() -> None:
     assert (
         products < flops(lambda *x: lstm_sequence(*x), "tpu") < 1.02 * products
     )  # the last block is not full
+    # 272 rows in blocks of 16, and 4 units in a tile of 16; the weight gradient is outside of the kernel.
+    in_tiles = 2 * 2 * 34 * 272 * 16 * 4 * 16
+    assert flops(lambda *x: lstm_sequence(*x), "cuda") == in_tiles + products / 3
 
 
 @pytest.mark.parametrize(
@@ -161,22 +179,47 @@ def test_its_products_are_counted() -> None:
         (128, 1000, 769, "bfloat16", None),
     ],
 )
-def test_when_it_applies(length: int, rows: int, size: int, dtype: str, blocks: Blocks | None) -> None:
-    assert plan(length, rows, size, dtype) == blocks
+def test_when_it_applies_on_tpus(
+    length: int, rows: int, size: int, dtype: str, blocks: Blocks | None
+) -> None:
+    assert lstm_tpu.plan(length, rows, size, dtype) == blocks
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "dtype", "tiles"),
+    [
+        (1, 128, "float32", None),  # a step of the rollout
+        (128, 128, "bfloat16", Tiles(rows=16, columns=128, count=1, warps=8, resident=False)),
+        (128, 128, "float32", Tiles(rows=16, columns=64, count=2, warps=8, resident=False)),
+        (128, 64, "float32", Tiles(rows=16, columns=64, count=1, warps=8, resident=True)),
+        (127, 1, "float32", Tiles(rows=16, columns=16, count=1, warps=4, resident=True)),
+        (2, 200, "bfloat16", Tiles(rows=16, columns=128, count=2, warps=8, resident=False)),
+        (128, 256, "float32", Tiles(rows=16, columns=64, count=4, warps=8, resident=False)),
+        (128, 257, "bfloat16", None),
+    ],
+)
+def test_when_it_applies_on_gpus(length: int, size: int, dtype: str, tiles: Tiles | None) -> None:
+    assert lstm_gpu.plan(length, 1024, size, dtype) == tiles
+
+
+def test_the_platforms_that_have_one() -> None:
+    # Devices of either maker call themselves "gpu"; for AMD's the program contains the scan.
+    assert [name for name in ("cpu", "gpu", "cuda", "rocm", "tpu") if runs_on(name)] == ["gpu", "cuda", "tpu"]
+    assert (largest_size("float32", "gpu"), largest_size("float32")) == (256, 640)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_largest_size_is_that_for_any_number_of_environments(dtype: str) -> None:
-    size = largest_size(dtype)
-    assert all(plan(8, rows, size, dtype) for rows in range(1, 1100))
-    assert plan(8, 64, size + 1, dtype) is None
+    size = largest_size(dtype, "tpu")
+    assert all(lstm_tpu.plan(8, rows, size, dtype) for rows in range(1, 1100))
+    assert lstm_tpu.plan(8, 64, size + 1, dtype) is None
 
 
 _COMPILE = """
 import json, sys
 import jax, jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
-from jaxrl.parallel import tpu_slices
+from jaxrl.parallel import gpus, tpu_slices
 from jaxrl.networks.kernels.lstm_kernel import lstm_sequence
 
 def gradients(dtype, arguments, reset, outputs):
@@ -184,7 +227,8 @@ def gradients(dtype, arguments, reset, outputs):
     return values, backward(outputs)
 
 for topology, length, rows, size, dtype, seeds, precision in json.loads(sys.argv[1]):
-    device = tpu_slices.parse(topology).devices()[0]
+    parse = tpu_slices.parse if ":" in topology else gpus.parse
+    device = parse(topology).devices()[0]
     def array(*shape, dtype=jnp.float32):
         shape = (seeds, *shape) if seeds else shape
         return jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
@@ -195,7 +239,8 @@ for topology, length, rows, size, dtype, seeds, precision in json.loads(sys.argv
     lowered = jax.jit(jax.vmap(call) if seeds else call).lower(
         arguments, array(length, rows, dtype=bool), (array(length, rows, size), carry)
     )
-    print(lowered.compile().as_text().count("tpu_custom_call"))
+    text = lowered.compile().as_text()
+    print(text.count("tpu_custom_call") + text.count('custom_call_target="__gpu$xla.gpu.triton"'))
 """
 
 
@@ -213,6 +258,26 @@ def test_it_compiles_for_tpus() -> None:
         ("v5e:1x1", 7, 3, 5, "float32", 0, "high"),
         ("v5e:1x1", 34, 16, 64, "float32", 3, None),
     ]
+    assert_compiled(kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not gpus.is_installed(), reason="jax[cuda12], which compiles for GPUs, is not installed: see docs/gpu.md"
+)
+def test_it_compiles_for_gpus() -> None:
+    kinds = [
+        ("h200", 128, 1024, 128, "bfloat16", 0, None),
+        ("a100", 128, 1024, 128, "float32", 0, None),
+        # Has the least shared memory.
+        ("rtx4090", 16, 100, 200, "bfloat16", 0, None),
+        ("h100", 7, 3, 5, "float32", 0, "float32"),
+        ("l4", 34, 16, 64, "float32", 3, None),
+    ]
+    assert_compiled(kinds)
+
+
+def assert_compiled(kinds: list[tuple[Any, ...]]) -> None:
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", _COMPILE, json.dumps(kinds)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)

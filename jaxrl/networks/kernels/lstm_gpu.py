@@ -1,0 +1,376 @@
+"""The LSTM over time as a kernel for NVIDIA GPUs, compiled by Triton.
+
+A program of the kernel's grid takes a few environments through all steps, with their carry in registers, so
+that multiprocessors need not wait for each other. Each step needs all recurrent weights. They stay in shared
+memory if every GPU has room for them; larger ones are read from the L2 cache in each step. `lstm_kernel`
+decides where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from jaxrl.networks.kernels.cells import Carry, gates_of_tanh, lstm_gate_gradients, lstm_tanh_c
+from jaxrl.networks.kernels.products import kernel_precision
+from jaxrl.types import Array, PyTree
+
+Dtype = Any
+
+# Reading larger weights in each step should take longer than the scan's kernels, whose products use all
+# multiprocessors; and the unrolled program takes minutes to compile.
+_MOST_UNITS = 256
+# The fewest rows of Triton's matrix products: few, so that many multiprocessors have work.
+_ROWS = 16
+# The smallest side of a matrix in Triton's products, and the largest with which registers suffice, by bytes
+# of an operand.
+_FEWEST_COLUMNS, _MOST_COLUMNS = 16, {2: 128, 4: 64}
+# Weights in shared memory, beside 16 KiB for operands: a kernel may have 99 KiB on every GPU since Ampere.
+_RESIDENT = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the kernel cuts up its work; powers of two, but for the count.
+
+    Attributes:
+      rows: environments of one program.
+      columns: units of a tile.
+      count: tiles that hold all units.
+      warps: of one program.
+      resident: whether the weights stay in shared memory.
+    """
+
+    rows: int
+    columns: int
+    count: int
+    warps: int
+    resident: bool
+
+
+def plan(length: int, rows: int, size: int, dtype: Dtype) -> Tiles | None:
+    """Chooses the kernel's tiles; None where the kernel does not apply, as for a single step.
+
+    Args:
+      length: time steps.
+      rows: environments.
+      size: H.
+      dtype: operands of the matrix products.
+    """
+    del rows
+    if length < 2 or size > _MOST_UNITS:
+        return None
+    itemsize = jnp.dtype(dtype).itemsize
+    columns = min(pl.next_power_of_2(max(size, _FEWEST_COLUMNS)), _MOST_COLUMNS[itemsize])
+    count = pl.cdiv(size, columns)
+    resident = 4 * (count * columns) ** 2 * itemsize <= _RESIDENT
+    return Tiles(_ROWS, columns, count, 8 if columns >= 64 else 4, resident)
+
+
+def largest_size(dtype: Dtype) -> int:
+    """The largest H for which the kernel applies."""
+    del dtype
+    return _MOST_UNITS
+
+
+def forward(
+    tiles: Tiles,
+    dtype: Dtype,
+    interpret: bool,
+    weight_HG: Array,
+    inputs_LNG: Array,
+    carry: Carry,
+    reset_LN: Array,
+) -> tuple[Array, Carry, Array, Array]:
+    """(h_LNH, last carry, c before each step, tanh of each step's gates)."""
+    size = weight_HG.shape[0]
+    weight_4HH = weight_HG.reshape(size, 4, size).transpose(1, 0, 2)
+    (h_LNH, c_before_LNH, tanh_LN4H), last = _call(
+        _forward_kernel,
+        _work(tiles, dtype, size, reset_LN),
+        interpret,
+        reset_LN,
+        (_by_gate(inputs_LNG),),
+        weight_4HH.astype(dtype),
+        carry,
+        ((size,), (size,), (4, size)),
+    )
+    return h_LNH, last, c_before_LNH, tanh_LN4H.reshape(inputs_LNG.shape)
+
+
+def backward(
+    tiles: Tiles,
+    dtype: Dtype,
+    interpret: bool,
+    weight_HG: Array,
+    reset_LN: Array,
+    c_before_LNH: Array,
+    tanh_LNG: Array,
+    dh_LNH: Array,
+    dlast: Carry,
+) -> tuple[Array, Carry]:
+    """Gradients of the inputs and of the carry before the first step."""
+    size = weight_HG.shape[0]
+    weight_4HH = weight_HG.T.reshape(4, size, size)
+    (dinputs_LN4H,), dcarry = _call(
+        _backward_kernel,
+        _work(tiles, dtype, size, reset_LN),
+        interpret,
+        reset_LN,
+        (_by_gate(tanh_LNG), c_before_LNH, dh_LNH),
+        weight_4HH.astype(dtype),
+        dlast,
+        ((4, size),),
+    )
+    return dinputs_LN4H.reshape(tanh_LNG.shape), dcarry
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a kernel knows when it is compiled: steps, environments and units, and how it computes."""
+
+    tiles: Tiles
+    length: int
+    rows: int
+    size: int
+    precision: jax.lax.Precision
+
+
+def _work(tiles: Tiles, dtype: Dtype, size: int, reset_LN: Array) -> _Work:
+    length, rows = reset_LN.shape
+    precision = kernel_precision(dtype, "tensorfloat32")
+    return _Work(tiles=tiles, length=length, rows=rows, size=size, precision=precision)
+
+
+def _by_gate(x_LNG: Array) -> Array:
+    return x_LNG.reshape(*x_LNG.shape[:2], 4, -1)
+
+
+def _call(
+    kernel: Callable[..., None],
+    work: _Work,
+    interpret: bool,
+    reset_LN: Array,
+    over_time: Sequence[Array],
+    weight_4HH: Array,
+    carry: Carry,
+    widths: Sequence[tuple[int, ...]],
+) -> tuple[list[Array], Carry]:
+    """Runs a kernel over blocks of environments.
+
+    Args:
+      kernel: takes `work`, then references to: resets, `over_time`, weights, c and h before; then to its
+        results.
+      work: sizes and tiles.
+      interpret: whether to interpret the kernel.
+      reset_LN: bool.
+      over_time: float32 arrays [L, N, ...].
+      weight_4HH: of the matrix products.
+      carry: c and h before the first turn of the loop.
+      widths: of the results over time, without L and N.
+
+    Returns:
+      (results over time, the carry after the last turn).
+    """
+    tiles, length, rows, size = work.tiles, work.length, work.rows, work.size
+    units = tiles.count * tiles.columns
+    resets = jnp.pad(reset_LN.astype(jnp.int32), ((0, 0), (0, -rows % tiles.rows)))
+    weight_4HH = jnp.pad(weight_4HH, ((0, 0), (0, units - size), (0, units - size)))
+
+    def steps_of(width: Sequence[int]) -> pl.BlockSpec:
+        # Whole tiles: the kernel itself leaves out what lies outside of the array.
+        block = (length, tiles.rows, *width[:-1], *(units for _ in width[-1:]))
+        return pl.BlockSpec(block, lambda n: (0, n, *(0 for _ in width)))
+
+    whole = pl.BlockSpec(weight_4HH.shape, lambda n: (0, 0, 0))
+    of_rows = pl.BlockSpec((tiles.rows, units), lambda n: (n, 0))
+    state = jax.ShapeDtypeStruct((rows, size), jnp.float32)
+    shapes = [jax.ShapeDtypeStruct((length, rows, *width), jnp.float32) for width in widths]
+    *results, c, h = pl.pallas_call(
+        partial(kernel, work),
+        grid=(pl.cdiv(rows, tiles.rows),),
+        in_specs=[steps_of(()), *(steps_of(x.shape[2:]) for x in over_time), whole, of_rows, of_rows],
+        out_specs=[*(steps_of(width) for width in widths), of_rows, of_rows],
+        out_shape=[*shapes, state, state],
+        compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=1),
+        interpret=interpret,
+    )(resets, *over_time, weight_4HH, carry["c"], carry["h"])
+    return results, {"c": c, "h": h}
+
+
+class _Memory:
+    """Reads and writes tiles of arrays whose rows and columns need not fill the last ones."""
+
+    def __init__(self, work: _Work) -> None:
+        self._tiles = work.tiles
+        self._masks = [_mask(work, tile) for tile in range(work.tiles.count)]
+
+    def load(self, ref: Any, tile: int, *leading: Any, gate: int | None = None) -> Array:
+        mask = self._masks[tile]
+        at = self._index(tile, leading, gate)
+        return triton.load(ref.at[at], mask=mask, other=None if mask is None else 0.0)
+
+    def store(self, ref: Any, value: Array, tile: int, *leading: Any, gate: int | None = None) -> None:
+        triton.store(ref.at[self._index(tile, leading, gate)], value, mask=self._masks[tile])
+
+    def _index(self, tile: int, leading: tuple[Any, ...], gate: int | None) -> tuple[Any, ...]:
+        rows, columns = self._tiles.rows, self._tiles.columns
+        of_gate = () if gate is None else (jnp.int32(gate),)
+        return *leading, pl.ds(0, rows), *of_gate, pl.ds(tile * columns, columns)
+
+
+def _mask(work: _Work, tile: int) -> Array | None:
+    """What of a tile lies inside the array; None for all of it."""
+    tiles, start = work.tiles, tile * work.tiles.columns
+    shape = (tiles.rows, tiles.columns)
+    masks: list[Array] = []
+    if work.rows % tiles.rows:
+        row = pl.program_id(0) * tiles.rows + jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+        masks.append(row < work.rows)
+    if work.size < start + tiles.columns:
+        masks.append(start + jax.lax.broadcasted_iota(jnp.int32, shape, 1) < work.size)
+    return reduce(jnp.logical_and, masks) if masks else None
+
+
+def _weights(
+    tiles: Tiles, weight_4HH: Any, order: Sequence[tuple[int, int, int]]
+) -> Callable[[], Iterator[Array]]:
+    """What iterates, once per step, over tiles of the weights.
+
+    Args:
+      tiles: whether they stay in shared memory, and their size.
+      weight_4HH: reference.
+      order: (gate, tile of rows, tile of columns) in the order of use.
+    """
+
+    def load(gate: int, row: int, column: int) -> Array:
+        n = tiles.columns
+        return triton.load(weight_4HH.at[jnp.int32(gate), pl.ds(row * n, n), pl.ds(column * n, n)])
+
+    if tiles.resident:
+        held = [load(*at) for at in order]
+        return lambda: iter(held)
+
+    def streamed() -> Iterator[Array]:
+        # One tile is on its way during the product of the one before.
+        ahead = load(*order[0])
+        for at in order[1:]:
+            current, ahead = ahead, load(*at)
+            yield current
+        yield ahead
+
+    return streamed
+
+
+def _dot(a: Array, b: Array, precision: jax.lax.Precision) -> Array:
+    return jnp.dot(a, b, precision=precision, preferred_element_type=jnp.float32)
+
+
+def _masked(carry: PyTree, rows: int, reset_LN: Any, t: Array) -> PyTree:
+    """Selects instead of multiplying, as in `recurrent_scan`."""
+    reset_N1 = (triton.load(reset_LN.at[t, pl.ds(0, rows)]) != 0)[:, None]
+    return jax.tree.map(lambda x: jnp.where(reset_N1, 0.0, x), carry)
+
+
+def _forward_kernel(
+    work: _Work,
+    reset_LN: Any,
+    inputs_LN4H: Any,
+    weight_4HH: Any,
+    c_first_NH: Any,
+    h_first_NH: Any,
+    h_LNH: Any,
+    c_before_LNH: Any,
+    tanh_LN4H: Any,
+    c_NH: Any,
+    h_NH: Any,
+) -> None:
+    """All steps of one block of environments; c and h are lists of tiles."""
+    memory, count = _Memory(work), range(work.tiles.count)
+    weights = _weights(
+        work.tiles, weight_4HH, [(gate, k, j) for j in count for gate in range(4) for k in count]
+    )
+
+    def step(t: Array, carry: PyTree) -> PyTree:
+        c, h = _masked(carry, work.tiles.rows, reset_LN, t)
+        operands = [x.astype(weight_4HH.dtype) for x in h]
+        weight = weights()
+        c_after: list[Array] = []
+        h_after: list[Array] = []
+        for j in count:
+            # Loaded before the products, which take as long as memory does to answer.
+            inputs = [memory.load(inputs_LN4H, j, t, gate=gate) for gate in range(4)]
+            tanh: list[Array] = []
+            for gate in range(4):
+                recurrent = jnp.zeros_like(inputs[gate])
+                for operand in operands:
+                    recurrent += _dot(operand, next(weight), work.precision)
+                # sigmoid(x) = tanh(x / 2) / 2 + 1/2, as in `LSTM.forward`.
+                tanh.append(jnp.tanh((1.0 if gate == 2 else 0.5) * (inputs[gate] + recurrent)))
+                memory.store(tanh_LN4H, tanh[gate], j, t, gate=gate)
+            i, f, g, o = gates_of_tanh(*tanh)
+            memory.store(c_before_LNH, c[j], j, t)
+            c_after.append(f * c[j] + i * g)
+            h_after.append(o * jnp.tanh(c_after[j]))
+            memory.store(h_LNH, h_after[j], j, t)
+        return c_after, h_after
+
+    carry = [memory.load(c_first_NH, j) for j in count], [memory.load(h_first_NH, j) for j in count]
+    c, h = jax.lax.fori_loop(0, work.length, step, carry)
+    for j in count:
+        memory.store(c_NH, c[j], j)
+        memory.store(h_NH, h[j], j)
+
+
+def _backward_kernel(
+    work: _Work,
+    reset_LN: Any,
+    tanh_LN4H: Any,
+    c_before_LNH: Any,
+    dh_LNH: Any,
+    weight_4HH: Any,
+    dc_last_NH: Any,
+    dh_last_NH: Any,
+    dinputs_LN4H: Any,
+    dc_NH: Any,
+    dh_NH: Any,
+) -> None:
+    """All steps of one block of environments, backwards in time."""
+    memory, count = _Memory(work), range(work.tiles.count)
+    weights = _weights(
+        work.tiles, weight_4HH, [(gate, j, k) for j in count for gate in range(4) for k in count]
+    )
+
+    def step(done: Array, carry: PyTree) -> PyTree:
+        t = work.length - 1 - done
+        dc_after, dh_after = carry
+        weight = weights()
+        dc: list[Array] = []
+        dh = [jnp.zeros_like(x) for x in dh_after]
+        for j in count:
+            gates = gates_of_tanh(*(memory.load(tanh_LN4H, j, t, gate=gate) for gate in range(4)))
+            c_before = memory.load(c_before_LNH, j, t)
+            gradient = {"c": dc_after[j], "h": dh_after[j] + memory.load(dh_LNH, j, t)}
+            tanh_c = lstm_tanh_c(gates, c_before)
+            dinputs, dc_before = lstm_gate_gradients(gates, tanh_c, c_before, gradient)
+            dc.append(dc_before)
+            for gate in range(4):
+                memory.store(dinputs_LN4H, dinputs[gate], j, t, gate=gate)
+                operand = dinputs[gate].astype(weight_4HH.dtype)
+                # Summed at once: Triton turns a product and a sum into one operation in the place of the sum,
+                # and keeps the weights of all that wait in shared memory.
+                dh = [x + _dot(operand, next(weight), work.precision) for x in dh]
+        return _masked((dc, dh), work.tiles.rows, reset_LN, t)
+
+    carry = [memory.load(dc_last_NH, j) for j in count], [memory.load(dh_last_NH, j) for j in count]
+    dc, dh = jax.lax.fori_loop(0, work.length, step, carry)
+    for j in count:
+        memory.store(dc_NH, dc[j], j)
+        memory.store(dh_NH, dh[j], j)
