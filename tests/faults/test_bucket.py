@@ -114,8 +114,8 @@ def test_a_bucket_that_stumbles_is_asked_again(
     """One request of so many is answered with 503."""
     rng = random.Random(every)
     gcs.rule = lambda request: 503 if rng.random() < 1 / every else None
-    # Each failure of a checkpoint's requests costs a second or more.
-    outcome = bucket_run.train(f"--config.checkpoint.every_steps={20 * STEPS}")
+    # Each failure of a checkpoint's requests costs a second or more; every new best policy is saved, too.
+    outcome = bucket_run.start(f"--config.checkpoint.every_steps={20 * STEPS}").ended(400.0)
     gcs.rule = lambda request: None
     assert outcome.code == 0, outcome.stderr
     assert "Traceback" not in outcome.stdout + outcome.stderr
