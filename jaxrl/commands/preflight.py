@@ -23,6 +23,7 @@ do not fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 # Of the largest arrays, where the program fits.
 _LARGEST_SHOWN = 3
+# On each GPU, a search tries multiples of so many environments.
+_GPU_UNIT = 1024
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,6 +87,9 @@ def _job(argv: Sequence[str]) -> int:
         return found
 
     print("\nsearching the largest env.num_envs:")
+    if isinstance(described, Gpus):
+        # XLA finds no tiles for products of some uneven numbers of rows, where it cannot try kernels.
+        unit = math.lcm(unit, _GPU_UNIT * described.count)
     best, fails = memory_fit.find_batch(report, unit, try_one)
     return _show_batch(best, fails, unit)
 
