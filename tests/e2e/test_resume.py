@@ -185,5 +185,6 @@ def test_changed_hyperparameters_hold_after_a_resume(tmp_path: Path) -> None:
     config.ppo.learning_rate = 5e-3
     state = train(tmp_path, config)
     assert float(state.learner.hyperparams.learning_rate) == np.float32(5e-3)
+    # The first iteration makes no update.
     rates = [row["ppo/learning_rate"] for row in training_rows(tmp_path)]
-    np.testing.assert_allclose(rates, [1e-2, 1e-2, 1e-2, 5e-3, 5e-3], rtol=1e-6)
+    np.testing.assert_allclose(rates, [1e-2, 1e-2, 5e-3, 5e-3], rtol=1e-6)

@@ -15,7 +15,13 @@ from tests.faults.tiny import STEPS
 
 # What compiles soon, as it remembers nothing.
 SIMPLE = ("--config.network.core=none", "--config.normalize.rewards=false")
-LONG_ITERATION = (*SIMPLE, "--config.ppo.num_epochs=10000", "--config.ppo.rollout_length=4096")  # of minutes
+# Of minutes; with normalised observations the first would make no update.
+LONG_ITERATION = (
+    *SIMPLE,
+    "--config.ppo.num_epochs=10000",
+    "--config.ppo.rollout_length=4096",
+    "--config.normalize.observations=false",
+)
 FAULTY = (*SIMPLE, "--config.env.name=tests.faults.environments:Faulty(step=44,length=1000)")
 
 

@@ -44,7 +44,7 @@ def test_best_evaluation_has_a_checkpoint_between_the_intervals(tmp_path: Path) 
     assert run.checkpoints.best_step() == best
 
     # A resumed run knows what it has to beat.
-    summary, later, run = train(tmp_path, 16)
+    summary, later, run = train(tmp_path, 40)
     returns |= later
     best = max(returns, key=lambda step: (returns[step], step))
     assert best > 10 * STEPS, "the curve must have a higher peak later"

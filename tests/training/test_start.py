@@ -262,7 +262,7 @@ def test_callback_may_change_hyperparameters() -> None:
         rates.append(metrics["ppo/learning_rate"])
         run.set(learning_rate=rates[-1] / 2)
 
-    config = resolve(tiny_config(3, **{"ppo.schedule": "constant"}), 1)
+    config = resolve(tiny_config(3, **{"ppo.schedule": "constant", "normalize.observations": False}), 1)
     callbacks = jaxrl.Callbacks(on_iteration=halve)
     Trainer(config, writer=MultiWriter([Recorder()]), callbacks=callbacks).fit()
     np.testing.assert_allclose(rates, [1e-2, 5e-3, 2.5e-3], rtol=1e-6)

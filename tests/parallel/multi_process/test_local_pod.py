@@ -60,7 +60,7 @@ def test_a_lost_worker_and_on_with_one_process(tmp_path: Path, one_process: Stat
     assert f"[0] SIGTERM: saved at step {max(steps(folder)):,}" in output
     assert "[1] training" not in output  # the first alone shows the run
     assert_same(folder, one_process)
-    trained = [row["steps"] for row in rows(folder) if "loss/value" in row]
+    trained = [row["steps"] for row in rows(folder) if "ppo/updates" in row]
     assert trained == [STEPS * (n + 1) for n in range(len(trained))]
     config = json.loads((folder / "config.json").read_text())
     assert config["device_count"] == 2  # of the process that was left
