@@ -94,6 +94,7 @@ def test_environments_are_raised_to_what_divides() -> None:
     assert config.env.num_envs == 104
 
 
+@pytest.mark.slow
 def test_a_program_on_this_machine() -> None:
     config, topology = tiny_config(), Topology.of(1)
     plenty = memory_fit.examine(config, topology, 2**40, enforced=False)

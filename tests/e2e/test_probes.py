@@ -72,6 +72,7 @@ def test_value_follows_the_observation() -> None:
     )
 
 
+@pytest.mark.slow
 def test_value_is_discounted() -> None:
     np.testing.assert_allclose(Solved("ProbeDiscount", 16_000).value([[0.0], [1.0]]), [GAMMA, 1.0], atol=0.05)
 
@@ -105,6 +106,7 @@ def test_action_follows_the_observation() -> None:
     assert solved.sampled_return(5) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "squash", [pytest.param(False, marks=pytest.mark.slow), True], ids=["gaussian", "tanh_gaussian"]
 )
@@ -129,6 +131,7 @@ def test_both_keys_of_a_dict_observation_are_used() -> None:
     np.testing.assert_array_equal(solved.action({"image": image, "vector": vector}), [0, 1, 2, 3])
 
 
+@pytest.mark.slow
 def test_forbidden_action_is_never_taken() -> None:
     # correctness 16. One forbidden action would cost 100 and end its episode, in any iteration.
     steps = 4

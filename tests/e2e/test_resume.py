@@ -169,6 +169,7 @@ def test_used_up_budget_changes_nothing(tmp_path: Path, evaluate_every: int) -> 
     assert rows(tmp_path) == logged
 
 
+@pytest.mark.slow
 def test_reached_return_is_remembered(tmp_path: Path) -> None:
     # Otherwise the same command would train on, past the very result that it was stopped for.
     config = tiny_config()

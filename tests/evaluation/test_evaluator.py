@@ -59,6 +59,7 @@ def test_large_returns_keep_their_spread() -> None:
     assert result.std == pytest.approx(np.sqrt(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2**30, 2**31 - 1, 10**12])
 def test_time_limits_at_the_end_of_what_an_int32_holds(limit: int) -> None:
     # Four episodes in each environment: 2^30 steps each would be 2^32.

@@ -290,6 +290,7 @@ def test_environments_start_desynchronised():
     assert (totals.count, totals.length) == (32, 32 * T)
 
 
+@pytest.mark.slow
 def test_few_kernels_collect_the_same():
     # The form for GPUs, on a CPU: same keys, so the same actions, episodes and values of final observations.
     env = Noise(truncate=0.3, masked=True)

@@ -34,6 +34,7 @@ def run(folder: Path | None = None, started: float | None = None, **changes: Any
     return Trainer(config, where, MultiWriter([recorder]), assembly), recorder
 
 
+@pytest.mark.slow
 def test_seconds_buy_training_not_compilation() -> None:
     trainer, _ = run(**{"stop.seconds": 0.05})
     summary = trainer.fit()

@@ -148,6 +148,7 @@ def test_training_is_a_plain_loop_bit_for_bit(overlap: bool) -> None:
     assert 1 <= summary["eval_return"] <= 20
 
 
+@pytest.mark.slow
 def test_rollouts_take_turns_with_learning_on_a_cpu_unless_asked_for() -> None:
     # Overlap gains nothing where the learner itself needs the cores, and data get older.
     runtime = runtime_of(tiny_config(1))
@@ -305,6 +306,7 @@ def test_rollback_starts_the_environments_again(
     assert all(np.isfinite(x).all() for x in learned(run.state))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
     # Not only between iterations, which may last minutes; also while the environments start.

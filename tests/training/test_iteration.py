@@ -42,20 +42,14 @@ def test_epochs_see_the_observations_that_the_rollout_saw(normalized):
         assert row["ppo/approx_kl"] < 1e-11
 
 
-def test_no_update_is_made_before_there_are_statistics():
+def test_no_update_is_made_before_there_are_statistics(normalized):
     # correctness 26: the network would learn from raw observations and then see others.
-    program = tiny_program(Noise(offset=5.0), normalize__observations=True)
-    learners = [start(program)]
-    rollout, update = jax.jit(program.rollout), jax.jit(program.update)
-    for _ in range(2):
-        learners.append(update(*rollout(learners[-1]))[0])
-    before, first, second = (state.learner for state in learners)
-    chex.assert_trees_all_equal(first.policy.params, before.policy.params)
-    chex.assert_trees_all_equal(first.opt_state, before.opt_state)
+    before, first, second, _ = (state.learner for state in normalized[0])
     assert (first.updates, second.updates) == (0, 4)
-    assert first.policy.obs_stats.count == T * B
-    moved = jax.tree.map(lambda x, y: jnp.abs(x - y).max(), first.policy.params, second.policy.params)
-    assert max(jax.tree.leaves(moved)) > 1e-4
+    # The learning rate is 0: what an update moves is the optimiser's state.
+    chex.assert_trees_all_equal(first.opt_state, before.opt_state)
+    pairs = zip(jax.tree.leaves(first.opt_state), jax.tree.leaves(second.opt_state), strict=True)
+    assert any((np.asarray(x) != np.asarray(y)).any() for x, y in pairs)
 
 
 def test_normaliser_learns_after_the_epochs_from_raw_observations(normalized):

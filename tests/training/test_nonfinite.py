@@ -143,6 +143,7 @@ def test_debug_names_the_operation() -> None:
         run.fit()
 
 
+@pytest.mark.slow
 def test_skip_drops_the_updates_and_counts_them() -> None:
     run, recorder = trainer(faulty("skip", normalize__rewards=True, normalize__observations=True))
     run.fit()

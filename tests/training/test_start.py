@@ -63,6 +63,7 @@ def path_of(run: Trainer) -> Path:
     return Path(run.folder.path)
 
 
+@pytest.mark.slow
 def test_whole_state_goes_on_in_a_new_folder(straight: Trainer, tmp_path: Path) -> None:
     source = path_of(straight)
     before = files(source)

@@ -39,6 +39,7 @@ def evaluated(program, params, trajectory):
     return jnp.concatenate(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("core", "length", "parts"),
     [("lstm", 4, 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("lstm", 16, 1), ("none", 8, 1)))],

@@ -71,6 +71,7 @@ class TestMlflow:
         assert run.data.params["seed"] == "3"  # parameters are final
         assert {path.name for path in folder.iterdir()} == {"mlflow.db", "trackers"}
 
+    @pytest.mark.slow
     def test_a_new_run_in_the_folder_of_a_dead_one_is_another(self, tmp_path: Path) -> None:
         from mlflow import MlflowClient
 

@@ -1,6 +1,6 @@
 """Runs in a process of its own with 8 virtual CPU devices and writes what it measured to a folder.
 
-`python tests/parallel/multi_device/measure.py FOLDER [--everything]` leaves `measured.json` and one
+`python tests/parallel/multi_device/measure.py FOLDER` leaves `measured.json` and one
 `NAME.npz` per tree of arrays; the tests beside it compare them. One process, because every program
 compiles for seconds.
 """
@@ -50,13 +50,12 @@ def on(devices: int, iterations: int = ITERATIONS) -> Config:
     return resolve(tiny_config(iterations), devices)
 
 
-def main(folder: Path, everything: bool) -> None:
-    measured: dict[str, Any] = {"loop_1": _loop(1, folder), "fit_8": _fit(folder)}
-    if everything:
-        measured |= {f"loop_{devices}": _loop(devices, folder) for devices in (2, 8)}
-        measured["evaluations"] = _evaluations()
-        measured["batch_copies"] = batch_copies_by_loop_depth(training_program(Trainer(on(1))))
-        measured["restored"] = _restore_onto_fewer(folder)
+def main(folder: Path) -> None:
+    measured: dict[str, Any] = {f"loop_{devices}": _loop(devices, folder) for devices in (1, 2, 8)}
+    measured["fit_8"] = _fit(folder)
+    measured["evaluations"] = _evaluations()
+    measured["batch_copies"] = batch_copies_by_loop_depth(training_program(Trainer(on(1))))
+    measured["restored"] = _restore_onto_fewer(folder)
     (folder / "measured.json").write_text(json.dumps(measured))
 
 
@@ -198,4 +197,4 @@ def _save(path: Path, tree: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), everything="--everything" in sys.argv)
+    main(Path(sys.argv[1]))

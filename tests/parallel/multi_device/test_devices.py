@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 # Of float32 after 20 updates; sums over devices are added in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
@@ -29,22 +31,14 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("devices"))
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("everything"), "--everything")
-
-
-def measure(folder: Path, *options: str) -> Measured:
+    folder = tmp_path_factory.mktemp("devices")
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
         "PYTHONPATH": str(ROOT),
     }
     script = str(Path(__file__).with_name("measure.py"))
-    command = [sys.executable, script, str(folder), *options]
+    command = [sys.executable, script, str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return Measured(folder)
@@ -56,11 +50,10 @@ def assert_close(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> N
         np.testing.assert_allclose(left[name], right[name], err_msg=name, **TOLERANCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 8])
-def test_first_trajectory_is_the_same(everything: Measured, devices: int) -> None:
+def test_first_trajectory_is_the_same(measured: Measured, devices: int) -> None:
     # correctness 12 and 25: keys come from the global index of an environment.
-    one, many = everything.arrays("trajectory_1"), everything.arrays(f"trajectory_{devices}")
+    one, many = measured.arrays("trajectory_1"), measured.arrays(f"trajectory_{devices}")
     assert one.keys() == many.keys()
     assert one["reset"][1:].any()  # an episode began within the rollout
     assert len({tuple(column) for column in one["action"].T}) > 16  # environments have keys of their own
@@ -71,17 +64,15 @@ def test_first_trajectory_is_the_same(everything: Measured, devices: int) -> Non
             np.testing.assert_array_equal(many[name], expected, err_msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 8])
-def test_five_iterations_learn_the_same(everything: Measured, devices: int) -> None:
-    one, many = everything.arrays("state_1"), everything.arrays(f"state_{devices}")
+def test_five_iterations_learn_the_same(measured: Measured, devices: int) -> None:
+    one, many = measured.arrays("state_1"), measured.arrays(f"state_{devices}")
     assert_close(many, one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 8])
-def test_metrics_are_the_same(everything: Measured, devices: int) -> None:
-    one, many = everything.facts["loop_1"]["metrics"], everything.facts[f"loop_{devices}"]["metrics"]
+def test_metrics_are_the_same(measured: Measured, devices: int) -> None:
+    one, many = measured.facts["loop_1"]["metrics"], measured.facts[f"loop_{devices}"]["metrics"]
     for expected, row in zip(one, many, strict=True):
         assert expected.keys() == row.keys()
         for name, value in expected.items():
@@ -94,10 +85,9 @@ def test_every_device_holds_the_same_parameters(measured: Measured) -> None:
     assert measured.facts["fit_8"]["replicas_equal"] is True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 8])
-def test_every_device_holds_the_same_parameters_in_a_loop(everything: Measured, devices: int) -> None:
-    assert everything.facts[f"loop_{devices}"]["replicas_equal"] is True
+def test_every_device_holds_the_same_parameters_in_a_loop(measured: Measured, devices: int) -> None:
+    assert measured.facts[f"loop_{devices}"]["replicas_equal"] is True
 
 
 def test_fit_on_eight_devices_is_the_loop_on_one(measured: Measured) -> None:
@@ -131,30 +121,26 @@ def test_one_all_reduce_per_minibatch(measured: Measured) -> None:
     assert measured.facts["fit_8"]["other_collectives"] == []
 
 
-@pytest.mark.slow
-def test_epochs_copy_no_batch(everything: Measured) -> None:
+def test_epochs_copy_no_batch(measured: Measured) -> None:
     # Minibatches are gathered from the rollout as it lies: a shuffled copy per epoch would be a pass over
     # memory more, for nothing. The rollout itself and its normalised observations are written once.
-    counts = {int(depth): count for depth, count in everything.facts["batch_copies"].items()}
+    counts = {int(depth): count for depth, count in measured.facts["batch_copies"].items()}
     assert counts.get(1, 0) >= 1
     assert sum(count for depth, count in counts.items() if depth >= 2) == 0
 
 
-@pytest.mark.slow
-def test_checkpoint_of_two_devices_continues_on_one(everything: Measured) -> None:
+def test_checkpoint_of_two_devices_continues_on_one(measured: Measured) -> None:
     # correctness 18, across devices: environments, carries and statistics go on where they were.
-    assert everything.facts["restored"] == {"iteration": 5, "devices": 1}
-    assert_close(everything.arrays("state_restored"), everything.arrays("state_1"))
+    assert measured.facts["restored"] == {"iteration": 5, "devices": 1}
+    assert_close(measured.arrays("state_restored"), measured.arrays("state_1"))
 
 
-@pytest.mark.slow
-def test_evaluation_plays_exact_numbers_of_episodes(everything: Measured) -> None:
+def test_evaluation_plays_exact_numbers_of_episodes(measured: Measured) -> None:
     # correctness 21: also where the devices cannot share them evenly.
-    evaluations = everything.facts["evaluations"]
+    evaluations = measured.facts["evaluations"]
     assert [evaluations[n][0] for n in ("5", "8", "19")] == [5, 8, 19]
 
 
-@pytest.mark.slow
-def test_evaluation_gives_the_same_on_one_device(everything: Measured) -> None:
-    evaluations = everything.facts["evaluations"]
+def test_evaluation_gives_the_same_on_one_device(measured: Measured) -> None:
+    evaluations = measured.facts["evaluations"]
     assert evaluations["5"] == pytest.approx(evaluations["5 on one device"])
