@@ -83,6 +83,7 @@ def test_truncation_bootstraps() -> None:
     np.testing.assert_allclose(solved.value([[1.0]]), [1 / (1 - GAMMA)], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_termination_does_not_bootstrap() -> None:
     # correctness 7: a bootstrap through the termination would raise all of them towards 1 / (1 - gamma) = 5.
     steps = 5

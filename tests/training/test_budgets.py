@@ -79,6 +79,7 @@ def test_no_step_in_time_is_a_failure_that_says_why(tmp_path: Path) -> None:
     assert trainer.folder.checkpoints.latest_step() is None
 
 
+@pytest.mark.slow
 def test_checkpoints_come_by_time_as_well(tmp_path: Path) -> None:
     # Steps alone would save only the final state.
     trainer, recorder = run(tmp_path, **{"stop.seconds": 1.0, "checkpoint.every_seconds": 0.2})

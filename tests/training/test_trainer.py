@@ -177,6 +177,7 @@ def encoder(network, space):
 """
 
 
+@pytest.mark.slow
 def test_own_environment_and_encoder_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_research_code.py").write_text(USER_MODULE)
     monkeypatch.syspath_prepend(tmp_path)

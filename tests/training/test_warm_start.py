@@ -205,6 +205,7 @@ class TestPrecedence:
         run.create()
         return Trainer(tiny_config(num_devices=1, **FIELDS | fields), run)
 
+    @pytest.mark.slow
     def test_fresh_then_warm_then_own(self, tmp_path: Path) -> None:
         first = self.trainer(tmp_path / "first")
         first.start()

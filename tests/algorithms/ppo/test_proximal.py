@@ -97,6 +97,7 @@ def test_observations_are_normalised_as_the_rollout_normalised_them():
     assert after.learner.policy.obs_stats.count == 50 + 2 * trajectory.reward.size
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_valid_weigh_nothing():
     # correctness 10, whatever such rows hold.
     program = tiny_program(**FIXED)
@@ -112,6 +113,7 @@ def test_rows_that_are_not_valid_weigh_nothing():
     jax.tree.map(np.testing.assert_array_equal, *learned)
 
 
+@pytest.mark.slow
 def test_an_iteration_without_updates_adds_nothing_to_the_averages():
     program = tiny_program(ppo__target_kl=1.0, **FIXED)
     learning = program.iteration.learning
