@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo
 Hardware: 2 CPU cores
 Minutes:  0.2 to 0.3, compilation included; stops when solved
-Expected: greedy return 490 to 500 (10 of 10 seeds; docs/results.md)
+Expected: greedy return 490 to 500 (5 of 5 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

@@ -4,7 +4,7 @@ Command:  jaxrl train ppo_atari
 Others:   --env="envpool:Breakout-v5(...)", with the same arguments
 Hardware: 2 CPU cores
 Minutes:  about 60 for 1.5 M steps
-Expected: greedy return -4 with `stop.steps=1500000` (1 seed; docs/results.md); more was not measured
+Expected: greedy return -4 with `stop.steps=1500000` (1 seed; docs/results_images.md); more was not measured
 """
 
 from ml_collections import ConfigDict

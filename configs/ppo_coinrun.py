@@ -7,7 +7,7 @@ Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt
 Hardware: 2 CPU cores
 Minutes:  about 55 for 0.6 M steps
 Expected: greedy return 7.2 on the training levels and 6.9 on unseen ones with `stop.steps=600000`
-          (1 seed; docs/results.md); more was not measured
+          (1 seed; docs/results_images.md); more was not measured
 """
 
 from ml_collections import ConfigDict

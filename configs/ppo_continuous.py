@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_continuous
 Hardware: 2 CPU cores
 Minutes:  0.3 to 0.4
-Expected: greedy return -150 to -147 (3 seeds; docs/results.md)
+Expected: greedy return -151 to -147 (5 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

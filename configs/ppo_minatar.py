@@ -4,7 +4,7 @@ Command:  jaxrl train ppo_minatar
 Others:   --env=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
 Hardware: 2 CPU cores
 Minutes:  1 to 2
-Expected: greedy return 62 to 93 (3 seeds; docs/results.md, also for Asterix, Freeway, SpaceInvaders)
+Expected: greedy return 24 to 92 (5 seeds; docs/results.md says why)
 """
 
 from ml_collections import ConfigDict
