@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # jaxrl in a container: `docker build --build-arg VARIANT=cuda12 -t jaxrl .`, then
-# `docker run --gpus=all -v "$PWD/runs:/work/runs" jaxrl train ppo --workdir=runs/mine`. docs/containers.md explains it.
+# `docker run --gpus=all -v "$PWD/runs:/app/runs" jaxrl train ppo --workdir=runs/mine`. docs/containers.md explains it.
 ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim-bookworm AS build
@@ -9,11 +9,11 @@ ARG VARIANT=cpu
 ARG EXTRAS=gcs,mlflow,onnx,video
 WORKDIR /src
 RUN python -m venv /opt/jaxrl
-ENV PATH=/opt/jaxrl/bin:$PATH
+ENV PATH=/opt/jaxrl/bin:$PATH PIP_CACHE_DIR=/pip-cache
 # Dependencies first: this layer is made anew only when they change. Only the names of the packages are needed.
 COPY pyproject.toml setup.py requirements.lock README.md LICENSE ./
 RUN mkdir jaxrl launch && printf '__version__ = "0"\n' >jaxrl/__init__.py
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/pip-cache \
     case "$VARIANT" in cpu) extras=$EXTRAS ;; *) extras=$VARIANT,$EXTRAS ;; esac \
     && pip install --constraint requirements.lock ".[$extras]" \
     && pip uninstall --yes jaxrl-recurrent && rm -rf jaxrl launch build
@@ -21,14 +21,14 @@ COPY envs envs
 COPY configs configs
 COPY launch launch
 COPY jaxrl jaxrl
-RUN --mount=type=cache,target=/root/.cache/pip pip install --no-deps .
+RUN --mount=type=cache,target=/pip-cache pip install --no-deps .
 
 FROM python:${PYTHON}-slim-bookworm
-RUN useradd --create-home --uid 1000 jaxrl && mkdir -p /work/runs && chown -R jaxrl:jaxrl /work
+RUN useradd --create-home --uid 1000 jaxrl && mkdir -p /app/runs && chown -R jaxrl:jaxrl /app
 COPY --from=build /opt/jaxrl /opt/jaxrl
 ENV PATH=/opt/jaxrl/bin:$PATH PYTHONUNBUFFERED=1
 USER 1000:1000
-WORKDIR /work
-VOLUME /work/runs
+WORKDIR /app
+VOLUME /app/runs
 ENTRYPOINT ["jaxrl"]
 CMD ["--help"]

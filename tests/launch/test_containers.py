@@ -46,7 +46,7 @@ def test_the_image_installs_extras_that_exist() -> None:
 def test_the_services_share_one_folder_of_runs() -> None:
     services = COMPOSE["services"]
     for name in ("train", "train-gpu", "tensorboard"):
-        assert any(volume.startswith("runs:/work/runs") for volume in services[name]["volumes"])
+        assert any(volume.startswith("runs:/app/runs") for volume in services[name]["volumes"])
     assert services["tensorboard"]["ports"] == ["127.0.0.1:6006:6006"]
     assert services["mlflow"]["ports"] == ["127.0.0.1:5000:5000"]
     assert services["train-gpu"]["profiles"] == ["gpu"]
