@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -287,7 +288,11 @@ time.sleep(1000)
 
 def test_closing_leaves_nothing():
     def open_files():
-        return len(os.listdir("/proc/self/fd"))
+        names = set()
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # the folder's own, or closed by another thread
+                names.add(os.readlink(f"/proc/self/fd/{number}"))
+        return names
 
     factory = envs.make_host(f"{MODULE}:Count")
     gc.collect()  # what other tests have left to it
@@ -303,7 +308,7 @@ def test_closing_leaves_nothing():
         os.waitpid(pids[0], os.WNOHANG)
     del env  # its arrays are the last to hold the memory
     gc.collect()
-    assert open_files() == before
+    assert open_files() <= before  # what other tests had left open may be closed by now
 
 
 def test_forgotten_environments_end_with_the_last_reference():
