@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -86,8 +87,11 @@ class Assembly:
         evaluators = Evaluators(config, runtime.policy, topology, agreement.gives_up)
         return cls(config, clock, topology, agreement, runtime, evaluators)
 
-    def compile(self, state: TrainState) -> TrainState:
+    def compile(self, make_state: Callable[[], TrainState]) -> TrainState:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.
+
+        Args:
+          make_state: gives the state to train from; the first one of a run takes a program of its own.
 
         Returns:
           The state to begin with; meanwhile environments on the host have started.
@@ -96,7 +100,7 @@ class Assembly:
             training = pool.submit(self.runtime.compile)
             policy = self.runtime.learning.abstract_state().learner.policy
             jobs = [training, *map(pool.submit, self.evaluators.compile(policy))]
-            state = self.runtime.prepare(state)
+            state = self.runtime.prepare(make_state())
             for job in jobs:
                 job.result()
             self.agreement.begin()  # Other processes may still be compiling.

@@ -56,9 +56,9 @@ class Recovery:
         self._rollbacks += 1
         self._runtime.close()
         found = self._start.find()
-        progress = found.progress
-        key = jax.random.fold_in(found.state.key, self._rollbacks)
-        state = dataclasses.replace(found.state, key=self._runtime.learning.topology.replicate(key))
+        progress, state = found.progress, found.state or self._runtime.learning.initial_state()
+        key = jax.random.fold_in(state.key, self._rollbacks)
+        state = dataclasses.replace(state, key=self._runtime.learning.topology.replicate(key))
         log.warning(
             "%s: back to step %d, with other random numbers (%d of %d)",
             cause,

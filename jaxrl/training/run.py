@@ -40,6 +40,7 @@ from jaxrl.runs.storage.bucket import require_client
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import find_checkpoint
+from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -174,6 +175,8 @@ def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> dict[str,
     folder.write_config(trainer.config)
     log.info("configuration: %s", json.dumps(to_json(trainer.config)))
     log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
+    if process_group.is_first():
+        preload(trainer.config)
     summary = trainer.fit()
     if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
         try:

@@ -21,13 +21,14 @@ class StartingPoint:
     """What a run starts with.
 
     Attributes:
-      state: on the devices.
+      state: on the devices; None is the first state from the seed, which whoever needs it makes. A run makes
+        it while its programs are compiled.
       progress: how far the run is.
       continues: whether it goes on where a run was, with all that the state remembers.
       origin: what it comes from, for people; empty where there is nothing to say.
     """
 
-    state: TrainState
+    state: TrainState | None
     progress: Progress
     continues: bool = False
     origin: str = ""
@@ -59,9 +60,10 @@ class Start:
         if config.resume_from:
             other = self.checkpoints.read("resume_from", config.resume_from)
             return StartingPoint(other.state, other.progress, continues=True, origin=config.resume_from)
-        state, progress = self.learning.initial_state(), Progress(self.learning.empty_interval())
+        progress = Progress(self.learning.empty_interval())
         if not config.init_from:
-            return StartingPoint(state, progress)
+            return StartingPoint(None, progress)
+        state = self.learning.initial_state()
         learner, report = warm_start.load(config.init_from, config.init_names, state.learner)
         state = dataclasses.replace(state, learner=learner)
         return StartingPoint(state, progress, origin=str(report))

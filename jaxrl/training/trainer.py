@@ -99,6 +99,7 @@ class Trainer:
         self._reporter = Reporter(config, self._runtime, self._clock, lambda: self.writer)
         self.progress = Progress(self._pipeline.interval)
         self.interrupted = False
+        self._has_started = False
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
         self._steps_at_start = 0
@@ -203,6 +204,7 @@ class Trainer:
     def _begin(self, point: StartingPoint) -> None:
         self._runtime.close()
         self._state, self.progress, self._totals = point.state, point.progress, None
+        self._has_started = True
         self._pipeline.restart(self.progress.interval)
         self._reporter.begin(self.progress.iteration)
         if point.continues:
@@ -229,7 +231,7 @@ class Trainer:
             saved.
         """
         try:
-            if self._state is None:
+            if self._state is None and not self._has_started:
                 self.start()
             self._agreement.begin()
             reason = self._schedule.stop_reason(self.progress)
@@ -240,7 +242,7 @@ class Trainer:
                 log.info("nothing to do at step %d: %s", self.steps, reason)
                 return self._finish(reason)
             self.writer.status("compiling the training program")
-            self._state = self._assembly.compile(self.state)
+            self._state = self._assembly.compile(lambda: self.state)
             log.info("compiled in %.1f s", self._clock.seconds("compile"))
             self.writer.status("training")
             with self._agreement.interruption.deferred():
