@@ -41,6 +41,7 @@ def test_this_machine_trains(tmp_path: Path) -> None:
     assert "1 x cpu" in found["devices"]["found"]
 
 
+@pytest.mark.slow
 def test_a_flag_that_xla_does_not_know_is_named() -> None:
     code, found = run(XLA_FLAGS="--xla_no_such_flag=1")
     assert code == 1
@@ -49,6 +50,7 @@ def test_a_flag_that_xla_does_not_know_is_named() -> None:
     assert "remove the flag from XLA_FLAGS" in found["devices"]["advice"]
 
 
+@pytest.mark.slow
 def test_a_backend_that_is_not_there() -> None:
     code, found = run(JAX_PLATFORMS="cuda")
     assert code == 1

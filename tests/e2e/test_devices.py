@@ -25,8 +25,9 @@ print(choose_devices(config))
     [
         ("gymnax:CartPole-v1", (64, 32, 4), "2"),
         ("gymnax:CartPole-v1", (16, 32, 4), "1"),
-        ("envpool:CartPole-v1", (16, 32, 4), "1"),
-        ("envpool:Pong-v5", (16, 32, 4), "2"),  # an image is worth many vectors
+        pytest.param("envpool:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
+        # An image is worth many vectors.
+        pytest.param("envpool:Pong-v5", (16, 32, 4), "2", marks=pytest.mark.slow),
     ],
 )
 def test_a_second_core_is_taken_where_it_pays_off(name, sizes, devices):

@@ -135,6 +135,7 @@ def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
     assert not signals.must_leave()
 
 
+@pytest.mark.slow
 def test_training_state_is_untouched() -> None:
     config = jaxrl.default_config()
     config.env.update(name="tests.e2e.environments:ShortOrLong", num_envs=4)

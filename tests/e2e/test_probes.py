@@ -77,6 +77,7 @@ def test_value_is_discounted() -> None:
     np.testing.assert_allclose(Solved("ProbeDiscount", 16_000).value([[0.0], [1.0]]), [GAMMA, 1.0], atol=0.05)
 
 
+@pytest.mark.slow
 def test_truncation_bootstraps() -> None:
     # correctness 7 and 8: taken for a termination, it would stay below (1 - gamma^5) / (1 - gamma) = 3.4.
     solved = Solved("ProbeTruncation(steps=5)", 30_000)

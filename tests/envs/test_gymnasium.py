@@ -194,16 +194,18 @@ def test_wrappers_and_uneven_groups_are_refused():
     ("fault", "problem"),
     [
         ("raise", "raised RuntimeError: the motor is on fire"),
-        ("exit", "raised SystemExit: bye"),
+        pytest.param("exit", "raised SystemExit: bye", marks=pytest.mark.slow),
         ("die", "its worker process exited with code 7"),
         ("crash", "its worker process was killed by signal 9 (SIGKILL)"),
         ("nan", "an observation with NaN or infinity"),
-        ("shape", "an observation of shape (2,), its space says (3,)"),
+        pytest.param("shape", "an observation of shape (2,), its space says (3,)", marks=pytest.mark.slow),
         ("dtype", "an observation of dtype float64, its space says float32"),
-        ("none", "an observation of shape (), its space says (3,)"),
+        pytest.param("none", "an observation of shape (), its space says (3,)", marks=pytest.mark.slow),
         ("reward", "returned the reward nan"),
-        ("large", "returned the reward 1e+300, more than float32 can hold"),
-        ("reward_shape", "a reward of shape (1,), not a number"),
+        pytest.param(
+            "large", "returned the reward 1e+300, more than float32 can hold", marks=pytest.mark.slow
+        ),
+        pytest.param("reward_shape", "a reward of shape (1,), not a number", marks=pytest.mark.slow),
         ("old", "step() returned 4 values where gymnasium's has 5"),
     ],
 )

@@ -58,7 +58,7 @@ def test_core_equals_its_equations_in_numpy(kind):
         np.testing.assert_allclose(last[name], part, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", CORES)
+@pytest.mark.parametrize("kind", ["mingru", pytest.param("lru", marks=pytest.mark.slow)])
 def test_chunks_pass_the_carry_on(kind):
     # correctness 1 and 2: values and gradients of a sequence are those of its chunks, one after the other.
     core, params, x, carry, reset = problem(kind)

@@ -208,7 +208,10 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
         np.testing.assert_allclose(got, expected, atol=0.1 * spread)
 
 
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize(
+    "core",
+    ["lstm", "mingru", "none", *(pytest.param(core, marks=pytest.mark.slow) for core in ("gru", "lru"))],
+)
 def test_bfloat16_gradients_are_those_of_float32(core):
     # correctness 28: above all of biases, which are sums over all rows.
     def gradient(**fields):

@@ -135,7 +135,7 @@ class Clock(JaxEnv):
         return jnp.stack([state[0], state[1].astype(jnp.float32), jnp.float32(1)])
 
 
-@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("normalized", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalized):
     # correctness 8: V(final observation, carry after the last step). correctness 26: normalised as the policy
     # sees observations. correctness 9: where both flags are set, termination wins.
@@ -230,6 +230,7 @@ def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squas
     np.testing.assert_allclose(trajectory.log_prob, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_multi_discrete_actions():
     # correctness 16.
     program = tiny_program(envs.make("jaxrl:ProbeMultiDiscrete"), network__core="none")
@@ -273,6 +274,7 @@ def test_keys_depend_on_the_global_index_only():
         np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[0], leaf.shape))
 
 
+@pytest.mark.slow
 def test_environments_start_desynchronised():
     # correctness 24: with a fixed time limit all would otherwise end at the same step, for ever. Episodes
     # that were cut off early are not reported.

@@ -66,6 +66,7 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
     return Trainer(resolve(config, 1), run, MultiWriter([recorder])), recorder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "value", "quantity", "message"),
     [
@@ -75,21 +76,14 @@ def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Re
             "reward",
             "nan in reward, time step 7 of environment 0, in the rollout of iteration 5",
         ),
-        pytest.param(
+        (
             "reward",
             "inf",
             "reward",
             "inf in reward, time step 7 of environment 0, in the rollout of iteration 5",
-            marks=pytest.mark.slow,
         ),
         # Seen one step later: the first observation of the next rollout, or the value bootstrapped from it.
-        pytest.param(
-            "obs",
-            "nan",
-            "value of the next observation",
-            "time step 8 of environment 0",
-            marks=pytest.mark.slow,
-        ),
+        ("obs", "nan", "value of the next observation", "time step 8 of environment 0"),
     ],
 )
 def test_halt_keeps_the_state_before_and_names_the_value(

@@ -128,6 +128,7 @@ def test_rollback_without_an_own_checkpoint_returns_to_the_source(straight: Trai
     assert branch._recovery.roll_back("a test")[1].iteration == 2
 
 
+@pytest.mark.slow
 def test_saved_state_and_metadata_come_back(tmp_path: Path) -> None:
     first = trainer(notes="with the new reward")
     for _ in range(2):
@@ -160,6 +161,7 @@ def test_what_cannot_be_saved_or_loaded_is_named(tmp_path: Path) -> None:
         run.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_hyperparameters_change_between_iterations(tmp_path: Path) -> None:
     run = trainer()
     run.update(run.rollout())  # gathers statistics of observations only

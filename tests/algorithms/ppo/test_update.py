@@ -23,10 +23,16 @@ def with_numbers(state, **numbers):
     ("core", "length", "parts"),
     [
         ("lstm", 4, 1),
-        ("mingru", T, 2),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("lstm", 1, 2), ("lstm", T, 2), ("gru", 4, 2), ("lru", 4, 1), ("none", 4, 1))
+            for each in (
+                ("lstm", 1, 2),
+                ("lstm", T, 2),
+                ("gru", 4, 2),
+                ("mingru", T, 2),
+                ("lru", 4, 1),
+                ("none", 4, 1),
+            )
         ),
     ],
 )
@@ -166,6 +172,7 @@ def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypa
     assert accumulation.parts(program.config, program.policy, program.axis, obs) == expected
 
 
+@pytest.mark.slow
 def test_two_devices_make_the_updates_of_one(rolled, updated):
     # correctness 12, on simulated devices: the same minibatches, the advantages of all devices normalised
     # together, and gradients summed over both before they are divided.
@@ -185,6 +192,7 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
     assert_same_update(jax.tree.map(lambda x: x[0], (states, metrics)), updated)
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_valid_reach_nothing():
     # correctness 10: the row after an episode's end, where the environment ignores the action, stays out of
     # losses, advantage moments, diagnostics and statistics, whatever it holds.
@@ -324,6 +332,7 @@ def test_bfloat16_reaches_nothing_that_is_kept():
     assert [x.dtype for x in jax.tree.leaves(updated)] == [x.dtype for x in jax.tree.leaves(state)]
 
 
+@pytest.mark.slow
 def test_value_clipping_is_what_the_config_asks_for(rolled):
     _, state, trajectory, totals = rolled
     # Old values that are off by 1: clipping then measures from them.

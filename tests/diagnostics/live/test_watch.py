@@ -202,7 +202,9 @@ sys.exit(main(["jaxrl watch", sys.argv[1]]))
 """
 
 
-@pytest.mark.parametrize("how", ["q", "ctrl-c", "SIGTERM"])
+@pytest.mark.parametrize(
+    "how", ["q", *(pytest.param(how, marks=pytest.mark.slow) for how in ("ctrl-c", "SIGTERM"))]
+)
 def test_quitting_restores_the_terminal(tmp_path: Path, how: str) -> None:
     write_run(tmp_path / "run", [1.0, 2.0], finished=False)
     terminal, inner = pty.openpty()

@@ -116,6 +116,7 @@ def test_processes_of_a_cluster_meet_and_fail_as_one(launcher, environment, tmp_
             process.kill()
 
 
+@pytest.mark.slow
 def test_waiting_for_the_others_has_an_end() -> None:
     begun = time.monotonic()
     address = f"127.0.0.1:{free_port()}"
