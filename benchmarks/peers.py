@@ -2,6 +2,7 @@
 
   python benchmarks/peers.py --work=cartpole-mlp --envs=64,1024 --repeats=5 --output=DIR
   python benchmarks/peers.py --work=solve-cartpole --output=DIR --peers=jaxrl,rejax,sb3
+  python benchmarks/peers.py --work=cartpole-mlp --envs=64 --members=1,2,4,8,16 --output=DIR --purejaxrl=PATH
 
 Writes DIR/WORK.json (every sample, versions, hardware, command) and DIR/WORK.md (medians, ratios, the floor).
 Peers from PyPI each get a virtual environment on first use. benchmarks/README.md describes the comparison.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -33,6 +35,8 @@ from works import EPOCHS, EVALUATE_EVERY, ROLLOUT_LENGTH, SOLVE, SOLVED_RETURN, 
 
 ROOT = Path(__file__).resolve().parents[1]
 _FLOOR = Peer("floor", "floor.py", {}, "")
+# What tells the measurements of one command apart, besides their repeats.
+_CASE = ("peer", "num_envs", "members")
 
 
 class Session:
@@ -60,8 +64,7 @@ class Session:
     def run(self) -> None:
         jobs = self._solves() if self.arguments.work == SOLVE else self._measurements()
         for peer, task, environment in jobs:
-            tried = (peer.name, task["num_envs"])
-            if tried in [(failure["peer"], failure["num_envs"]) for failure in self.record["failures"]]:
+            if any(all(failure[key] == task[key] for key in _CASE) for failure in self.record["failures"]):
                 continue
             started = time.monotonic()
             self._take(peer, task, environment)
@@ -71,12 +74,12 @@ class Session:
     def _measurements(self) -> Iterator[tuple[Peer, dict[str, Any], dict[str, str]]]:
         arguments = self.arguments
         work = WORKS[arguments.work]
-        for repeat in range(arguments.repeats):
-            for num_envs in arguments.envs:
-                for peer in (*self.peers, _FLOOR):
-                    steps = int((arguments.steps or work.steps) * peer.share)
-                    task = self._task(peer, "measure", repeat, num_envs=num_envs, steps=steps)
-                    yield peer, task, {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        job, peers = ("population", self.peers) if arguments.members else ("measure", [*self.peers, _FLOOR])
+        cases = itertools.product(range(arguments.repeats), arguments.envs, arguments.members or [0], peers)
+        for repeat, num_envs, members, peer in cases:
+            steps = int((arguments.steps or work.steps) * peer.share) // max(1, members)
+            task = self._task(peer, job, repeat, num_envs=num_envs, members=members, steps=steps)
+            yield peer, task, {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
     def _solves(self) -> Iterator[tuple[Peer, dict[str, Any], dict[str, str]]]:
         for repeat in range(self.arguments.repeats):
@@ -87,7 +90,8 @@ class Session:
                         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
                     }
                     for state in ("cold", "warm"):
-                        yield peer, self._task(peer, "solve", repeat, num_envs=0, cache=state), environment
+                        task = self._task(peer, "solve", repeat, num_envs=0, members=0, cache=state)
+                        yield peer, task, environment
 
     def _task(self, peer: Peer, job: str, repeat: int, **fields: Any) -> dict[str, Any]:
         work = WORKS.get(self.arguments.work, WORKS["cartpole-mlp"])
@@ -107,9 +111,10 @@ class Session:
     def _take(self, peer: Peer, task: dict[str, Any], environment: dict[str, str]) -> None:
         """Runs one process and keeps its sample, or why there is none."""
         where = task.get("cache") or f"{task['num_envs']} environments"
+        where += f" x {task['members']}" if task["members"] else ""
         print(f"{peer.name}, {where}, {task['repeat'] + 1} of {self.arguments.repeats}", end=":", flush=True)
         everywhere = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-        kept = {key: task[key] for key in ("peer", "num_envs", "repeat", "seed", "cache") if key in task}
+        kept = {key: task[key] for key in (*_CASE, "repeat", "seed", "cache") if key in task}
         with tempfile.TemporaryDirectory() as workdir:
             started = time.monotonic()
             process = subprocess.Popen(
@@ -162,6 +167,8 @@ def _choose(arguments: argparse.Namespace, paths: dict[str, str]) -> list[Peer]:
     """The peers of this work: those asked for, or all whose checkout, if they need one, was given."""
     solving = arguments.work == SOLVE
     able = [peer for peer in PEERS.values() if solving or arguments.work in peer.notes]
+    if arguments.members:
+        able = [peer for peer in able if peer.trains_populations]
     asked = arguments.peers
     for name in asked or ():
         if name not in [peer.name for peer in able]:
@@ -219,6 +226,7 @@ def _parse() -> argparse.Namespace:
     numbers = lambda text: [int(x) for x in text.split(",")]  # noqa: E731
     parser.add_argument("--work", choices=[*WORKS, SOLVE], required=True)
     parser.add_argument("--envs", type=numbers, default=[64, 1024], help="numbers of environments: 64,1024")
+    parser.add_argument("--members", type=numbers, help="seeds trained by one program, each with --envs")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each; the median counts")
     parser.add_argument("--output", required=True, help="folder for the JSON and the table")
     parser.add_argument("--peers", type=lambda text: text.split(","), help=f"some of {','.join(PEERS)}")

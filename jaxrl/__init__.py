@@ -1,7 +1,8 @@
 """Recurrent PPO in one compiled program.
 
-`Trainer` and `make_train` (over `hyperparameters`) train, `load` gives a trained policy that acts, and `Box`,
-`Discrete`, `EnvSpec`, `JaxEnv`, `TimeStep` are what an environment of one's own is made of.
+`Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `load` gives a trained policy
+that acts, and `Box`, `Discrete`, `EnvSpec`, `JaxEnv`, `TimeStep` are what an environment of one's own is made
+of.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from jaxrl.inference.agent import load
     from jaxrl.training.callbacks import Callbacks
     from jaxrl.training.functional import hyperparameters, make_train
+    from jaxrl.training.population import make_population
     from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -37,6 +39,7 @@ __all__ = [
     "default_config",
     "hyperparameters",
     "load",
+    "make_population",
     "make_train",
 ]
 
@@ -49,6 +52,7 @@ _HOMES = {
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.training.functional",
     "load": "jaxrl.inference.agent",
+    "make_population": "jaxrl.training.population",
     "make_train": "jaxrl.training.functional",
 }
 _OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "TimeStep")

@@ -13,10 +13,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
+from ml_collections import ConfigDict
 
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.writers import Writer
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.population import make_population
 from jaxrl.training.run import choose_devices
 from jaxrl.training.trainer import Trainer
 
@@ -38,7 +40,7 @@ class _Rows(Writer):
             self.compile_seconds = scalars["time/compile_seconds"]
 
 
-def main(task: dict[str, Any]) -> None:
+def _config(task: dict[str, Any]) -> ConfigDict:
     work, num_envs = task["work"], task["num_envs"]
     c = default_config()
     c.env.name = f"gymnax:{work['env']}"
@@ -52,12 +54,17 @@ def main(task: dict[str, Any]) -> None:
     c.ppo.rollout_length = task["rollout_length"]
     c.ppo.num_epochs = task["epochs"]
     c.ppo.num_minibatches = work["num_minibatches"]
-    per_row = num_envs * task["rollout_length"]
+    c.evaluate.every_steps = c.checkpoint.every_steps = 0
+    c.evaluate.episodes = 8
+    return c
+
+
+def measure(task: dict[str, Any]) -> None:
+    c = _config(task)
+    per_row = task["num_envs"] * task["rollout_length"]
     per_row *= outcome.iterations(task["steps"], _ROWS * per_row)
     c.log.every_steps = per_row
     c.stop.steps = (1 + _ROWS) * per_row
-    c.evaluate.every_steps = c.checkpoint.every_steps = 0
-    c.evaluate.episodes = 8
 
     rows = _Rows()
     config = resolve(c, choose_devices(c))
@@ -77,5 +84,32 @@ def main(task: dict[str, Any]) -> None:
     )
 
 
+def population(task: dict[str, Any]) -> None:
+    """`jaxrl.make_population`: one program for all seeds, timed the second time it runs."""
+    c = _config(task)
+    per_iteration = task["num_envs"] * task["rollout_length"]
+    c.stop.steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
+    train = make_population(c)
+    first, second = jax.random.split(jax.random.key(0), (2, task["members"]))
+    start = time.perf_counter()
+    states, _ = jax.block_until_ready(train(first))
+    first_seconds = time.perf_counter() - start
+    parameters = sum(x.size for x in jax.tree.leaves(states.learner.policy.params)) // task["members"]
+    del states
+    start = time.perf_counter()
+    jax.block_until_ready(train(second))
+    seconds = time.perf_counter() - start
+    outcome.report(
+        import_seconds=IMPORTED,
+        compile_seconds=first_seconds - seconds,
+        steps=c.stop.steps * task["members"],
+        seconds=seconds,
+        parameters=parameters,
+        devices=f"{jax.device_count()} x cpu",
+        versions=versions(),
+    )
+
+
 if __name__ == "__main__":
-    main(outcome.task())
+    given = outcome.task()
+    {"measure": measure, "population": population}[given["job"]](given)

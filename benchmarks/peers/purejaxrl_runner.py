@@ -12,6 +12,7 @@ import importlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,16 @@ def _use_cnn(obs_shape: list[int], hidden_sizes: list[int]) -> None:
 
 
 def measure(task: dict[str, Any]) -> None:
+    _measure(task, jax.random.PRNGKey(0), jax.random.PRNGKey(1), lambda train: train)
+
+
+def population(task: dict[str, Any]) -> None:
+    """As its README trains many seeds: `jax.vmap` over keys."""
+    first, second = jax.random.split(jax.random.PRNGKey(0), (2, task["members"]))
+    _measure(task, first, second, jax.vmap)
+
+
+def _measure(task: dict[str, Any], key: Any, other_key: Any, over: Callable[..., Any]) -> None:
     work, num_envs = task["work"], task["num_envs"]
     if work["network"] == "cnn":
         _use_cnn(work["obs_shape"], work["hidden_sizes"])
@@ -109,20 +120,20 @@ def measure(task: dict[str, Any]) -> None:
         "ACTIVATION": work["activation"],
         "ENV_NAME": work["env"],
     }
-    key = jax.random.PRNGKey(0)
     start = time.perf_counter()
-    train = jax.jit(module.make_train(settings)).lower(key).compile()
+    train = jax.jit(over(module.make_train(settings))).lower(key).compile()
     compiled = time.perf_counter() - start
     out = jax.block_until_ready(train(key))
-    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params))
+    members = max(1, task["members"])
+    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params)) // members
     del out
     start = time.perf_counter()
-    jax.block_until_ready(train(jax.random.PRNGKey(1)))
+    jax.block_until_ready(train(other_key))
     seconds = time.perf_counter() - start
     outcome.report(
         import_seconds=IMPORTED,
         compile_seconds=compiled,
-        steps=steps,
+        steps=steps * members,
         seconds=seconds,
         parameters=parameters,
         versions=_versions(),
@@ -151,4 +162,4 @@ def solve(task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    {"measure": measure, "solve": solve}[TASK["job"]](TASK)
+    {"measure": measure, "population": population, "solve": solve}[TASK["job"]](TASK)

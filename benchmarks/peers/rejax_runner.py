@@ -54,21 +54,26 @@ def measure(task: dict[str, Any]) -> None:
         learning_rate=2.5e-4,
         max_grad_norm=0.5,
     )
-    state = jax.jit(ppo.init_state)(jax.random.PRNGKey(0))
+    members = task["members"]
+    # Many seeds as its README trains them.
+    over = jax.vmap if members else lambda fn: fn
+    key = jax.random.PRNGKey(0)
+    state = jax.jit(over(ppo.init_state))(jax.random.split(key, members) if members else key)
     start = time.perf_counter()
-    train = jax.jit(lambda state: ppo.train(train_state=state)[0]).lower(state).compile()
+    train = jax.jit(over(lambda state: ppo.train(train_state=state)[0])).lower(state).compile()
     compiled = time.perf_counter() - start
     state = jax.block_until_ready(train(state))
     start = time.perf_counter()
     state = jax.block_until_ready(train(state))
     seconds = time.perf_counter() - start
     parameters = sum(x.size for x in jax.tree.leaves((state.actor_ts.params, state.critic_ts.params)))
+    members = max(1, members)
     outcome.report(
         import_seconds=IMPORTED,
         compile_seconds=compiled,
-        steps=steps,
+        steps=steps * members,
         seconds=seconds,
-        parameters=parameters,
+        parameters=parameters // members,
         versions=VERSIONS,
     )
 
@@ -100,4 +105,4 @@ def solve(task: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     given = outcome.task()
-    {"measure": measure, "solve": solve}[given["job"]](given)
+    {"measure": measure, "population": measure, "solve": solve}[given["job"]](given)

@@ -26,6 +26,7 @@ class Peer:
       solve: the settings with which it is to solve CartPole.
       share: of a work's steps it is measured over this part; slow trainers need fewer.
       checkout: whether it must be given as a path, being on no package index.
+      trains_populations: whether one program of its can train several seeds.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Peer:
     solve: str
     share: float = 1.0
     checkout: bool = False
+    trains_populations: bool = False
 
     @property
     def requirements(self) -> Path | None:
@@ -54,12 +56,14 @@ PEERS = {
                 "minatar-breakout-cnn": "conv 16, dense 64, heads",
             },
             "configs/ppo_mlp.py: 32 environments, 16 steps, 4 epochs, 4 minibatches",
+            trains_populations=True,
         ),
         Peer(
             "rejax",
             "rejax_runner.py",
             {"cartpole-mlp": _REJAX, "minatar-breakout-mlp": _REJAX},
             "its configs/gymnax/cartpole.yaml: 5 environments, 100 steps, 5 epochs, 5 minibatches",
+            trains_populations=True,
         ),
         Peer(
             "purejaxrl",
@@ -72,6 +76,7 @@ PEERS = {
             },
             "its ppo.py: 4 environments, 128 steps, 4 epochs, 4 minibatches, always 500,000 steps",
             checkout=True,
+            trains_populations=True,
         ),
         Peer(
             "sb3",

@@ -43,9 +43,11 @@ def _throughput(work: Work, samples: Sequence[Sample]) -> list[str]:
         f"{work.num_minibatches} minibatches, float32, Adam. Steps per second include the updates, but not "
         "imports and compilation.",
     ]
-    for num_envs in sorted({sample["num_envs"] for sample in samples}):
-        here = [sample for sample in samples if sample["num_envs"] == num_envs]
-        lines += ["", f"## {num_envs} environments", "", *_rates(work, here), "", *_floor(work, here)]
+    for num_envs, members in sorted({(sample["num_envs"], sample["members"]) for sample in samples}):
+        here = [s for s in samples if (s["num_envs"], s["members"]) == (num_envs, members)]
+        seeds = f", {members} seeds in one program, steps of all of them" if members else ""
+        lines += ["", f"## {num_envs} environments{seeds}", "", *_rates(work, here)]
+        lines += ["", *_floor(work, here)]
     return lines
 
 
@@ -127,8 +129,13 @@ def _solved(samples: Sequence[Sample]) -> list[str]:
 def _failures(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     if not failures:
         return []
-    lines = [f"- {f['peer']}, {f['num_envs']} environments: {f['reason']}" for f in failures]
+    lines = [f"- {f['peer']}, {_where(f)}: {f['reason']}" for f in failures]
     return ["", "Failed (the whole output is in the JSON):", "", *lines]
+
+
+def _where(failure: Mapping[str, Any]) -> str:
+    members = f" x {failure['members']} seeds" if failure["members"] else ""
+    return f"{failure['num_envs']} environments{members}"
 
 
 def _rate(sample: Sample) -> float:

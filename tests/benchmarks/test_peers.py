@@ -41,7 +41,14 @@ def test_our_network_has_the_parameters_that_the_work_counts(name):
 
 
 def sample(peer, seconds, **fields):
-    common = {"peer": peer, "num_envs": 64, "versions": {}, "peak_bytes": 10**9, "parameters": 7}
+    common = {
+        "peer": peer,
+        "num_envs": 64,
+        "members": 0,
+        "versions": {},
+        "peak_bytes": 10**9,
+        "parameters": 7,
+    }
     return (
         common | {"compile_seconds": 1.0, "import_seconds": 2.0, "steps": 1000, "seconds": seconds} | fields
     )

@@ -88,8 +88,12 @@ def test_a_trained_policy_acts_as_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_population_example_runs(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/populations.md").read_text(), flags=re.DOTALL)
-    check = "\nassert returns.shape == (3, 4, 32), returns.shape\n"
-    (tmp_path / "example.py").write_text(block.replace("100_000", "16_384") + check)
-    run(["example.py"], tmp_path)
+def test_population_examples_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs/populations.md").read_text()
+    vmapped, spread = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    for block, check in (
+        (vmapped, "assert returns.shape == (3, 4, 32), returns.shape"),
+        (spread, 'assert metrics["episode/return"].shape == (8, 32)'),
+    ):
+        (tmp_path / "example.py").write_text(block.replace("100_000", "16_384") + f"\n{check}\n")
+        run(["example.py"], tmp_path)
