@@ -85,6 +85,28 @@ def test_a_step_of_a_recurrent_update(cell: Cell, most: float) -> None:
     assert sum(loop.turns * loop.kernels for loop in loops) / length <= most
 
 
+def test_a_minibatch_of_an_mlp() -> None:
+    config = tiny_config(
+        env__num_envs=1024,
+        ppo__rollout_length=32,
+        ppo__num_epochs=4,
+        ppo__num_minibatches=8,
+        network__core="none",
+        network__hidden_sizes=(64, 64),
+        network__separate_value=True,
+    )
+    env = registry.make("gymnax:CartPole-v1", ())
+    policy = networks.build(config.network, env.spec, config.normalize)
+    iteration = Iteration.build(config, env, policy, GPU)
+    hyperparams = iteration.learning.algorithm.hyperparameters(config)
+    state = jax.eval_shape(lambda: iteration.init(jax.random.key(0), hyperparams))
+    launches = compiled(iteration.learning.update, *jax.eval_shape(iteration.rollout, state))
+    minibatch = launches.innermost("update")
+    assert minibatch is not None
+    assert minibatch.turns == 32
+    assert minibatch.kernels <= 53
+
+
 def test_advantages() -> None:
     rows = jax.ShapeDtypeStruct((128, 1024), jnp.float32)
     flags = jax.ShapeDtypeStruct((128, 1024), jnp.bool_)

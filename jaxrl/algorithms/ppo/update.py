@@ -15,13 +15,12 @@ from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.ppo import losses
 from jaxrl.algorithms.ppo.accumulation import parts
 from jaxrl.algorithms.ppo.batch import Batch
+from jaxrl.algorithms.ppo.reports import PackedReports, Reports
 from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
 from jaxrl.algorithms.sequences import minibatch_environments
 from jaxrl.config import Config
 from jaxrl.networks import Policy
 from jaxrl.types import Array, Axis, PyTree
-
-Reports = dict[str, Array]
 
 
 @flax.struct.dataclass
@@ -84,6 +83,8 @@ class Updater:
         start = Loop(flat, learner.opt_state, learner.updates, jnp.zeros((), bool), jnp.zeros_like(flat))
         keys = jax.random.split(key, self.config.ppo.num_epochs)
         loop, reports = jax.lax.scan(run.epoch, start, keys)
+        if isinstance(reports, PackedReports):
+            reports = reports.unpack()
         policy = dataclasses.replace(learner.policy, params=unravel(loop.flat))
         learner = dataclasses.replace(learner, policy=policy, opt_state=loop.opt_state, updates=loop.updates)
         return learner, unravel(loop.gradient), reports
@@ -101,7 +102,7 @@ class _Run:
     unravel: Callable[[Array], PyTree]
     batch: Batch
 
-    def epoch(self, loop: Loop, key: Array) -> tuple[Loop, Reports]:
+    def epoch(self, loop: Loop, key: Array) -> tuple[Loop, Reports | PackedReports]:
         config = self.config
         minibatches = config.ppo.num_minibatches
         groups = config.envs_per_device // minibatches
@@ -113,7 +114,11 @@ class _Run:
             self.axis.index() * groups,
             groups,
         )
-        return jax.lax.scan(self._unless_stopped, loop, environment_MCG)
+        return jax.lax.scan(self._stored, loop, environment_MCG)
+
+    def _stored(self, loop: Loop, environment_CG: Array) -> tuple[Loop, Reports | PackedReports]:
+        loop, reports = self._unless_stopped(loop, environment_CG)
+        return loop, PackedReports.of(reports) if self.axis.pays_for_launches else reports
 
     def _unless_stopped(self, loop: Loop, environment_CG: Array) -> tuple[Loop, Reports]:
         """Spends nothing on minibatches after a KL stop; `stopped` is equal on all devices."""

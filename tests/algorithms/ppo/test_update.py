@@ -318,6 +318,18 @@ def test_kl_stop_before_the_first_update(update_with_target):
     assert np.isfinite(metrics["ppo/explained_variance"])
 
 
+@pytest.mark.slow
+def test_the_form_for_gpus_makes_the_same_updates(rolled, update_with_target):
+    # There the reports of all updates are one vector, also those of updates that were not made.
+    _, state, trajectory, totals = rolled
+    _, *expected = update_with_target(1e-6)
+    fields = {"ppo__sequence_length": 4, "ppo__target_kl": 1.0, "ppo__schedule": "linear"}
+    program = tiny_program(axis=Axis(platform="gpu"), **fields)
+    got = jax.jit(program.update)(with_numbers(state, target_kl=1e-6), trajectory, totals)
+    assert got[1]["ppo/updates"] == 1
+    assert_same_update(got, expected)
+
+
 def test_bfloat16_reaches_nothing_that_is_kept():
     # correctness 22: advantages, log-probabilities, values, normaliser and carry stay float32; parameters
     # too.
