@@ -6,20 +6,56 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 
-_LEVEL = "xla_backend_optimization_level"
 
+@dataclass(frozen=True)
+class XlaFlag:
+    """A flag of XLA that programs here are compiled with.
 
-def options(platform: str) -> dict[str, str | bool | int | float]:
-    """Compiler options for a platform, except where XLA_FLAGS sets them.
-
-    The programs here spend their time in library calls and vectorised loops: on CPU, LLVM's higher levels
-    take 10% to 25% longer and gain nothing (docs/performance.md).
+    Attributes:
+      name: as in XLA_FLAGS.
+      value: of the flag.
+      source: who recommends it, and why.
+      several_devices: whether it is for programs over several devices alone.
     """
-    return {_LEVEL: 1} if platform == "cpu" and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
+
+    name: str
+    value: str | bool | int | float
+    source: str
+    several_devices: bool = False
+
+
+# By platform. docs/gpu.md, "XLA's flags", lists those that are recommended elsewhere and not set here.
+FLAGS: dict[str, tuple[XlaFlag, ...]] = {
+    "cpu": (
+        XlaFlag(
+            "xla_backend_optimization_level",
+            1,
+            "measured here (docs/performance.md): the programs spend their time in library calls and "
+            "vectorised loops, and LLVM's higher levels take 10% to 25% longer and gain nothing",
+        ),
+    ),
+    "gpu": (
+        XlaFlag(
+            "xla_gpu_enable_latency_hiding_scheduler",
+            True,
+            "docs.jax.dev/en/latest/gpu_performance_tips.html; set in NVIDIA's images, "
+            "docs.nvidia.com/jax-toolbox/environment-variables: collectives beside computation",
+            several_devices=True,
+        ),
+    ),
+}
+
+
+def options(platform: str, device_count: int = 1) -> dict[str, str | bool | int | float]:
+    """Compiler options of `FLAGS` for programs over some devices, except those that XLA_FLAGS sets."""
+    given = os.environ.get("XLA_FLAGS", "")
+    flags = [flag for flag in FLAGS.get(platform, ()) if flag.name not in given]
+    return {flag.name: flag.value for flag in flags if device_count > 1 or not flag.several_devices}
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ class Topology:
             mapped,
             out_shardings=shardings,
             donate_argnums=(0,) if donate else (),
-            compiler_options=compilation.options(self.axis.platform),
+            compiler_options=compilation.options(self.axis.platform, self.axis.size),
         )
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:

@@ -23,6 +23,20 @@ def test_flags_of_the_environment_come_first(
     assert compilation.options(platform).get("xla_backend_optimization_level") == level
 
 
+def test_flags_for_collectives_are_for_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert compilation.options("gpu") == compilation.options("tpu", 8) == {}
+    assert compilation.options("gpu", 2) == {"xla_gpu_enable_latency_hiding_scheduler": True}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_latency_hiding_scheduler=false")
+    assert compilation.options("gpu", 2) == {}
+
+
+def test_every_flag_has_a_source() -> None:
+    flags = [flag for each in compilation.FLAGS.values() for flag in each]
+    assert all(flag.source for flag in flags)
+    assert len({flag.name for flag in flags}) == len(flags)
+
+
 def test_xla_takes_the_options() -> None:
     options = compilation.options(jax.default_backend())
     assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2
