@@ -50,12 +50,14 @@ def marks(cls: type[Any], kind: type[_T]) -> dict[str, _T]:
 class Axis:
     """The device axis as seen from inside the program; `size` 1 without a name needs no mesh.
 
-    `platform`, such as "cpu", decides between ways to compute the same.
+    `platform`, such as "cpu", decides between ways to compute the same, and so does `runs_triton`: whether
+    kernels written in Triton run on the devices.
     """
 
     name: str | None = None
     size: int = 1
     platform: str = "cpu"
+    runs_triton: bool = False
 
     @property
     def pays_for_launches(self) -> bool:

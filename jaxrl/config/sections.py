@@ -107,9 +107,10 @@ class NetworkConfig:
         128, at_least(1), at_most(_MOST_UNITS), help="units of the recurrent core", fixed=True
     )
     recurrence: str = field(
-        "scan",
-        one_of("scan", "pallas"),
-        help="how an lstm runs over time: scan, or pallas, a kernel for TPUs and GPUs (docs/performance.md)",
+        "auto",
+        one_of("auto", "scan", "pallas"),
+        help="how an lstm runs over time: scan; pallas, a kernel for TPUs and GPUs; auto, the kernel on "
+        "NVIDIA GPUs where it applies, else the scan (docs/performance.md)",
     )
     activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)

@@ -18,7 +18,7 @@ from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, activation
 from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
-from jaxrl.types import Array
+from jaxrl.types import Array, Axis
 
 CORES: Registry[Callable[[NetworkConfig], Core]] = Registry("network.core", ("network",), nn.Module)
 
@@ -138,15 +138,39 @@ def check_recurrence(network: NetworkConfig, platform: str | None = None) -> Non
         )
 
 
-def check_platform(network: NetworkConfig, platform: str) -> None:
-    """Raises ConfigError where training on a platform, such as "cpu", would not use the kernel asked for.
+def check_platform(network: NetworkConfig, axis: Axis) -> None:
+    """Raises ConfigError where training on these devices would not use the kernel asked for.
 
     A trained policy acts anywhere: single steps need no kernel.
     """
     if network.recurrence != "pallas":
         return
-    if not _lstm_kernel().runs_on(platform):
+    if not _lstm_kernel().runs_on(axis.platform):
         raise ConfigError(
-            f"`network.recurrence` (='pallas') is a kernel for TPUs and GPUs; on {platform} it must be scan"
+            "`network.recurrence` (='pallas') is a kernel for TPUs and GPUs; "
+            f"on {axis.platform} it must be scan or auto"
         )
-    check_recurrence(network, platform)
+    if axis.platform == "gpu" and not axis.runs_triton:
+        raise ConfigError(
+            "`network.recurrence` (='pallas') is a kernel for NVIDIA GPUs since Ampere (compute capability "
+            "8.0); on this GPU it must be scan or auto"
+        )
+    check_recurrence(network, axis.platform)
+
+
+def chosen_recurrence(network: NetworkConfig, axis: Axis) -> str:
+    """What `network.recurrence` is on these devices, "scan" or "pallas".
+
+    `auto` takes the kernel on GPUs alone: the model of an iteration's time is clearly for it (docs/gpu.md).
+    """
+    if network.recurrence != "auto":
+        return network.recurrence
+    if network.core != "lstm" or not axis.runs_triton:
+        return "scan"
+    largest = _lstm_kernel().largest_size(DTYPES[network.compute_dtype], axis.platform)
+    return "pallas" if network.core_size <= largest else "scan"
+
+
+def kernel_fault(network: NetworkConfig) -> str | None:
+    """Runs the kernel and the scan on the default device; says how they differ, or None if they do not."""
+    return _lstm_kernel().fault(network.core_size, DTYPES[network.compute_dtype])

@@ -87,6 +87,17 @@ def _gpu(
     )
 
 
+# Kernels need tensor cores for TF32 and bfloat16 and 99 KiB of shared memory: Ampere's.
+_TRITON_SINCE = (8, 0)
+
+
+def runs_triton(device: Any) -> bool:
+    """Whether kernels written in Triton run on a device of JAX: an NVIDIA GPU since Ampere."""
+    # AMD's GPUs are named otherwise, such as gfx942, and other devices not at all.
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
+    return device.platform == "gpu" and found is not None and (int(found[1]), int(found[2])) >= _TRITON_SINCE
+
+
 # h100 (SXM), h200, a100 (SXM, 80 GB) and b200 are XLA's own descriptions: openxla/xla,
 # xla/backends/gpu/target_config/specs/{h100_sxm,h200,a100_sxm_80,b200}.txtpb. The others: cores, clock, L2,
 # memory and bandwidth from NVIDIA's data sheet of the L4 and its white papers on Ada and Blackwell GeForce

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxrl.config import ConfigError
 from jaxrl.parallel import compilation
+from jaxrl.parallel.gpus import runs_triton
 from jaxrl.types import Array, Axis, PyTree, Sharded, marks
 
 _AXIS = "data"
@@ -58,7 +59,8 @@ class Topology:
 
     @property
     def axis(self) -> Axis:
-        return Axis(_AXIS, self.mesh.size, self.mesh.devices.flat[0].platform)
+        device = self.mesh.devices.flat[0]
+        return Axis(_AXIS, self.mesh.size, device.platform, runs_triton(device))
 
     @property
     def description(self) -> str:
@@ -94,6 +96,12 @@ class Topology:
     def local_devices(self) -> list[jax.Device]:
         """The devices of this process, in the order of the axis."""
         return list(self.mesh.local_devices)
+
+    @property
+    def own_device(self) -> jax.Device | None:
+        """A device on which this process can run programs; None where devices are only described."""
+        here = set(jax.local_devices())
+        return next((device for device in self.mesh.devices.flat if device in here), None)
 
     def local_rows(self, per_device: int) -> np.ndarray:
         """int[rows], the global indices of this process's environments, `per_device` on each device."""

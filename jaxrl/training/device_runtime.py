@@ -16,6 +16,7 @@ from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.training.iteration import Iteration
+from jaxrl.training.recurrence import network_on
 from jaxrl.training.runtime import Runtime
 from jaxrl.training.sharded_learning import ROLLOUT_SPECS, ShardedLearning
 from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
@@ -33,7 +34,7 @@ class DeviceRuntime(Runtime):
     def __init__(self, config: Config, topology: Topology) -> None:
         self._env = registry.make(config.env.name, config.env.wrappers)
         self.spec = self._env.spec
-        self.policy = networks.build(config.network, self.spec, config.normalize)
+        self.policy = networks.build(network_on(config.network, topology), self.spec, config.normalize)
         self.iteration = Iteration.build(config, self._env, self.policy, topology.axis)
         self.learning = ShardedLearning(self.iteration.learning, self.iteration.init, topology)
         specs = self.learning.state_specs

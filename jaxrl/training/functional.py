@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 from envs import registry
 from jaxrl import algorithms, networks
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
+from jaxrl.parallel.sharding import Topology
 from jaxrl.training.iteration import Iteration
-from jaxrl.types import Array, Axis, PyTree, TrainState
+from jaxrl.training.recurrence import network_on
+from jaxrl.types import Array, PyTree, TrainState
 
 
 def hyperparameters(config: ConfigDict | Config, **values: ArrayLike) -> PyTree:
@@ -78,8 +80,9 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
         name = config.env.name
         raise ConfigError(f"`env.name` (={name!r}) runs on the host: make_train needs a device environment")
     env = registry.make(config.env.name, config.env.wrappers)
-    axis = Axis(platform=jax.default_backend())
-    policy = networks.build(config.network, env.spec, config.normalize)
+    topology = Topology.on(jax.local_devices()[:1])
+    axis = dataclasses.replace(topology.axis, name=None)  # no mesh, so that whoever calls it may vmap it
+    policy = networks.build(network_on(config.network, topology), env.spec, config.normalize)
     iteration = Iteration.build(config, env, policy, axis)
     algorithm = iteration.learning.algorithm
 

@@ -26,6 +26,7 @@ from jaxrl.rollout.host.stepped_collector import SteppedCollector
 from jaxrl.rollout.host.waiting import Cancelled
 from jaxrl.training import host_start
 from jaxrl.training.learning import Learning
+from jaxrl.training.recurrence import network_on
 from jaxrl.training.runtime import Runtime
 from jaxrl.training.sharded_learning import ROLLOUT_SPECS, ShardedLearning
 from jaxrl.types import Array, Axis, BehaviourPolicy, EpisodeTotals, PyTree, TrainState, Trajectory
@@ -57,7 +58,8 @@ class HostRuntime(Runtime):
         """
         factory: HostFactory = registry.make_host(config.env.name, config.env.wrappers)
         self._factory, self.spec = factory, factory.spec
-        self.policy = networks.build(config.network, factory.spec, config.normalize)
+        network = network_on(config.network, topology)
+        self.policy = networks.build(network, factory.spec, config.normalize)
         algorithm = algorithms.build(config, self.policy, topology.axis)
         learning = Learning(config, algorithm, topology.axis)
         self.learning = ShardedLearning(learning, self._init, topology)

@@ -57,7 +57,7 @@ BAD_OVERRIDES = [
     ("network.hidden_sizes=0", "must hold elements each of which must be at least 1"),
     ("network.core_size=0", "must be at least 1"),
     ("network.compute_dtype=float16", "must be one of float32, bfloat16"),
-    ("network.recurrence=kernel", "must be one of scan, pallas"),
+    ("network.recurrence=kernel", "must be one of auto, scan, pallas"),
     ("normalize.clip_observations=0", "must be above 0"),
     ("normalize.clip_rewards=-1", "must be at least 0"),
     ("ppo.rollout_length=0", "must be at least 1"),
@@ -126,7 +126,7 @@ BAD_NAMES = [
     ("network.activation=tan", "tanh"),
     ("network.head=gausian", "did you mean `gaussian`"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
-    ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan"),
+    ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
 ]

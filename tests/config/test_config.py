@@ -70,7 +70,7 @@ BAD_FIELDS = [
     ("network.hidden_sizes", (64, 0), "at least 1"),
     ("network.core_size", 0, "at least 1"),
     ("network.compute_dtype", "float16", "one of float32, bfloat16"),
-    ("network.recurrence", "triton", "one of scan, pallas"),
+    ("network.recurrence", "triton", "one of auto, scan, pallas"),
     ("normalize.clip_observations", 0.0, "above 0"),
     ("normalize.clip_rewards", -1.0, "at least 0"),
     ("ppo.rollout_length", 0, "at least 1"),

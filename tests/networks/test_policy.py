@@ -13,10 +13,12 @@ from envs import registry
 from jaxrl import networks
 from jaxrl.config import ConfigError
 from jaxrl.networks import Core
+from jaxrl.types import Axis
 from tests.programs import Noise, loud, over_time, tiny_config
 
 L, N = 7, 5
 NETWORK = tiny_config().network
+GPU = Axis(platform="gpu", runs_triton=True)
 
 
 @functools.cache  # equal policies share their compiled programs
@@ -56,11 +58,44 @@ def test_the_kernel_is_of_an_lstm_whose_weights_fit(fields, rule):
 
 def test_the_kernel_of_gpus_has_a_limit_of_its_own():
     network = dataclasses.replace(NETWORK, core="lstm", recurrence="pallas", core_size=256)
-    networks.check_platform(network, "gpu")
+    networks.check_platform(network, GPU)
     with pytest.raises(
         ConfigError, match=r"on gpu with float32 `network.core_size` \(=257\) must be at most 256"
     ):
-        networks.check_platform(dataclasses.replace(network, core_size=257), "gpu")
+        networks.check_platform(dataclasses.replace(network, core_size=257), GPU)
+
+
+@pytest.mark.parametrize(
+    ("axis", "rule"),
+    [
+        (Axis(), "a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
+        (Axis(platform="gpu"), "NVIDIA GPUs since Ampere (compute capability 8.0)"),
+    ],
+)
+def test_devices_without_the_kernel_are_refused(axis, rule):
+    network = dataclasses.replace(NETWORK, core="lstm", recurrence="pallas")
+    with pytest.raises(ConfigError) as caught:
+        networks.check_platform(network, axis)
+    assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "axis", "chosen"),
+    [
+        ({}, GPU, "pallas"),
+        ({}, Axis(platform="gpu"), "scan"),
+        ({}, Axis(platform="tpu"), "scan"),
+        ({}, Axis(), "scan"),
+        ({"core_size": 257}, GPU, "scan"),
+        ({"core": "gru"}, GPU, "scan"),
+        ({"recurrence": "scan"}, GPU, "scan"),
+        ({"recurrence": "pallas"}, Axis(platform="tpu"), "pallas"),
+    ],
+)
+def test_auto_is_the_kernel_on_gpus_that_have_it(fields, axis, chosen):
+    network = dataclasses.replace(NETWORK, **{"core": "lstm", "recurrence": "auto"} | fields)
+    networks.check_platform(network, axis)
+    assert networks.chosen_recurrence(network, axis) == chosen
 
 
 @pytest.mark.parametrize(

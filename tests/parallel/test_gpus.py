@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.parallel import gpus, topologies
 from jaxrl.parallel.gpus import Gpus
 from jaxrl.parallel.tpu_slices import Slice
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "runs"),
+    [
+        ("gpu", "8.0", True),
+        ("gpu", "12.0", True),
+        ("gpu", "7.5", False),
+        ("gpu", "gfx942", False),
+        ("gpu", None, False),
+        ("cpu", None, False),
+    ],
+)
+def test_triton_runs_on_nvidia_gpus_since_ampere(platform: str, capability: str | None, runs: bool) -> None:
+    device = SimpleNamespace(platform=platform, compute_capability=capability)
+    assert gpus.runs_triton(device) is runs
 
 
 def test_names() -> None:

@@ -16,8 +16,9 @@ from jaxrl.algorithms.advantage import discounted_returns, explained_variance, g
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.ppo.batch import Batch
 from jaxrl.algorithms.ppo.proximal import decoupled
+from jaxrl.algorithms.ppo.reports import Reports
 from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
-from jaxrl.algorithms.ppo.update import Reports, Updater, layer_norms
+from jaxrl.algorithms.ppo.update import Updater, layer_norms
 from jaxrl.config import Config
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
@@ -67,7 +68,7 @@ class PPO(Algorithm):
     updates_metric: ClassVar = "ppo/updates"
 
     def __post_init__(self) -> None:
-        check_platform(self.config.network, self.axis.platform)
+        check_platform(self.config.network, self.axis)
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:

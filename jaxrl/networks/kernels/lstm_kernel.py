@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
 from jaxrl.networks.kernels.cells import LSTM, Carry, lstm_gates, lstm_tanh_c
@@ -30,6 +31,8 @@ Dtype = Any
 _KERNELS: dict[str, ModuleType] = {"tpu": lstm_tpu, "cuda": lstm_gpu}
 # Devices call themselves "gpu".
 _NAMES = {"tpu": "tpu", "gpu": "cuda", "cuda": "cuda"}
+# How far values and gradients may be from the scan's, of the largest: bfloat16 over some steps.
+_ROUNDING = 0.05
 _INTERPRETED: contextvars.ContextVar[str | None] = contextvars.ContextVar("interpreted", default=None)
 
 
@@ -53,6 +56,39 @@ def largest_size(dtype: Dtype, platform: str | None = None) -> int:
     names = [_NAMES[platform]] if platform in _NAMES else list(_KERNELS)
     sizes: list[int] = [_KERNELS[name].largest_size(dtype) for name in names]
     return max(sizes)
+
+
+def fault(size: int, dtype: Dtype) -> str | None:
+    """Compares the kernel with the scan on the default device, for a short sequence with resets.
+
+    Returns:
+      What is wrong with the kernel, or None where values and gradients agree but for rounding.
+    """
+    length, rows = 6, 20  # some rows are left over whatever the tiles
+    keys = jax.random.split(jax.random.key(0), 6)
+    weight_HG = jax.random.normal(keys[0], (size, 4 * size)) / size**0.5
+    inputs_LNG = jax.random.normal(keys[1], (length, rows, 4 * size))
+    carry = {name: jax.random.normal(key, (rows, size)) for name, key in zip("ch", keys[2:4], strict=True)}
+    reset_LN = jax.random.bernoulli(keys[4], 0.2, (length, rows))
+    weights_LNH = jax.random.normal(keys[5], (length, rows, size))
+
+    def outputs(run: Callable[..., tuple[Array, Carry]]) -> PyTree:
+        def loss(*arguments: PyTree) -> tuple[Array, Array]:
+            h_LNH, last = run(dtype, *arguments, reset_LN)
+            return jnp.sum(h_LNH * weights_LNH) + last["c"].sum(), h_LNH
+
+        gradients, h_LNH = jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(weight_HG, inputs_LNG, carry)
+        return jax.device_get((h_LNH, gradients))
+
+    try:
+        found, expected = outputs(lstm_sequence), outputs(partial(recurrent_scan, LSTM))
+    except Exception as error:  # whatever a compiler or a driver raises
+        return f"failed: {type(error).__name__}: {error}"
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        # NaN is never near.
+        if not np.max(np.abs(x - y)) <= _ROUNDING * np.max(np.abs(y)):
+            return "does not agree with the scan on this device"
+    return None
 
 
 def lstm_sequence(

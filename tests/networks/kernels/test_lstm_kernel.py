@@ -19,7 +19,7 @@ import pytest
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
 from jaxrl.networks.kernels.cells import LSTM
 from jaxrl.networks.kernels.lstm_gpu import Tiles
-from jaxrl.networks.kernels.lstm_kernel import interpreted, largest_size, lstm_sequence, runs_on
+from jaxrl.networks.kernels.lstm_kernel import fault, interpreted, largest_size, lstm_sequence, runs_on
 from jaxrl.networks.kernels.lstm_tpu import Blocks
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.parallel import gpus
@@ -206,6 +206,26 @@ def test_the_platforms_that_have_one() -> None:
     # Devices of either maker call themselves "gpu"; for AMD's the program contains the scan.
     assert [name for name in ("cpu", "gpu", "cuda", "rocm", "tpu") if runs_on(name)] == ["gpu", "cuda", "tpu"]
     assert (largest_size("float32", "gpu"), largest_size("float32")) == (256, 640)
+
+
+def test_a_kernel_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fault(8, jnp.bfloat16) is None  # the scan on both sides: there is no kernel for a CPU
+    with interpreted("gpu"):
+        assert fault(8, jnp.float32) is None
+        backward = lstm_gpu.backward
+
+        def wrong(*arguments: Any) -> Any:
+            dinputs, dcarry = backward(*arguments)
+            return dinputs, {name: 1.2 * x for name, x in dcarry.items()}
+
+        monkeypatch.setattr(lstm_gpu, "backward", wrong)
+        assert fault(8, jnp.float32) == "does not agree with the scan on this device"
+
+        def refuses(*arguments: Any) -> Any:
+            raise ValueError("no such instruction")
+
+        monkeypatch.setattr(lstm_gpu, "forward", refuses)
+        assert fault(8, jnp.float32) == "failed: ValueError: no such instruction"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
