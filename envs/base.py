@@ -14,6 +14,8 @@ import flax.struct
 import jax
 import numpy as np
 
+from envs.reports import InfoMetric as InfoMetric
+from envs.reports import check_reports
 from envs.spaces import LARGE_IMAGE as LARGE_IMAGE
 from envs.spaces import Box as Box
 from envs.spaces import Dict as Dict
@@ -39,6 +41,7 @@ class EnvSpec:
       max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
         None where there is no such number.
       has_action_mask: whether `action_mask` of the environment gives masks.
+      reports: entries of `TimeStep.info` that are reported of every episode.
     """
 
     name: str
@@ -46,8 +49,10 @@ class EnvSpec:
     action_space: Space
     max_episode_steps: int | None = None
     has_action_mask: bool = False
+    reports: tuple[InfoMetric, ...] = ()
 
     def __post_init__(self) -> None:
+        check_reports("EnvSpec.reports", self.reports)
         if self.max_episode_steps is not None:
             check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)
 
@@ -70,7 +75,10 @@ class TimeStep:
       truncated: bool; it was cut off (bootstrap with the value of `final_obs`). Both flags may be
         True at once: termination wins.
       final_obs: from a `VectorEnv` the true successor observation; None from a `JaxEnv`.
-      info: environment-specific scalars; empty unless an environment documents otherwise.
+      info: environment-specific scalars; empty unless an environment documents otherwise. It has those of
+        `spec.reports` at every step.
+      score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
+        `reward`; None where the two are the same.
     """
 
     obs: Any
@@ -79,6 +87,12 @@ class TimeStep:
     truncated: jax.Array
     final_obs: Any = None
     info: dict[str, jax.Array] = flax.struct.field(default_factory=dict)
+    score: jax.Array | None = None
+
+    @property
+    def reported_reward(self) -> jax.Array:
+        """float32: `score`, or `reward` where there is none."""
+        return self.reward if self.score is None else self.score
 
     @property
     def done(self) -> jax.Array:
@@ -131,6 +145,8 @@ class HostStep:
       score: float32[N], the reward that episode statistics report: not clipped.
       game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
         episode (`terminated`) and not the game.
+      info: float32[N] by name, those of `HostOptions.info_keys`; NaN where an environment says nothing.
+        Rows where `first` do not count.
     """
 
     obs: Any
@@ -140,6 +156,7 @@ class HostStep:
     first: np.ndarray
     score: np.ndarray
     game_over: np.ndarray
+    info: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> np.ndarray:
@@ -260,6 +277,7 @@ class HostOptions:
       timeout: seconds after which an environment that does not answer counts as hung.
       first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
         that environments with a fixed time limit do not all end together; None leaves them alone.
+      info_keys: what of the environments' info each step hands on.
     """
 
     seeds: tuple[int, ...]
@@ -267,6 +285,7 @@ class HostOptions:
     num_workers: int = 0
     timeout: float = 60.0
     first_episode_steps: tuple[int, ...] | None = None
+    info_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:
@@ -288,6 +307,10 @@ class HostFactory(Protocol):
 
     def action_mask(self, obs: Any) -> Any:
         """As that of every `HostEnv` it starts."""
+        ...
+
+    def require_info(self, key: str) -> None:
+        """Raises ValueError where it is known that `key` will never be in the environments' info."""
         ...
 
     def start(self, options: HostOptions) -> HostEnv:

@@ -6,7 +6,7 @@ Every problem is one line that names the environment, the method and the remedy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -59,10 +59,27 @@ def check_types(label: str, env: Any) -> bool:
         converts |= flag.weak_type
     if not isinstance(timestep.info, dict):
         raise ValueError(f"{label}: step() returned no dict as info; leave it out, or give arrays by name")
+    _check_info(label, timestep.info, [report.name for report in spec.reports])
     if spec.has_action_mask and _form(found.mask) != f"bool[{spec.mask_size}]":
         text = f"action_mask() returned {_form(found.mask)}; return bool[{spec.mask_size}]"
         raise ValueError(f"{label}: {text}, True where an action is allowed")
     return converts or reward.dtype != jnp.float32 or reward.weak_type
+
+
+def check_info(label: str, env: JaxEnv, keys: Iterable[str]) -> None:
+    """Raises ValueError unless `step` gives a number as `info[key]`, for each of the keys; runs nothing."""
+    _check_info(label, Types(label, env).timestep.info, keys)
+
+
+def _check_info(label: str, info: dict[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key not in info:
+            given = f"its info has {', '.join(sorted(info))}" if info else "its info is empty"
+            raise ValueError(f"{label}: step() returned no info[{key!r}]; {given}")
+        if getattr(info[key], "shape", None) != () or not _is_real(info[key].dtype):
+            raise ValueError(
+                f"{label}: step() returned info[{key!r}] as {_form(info[key])}; return one number or bool"
+            )
 
 
 class Types:
@@ -144,14 +161,15 @@ def _all_end(env: JaxEnv, key: jax.Array, limit: int) -> jax.Array:
     def step(t: jax.Array, loop: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
         state, ended = loop
         step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
-        action = jax.vmap(lambda key, state: _random_action(env, key, state))(step_keys, state)
+        action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
         state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
         return state, ended | timestep.terminated | timestep.truncated
 
     return jax.lax.fori_loop(0, limit, step, (state, jnp.zeros(_EPISODES, bool)))[1].all()
 
 
-def _random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
+def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
+    """An action drawn evenly from those that are allowed in `state`."""
     space = env.spec.action_space
     if isinstance(space, Box):
         low, high = (jnp.asarray(x, jnp.float32).reshape(space.shape) for x in (space.low, space.high))

@@ -9,6 +9,7 @@ import traceback
 from importlib.machinery import ModuleSpec, all_suffixes
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Beside one another they make a folder that of a run. A run folder comes from wherever its owner got it:
 # what lies in it is data.
@@ -31,6 +32,20 @@ def load(path: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise ValueError(f"importing {path} raised {one_line(error)}") from error
+
+
+def load_attribute(label: str, name: str) -> Any:
+    """Imports `path.to.module:name`; ValueError, one line that begins with `label`, where that fails."""
+    path, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    if not path or not attribute:
+        raise ValueError(f"{label} (={name!r}) must be of the form path.to.module:name")
+    try:
+        module = load(path)
+    except (ModuleNotFoundError, ValueError) as error:
+        raise ValueError(f"{label} (={name!r}): {error}") from error
+    if not hasattr(module, attribute):
+        raise ValueError(f"{label} (={name!r}): the module {path} has no {attribute}")
+    return getattr(module, attribute)
 
 
 def is_name(path: str) -> bool:

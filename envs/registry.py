@@ -15,7 +15,7 @@ from typing import Any, cast
 from envs import modules
 from envs import wrappers as wrapper_registry
 from envs.base import EnvSpec, HostFactory, JaxEnv
-from envs.checks import check_types
+from envs.checks import check_info, check_types
 from envs.conversion import Converted
 from envs.names import check_arguments, parse_call, unknown
 
@@ -57,8 +57,13 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         raise unknown("environment", full_name, _names(suite))
     else:
         env = _call(full_name, _load_user_class(suite, short_name), kwargs)
+    declared = env.spec.reports
     for wrapper in wrappers:
         env = wrapper_registry.wrap(env, wrapper)
+        if ":" in wrapper.partition("(")[0]:
+            env = Converted(env) if check_types(f"{full_name} in {wrapper}", env) else env
+    if env.spec.reports != declared:
+        check_info(full_name, env, [report.name for report in env.spec.reports])
     return env
 
 
@@ -85,7 +90,9 @@ def module_of(name: str) -> str | None:
             return short_name
         return short_name.rpartition(":")[0] or None
     suite = full_name.rpartition(":")[0]
-    return None if full_name in _REGISTERED or suite in _suites() else suite or None
+    if full_name in _REGISTERED or suite in _suites():
+        return None
+    return suite or None
 
 
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
@@ -114,6 +121,14 @@ def spec_of(name: str, wrappers: Sequence[str] = ()) -> EnvSpec:
     return make_host(name, wrappers).spec if is_host(name) else make(name, wrappers).spec
 
 
+def check_info_key(name: str, wrappers: Sequence[str], key: str) -> None:
+    """Raises ValueError where `key` is not in the info of the environment, as far as that can be known."""
+    if is_host(name):
+        make_host(name, wrappers).require_info(key)
+    else:
+        check_info(name, make(name, wrappers), [key])
+
+
 def register(name: str, factory: Callable[..., JaxEnv]) -> None:
     """Registers `factory`, called with the arguments of the name, as the environment `name`.
 
@@ -137,6 +152,16 @@ def _suites() -> list[str]:
 def _every_suite() -> list[str]:
     """Those of the device and those of the host."""
     return sorted({*_suites(), *_HOST_SUITES})
+
+
+def suites() -> list[str]:
+    """The suites of the device and of the host, installed or not."""
+    return _every_suite()
+
+
+def names(suite: str) -> list[str]:
+    """The environments of a suite of the device, as `suite:Name`; ImportError where it is not installed."""
+    return _names(suite)
 
 
 def _names(suite: str) -> list[str]:

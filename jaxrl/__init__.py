@@ -1,8 +1,8 @@
 """Recurrent PPO in one compiled program.
 
 `Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `load` gives a trained policy
-that acts, and `Box`, `Discrete`, `EnvSpec`, `JaxEnv`, `TimeStep` are what an environment of one's own is made
-of.
+that acts, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an
+environment of one's own is made of.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+    from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
     from envs.checks import check_env
+    from envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
     from jaxrl.inference.agent import load
@@ -29,11 +30,14 @@ __all__ = [
     "Dict",
     "Discrete",
     "EnvSpec",
+    "InfoMetric",
     "JaxEnv",
     "MultiDiscrete",
+    "ObservationWrapper",
     "RunError",
     "TimeStep",
     "Trainer",
+    "Wrapper",
     "__version__",
     "check_env",
     "default_config",
@@ -46,6 +50,8 @@ __all__ = [
 # Loaded when first used: the command line must answer bad input before jax is imported.
 _HOMES = {
     "Callbacks": "jaxrl.training.callbacks",
+    "ObservationWrapper": "envs.wrappers.wrapper",
+    "Wrapper": "envs.wrappers.wrapper",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",
@@ -55,7 +61,7 @@ _HOMES = {
     "make_population": "jaxrl.training.population",
     "make_train": "jaxrl.training.functional",
 }
-_OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "TimeStep")
+_OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "InfoMetric", "TimeStep")
 
 
 def __getattr__(name: str) -> Any:

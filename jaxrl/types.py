@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
@@ -76,6 +77,14 @@ class Axis:
         """Sums over devices."""
         return tree if self.name is None else jax.lax.psum(tree, self.name)
 
+    def gather(self, x: Array) -> Array:
+        """[size, ...], the values of all devices in their order, on each of them."""
+        if self.name is None:
+            return x[None]
+        # A sum, as every other exchange between devices is one: XLA makes them together.
+        gathered: Array = self.psum(jnp.zeros((self.size, *x.shape), x.dtype).at[self.index()].set(x))
+        return gathered
+
     def index(self) -> Array | int:
         """This device's position."""
         return 0 if self.name is None else jax.lax.axis_index(self.name)
@@ -132,27 +141,53 @@ class Trajectory:
 
 
 @flax.struct.dataclass
+class Tally:
+    """What an entry of the environment's info has come to so far in an episode; float32.
+
+    Attributes:
+      value: the last, the sum or the largest of what it said.
+      count: how often it said something.
+    """
+
+    value: Array
+    count: Array
+
+
+@flax.struct.dataclass
 class EpisodeStats:
     """Running statistics of the episodes in progress; float32/int32/bool of [B].
 
-    `skip` marks a first episode that is cut off early (`env.stagger`); it is not reported.
+    `skip` marks a first episode that is cut off early (`env.stagger`); it is not reported. `tallies` has
+    what the environment reports, by label.
     """
 
     episode_return: Array
     episode_length: Array
     skip: Array
+    tallies: dict[str, Tally] = flax.struct.field(default_factory=dict)
 
 
 @flax.struct.dataclass
 class EpisodeTotals:
     """Sums over the episodes that ended in a rollout; float32 scalars.
 
-    [B] inside a rollout; [devices] where a host collector hands them over.
+    [devices] where they wait for learning. Where no episode ended only the count, 0, means something.
+
+    Attributes:
+      count: how many.
+      episode_return, length: sums.
+      squares: sum of the squared differences of their returns from the mean of these.
+      lowest, highest: the extreme returns.
+      tallies: by label, the sum over those episodes that an entry was reported of, and their number.
     """
 
     count: Array
     episode_return: Array
     length: Array
+    squares: Array
+    lowest: Array
+    highest: Array
+    tallies: dict[str, Tally] = flax.struct.field(default_factory=dict)
 
 
 @flax.struct.dataclass

@@ -66,6 +66,7 @@ class EnvpoolFactory:
         label = f"envpool:{format_call(name, kwargs)}"
         spec, self.options = _checked_spec(name, label, kwargs)
         self.name = name
+        self.info_keys = _info_keys(spec)
         try:
             with without_precision_warnings():
                 leaves = describe(spec.observation_space)
@@ -95,6 +96,10 @@ class EnvpoolFactory:
     def action_mask(self, obs: Any) -> None:
         """Environments of envpool have none."""
 
+    def require_info(self, key: str) -> None:
+        if key not in self.info_keys:
+            raise unknown(f"entry of the info of {self.spec.name}", key, self.info_keys)
+
     def start(self, options: HostOptions) -> HostEnv:
         return EnvpoolEnv(self, options)
 
@@ -116,7 +121,14 @@ class EnvpoolEnv(HostEnv):
             rows = group_rows(self, group)
             cuts = start.first_episode_steps
             self.pools.append(
-                Pool(factory.name, factory.options, start.seeds[rows], threads, cuts and cuts[rows])
+                Pool(
+                    factory.name,
+                    factory.options,
+                    start.seeds[rows],
+                    threads,
+                    cuts and cuts[rows],
+                    start.info_keys,
+                )
             )
 
     def send(self, group: int, action: np.ndarray) -> None:
@@ -206,6 +218,13 @@ class _Traced(TracedSteps):
             self._env.refuse(index, self._env.pools[0].steps + t + 1, is_reward=finite[t, index])
         for pool in self._env.pools:
             pool.steps += len(reward)
+
+
+def _info_keys(spec: Any) -> tuple[str, ...]:
+    """What the environments tell of themselves, as one number each."""
+    shapes = {key.removeprefix("info:"): tuple(x.shape) for key, x in spec.state_array_spec.items()
+              if key.startswith("info:") and not key.endswith("env_id")}  # fmt: skip
+    return tuple(key for key, shape in shapes.items() if shape in ((), (-1,)))
 
 
 def _part(obs: Any, leaf: Leaf) -> Any:

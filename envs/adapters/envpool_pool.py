@@ -26,9 +26,11 @@ class Pool:
         seeds: tuple[int, ...],
         threads: int,
         cuts: tuple[int, ...] | None,
+        info_keys: tuple[str, ...] = (),
     ):
         n = len(seeds)
         self.steps = 0
+        self._info_keys = info_keys
         self._ids = np.arange(n, dtype=np.int32)
         self._cut_at = np.array(cuts) if cuts else None
         self._restart = np.zeros(n, bool)
@@ -51,7 +53,7 @@ class Pool:
         if going_on.any():
             self._env.send(action[going_on], self._ids[going_on])
 
-    def recv(self) -> tuple[Any, dict[str, np.ndarray]]:
+    def recv(self) -> tuple[Any, dict[str, Any]]:
         """Observations as envpool gives them, and the other fields of `HostStep`."""
         first = self._done
         if self.steps == 0:
@@ -60,11 +62,12 @@ class Pool:
         else:
             obs, reward, terminated, truncated, info = self._env.recv()
         outcome = _outcome(reward, terminated, truncated, info)
+        outcome["info"] = {key: info[key].astype(np.float32) for key in self._info_keys}
         if self._cut_at is not None:
             order = np.argsort(info["env_id"])
             obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
         # Not where info has elapsed_step == 0: counting continues after a lost life.
-        for array in outcome.values():
+        for array in jax.tree.leaves(outcome):
             array[first] = 0
         outcome["first"] = first
         if self._cut_at is not None:
@@ -103,10 +106,11 @@ class Pool:
         """(handle, observations as envpool gives them, the other fields of `HostStep`)."""
         handle, (obs, reward, terminated, truncated, info) = self._traced_recv(handle)
         outcome = _outcome(reward, terminated, truncated, info)
+        outcome["info"] = {key: info[key].astype(jnp.float32) for key in self._info_keys}
         if self._cut_at is not None:
             order = jnp.argsort(info["env_id"])
             obs, outcome = jax.tree.map(lambda x: x[order], (obs, outcome))
-        outcome = {name: jnp.where(first, jnp.zeros_like(x), x) for name, x in outcome.items()}
+        outcome = jax.tree.map(lambda x: jnp.where(first, jnp.zeros_like(x), x), outcome)
         return handle, obs, outcome | {"first": first}
 
     def _cut_first_episodes(self, outcome: dict[str, np.ndarray]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from envs import modules
-from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, group_rows
+from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
 from envs.host import workers
 from envs.host.memory import SharedArrays
 from envs.host.spaces import leaf_name, observation_space, observation_tree, space_of
@@ -29,7 +29,8 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
       kwargs: passed on to the environment.
 
     Raises:
-      ValueError: the name is unknown, the environment cannot be made, or a space is not supported.
+      ValueError: the name is unknown, the environment cannot be made, a space is not supported, or what it
+        reports by `metadata["reports"]` (name: "last", "sum", "max" or "mean") is wrong.
     """
     # Asked for once, though every job asks: it takes a process.
     return _make(format_call(name, kwargs), tuple(keys))
@@ -51,10 +52,21 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
         cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
     leaves = select_leaves(label, found["obs"], keys)
+    found["reports"] = _reports(label, found["reports"])
     try:
         return GymnasiumFactory(label, name, kwargs, leaves, found)
     except ValueError as error:
         raise ValueError(f"{label} has a space that is not supported: {error}") from error
+
+
+def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
+    """What the environment's class says in `metadata["reports"]`."""
+    if not isinstance(declared, dict):
+        raise ValueError(f"{label} has metadata['reports'] (={declared!r}), which must be a dict")
+    try:
+        return tuple(InfoMetric(*item) for item in declared.items())
+    except ValueError as error:
+        raise ValueError(f"{label} has metadata['reports'] that is wrong: {error}") from error
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
@@ -81,6 +93,7 @@ class GymnasiumFactory:
             action_space=space_of(found["action"]),
             max_episode_steps=found["limit"],
             has_action_mask=self.masks is not None,
+            reports=found["reports"],
         )
 
     def decode(self, obs: Any) -> Any:
@@ -88,6 +101,9 @@ class GymnasiumFactory:
 
     def action_mask(self, obs: Any) -> Any:
         return obs["mask"] if self.masks else None
+
+    def require_info(self, key: str) -> None:
+        """What an environment says is known when it says it."""
 
     def start(self, options: HostOptions) -> HostEnv:
         return GymnasiumEnv(self, options)
@@ -114,6 +130,7 @@ class GymnasiumEnv(HostEnv):
                 "reward": ((n,), np.float32),
                 "outcome": ((n, 3), bool),  # terminated, truncated, first
                 "action": ((n, *action_leaf["shape"]), action_leaf["stored"]),
+                "info": ((n, len(options.info_keys)), np.float32),
                 "mask": ((n, self.spec.mask_size if factory.masks else 0), bool),
                 "progress": ((sum(map(len, rows)), 2), np.int64),
             }
@@ -127,7 +144,9 @@ class GymnasiumEnv(HostEnv):
             action_leaf=action_leaf,
             seeds=options.seeds,
             first_episode_steps=options.first_episode_steps,
+            info_keys=options.info_keys,
         )
+        self._info_keys = options.info_keys
         self._workers = workers.Workers(self.spec.name, setup, self._arrays, rows, options.timeout)
 
     @property
@@ -149,7 +168,17 @@ class GymnasiumEnv(HostEnv):
             obs = {"mask": self._arrays["mask"][rows], "obs": obs}
         reward = self._arrays["reward"][rows]
         terminated, truncated, first = self._arrays["outcome"][rows].T
-        return HostStep(obs, reward, terminated, truncated, first, reward, terminated | truncated)
+        info = dict(zip(self._info_keys, self._arrays["info"][rows].T, strict=True))
+        return HostStep(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            first=first,
+            score=reward,
+            game_over=terminated | truncated,
+            info=info,
+        )
 
     def decode(self, obs: Any) -> Any:
         return self._factory.decode(obs)

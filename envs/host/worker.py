@@ -236,6 +236,7 @@ class Slot:
         self._masks, self._mask = setup["masks"], arrays["mask"][index]
         self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
         self._action = arrays["action"][index : index + 1].squeeze(0)
+        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
 
     def step(self) -> None:
         if self._ended:
@@ -256,8 +257,22 @@ class Slot:
             reader.read(obs)
         if self._masks:
             self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
+        if self._info_keys:
+            self._info[:] = [_told(info, key) for key in self._info_keys]
         self._reward[0] = reward
         self._outcome[:] = terminated, truncated, first
+
+
+def _told(info: Any, key: str) -> float:
+    """What the environment says under that key, NaN where it says nothing."""
+    said = info.get(key) if isinstance(info, dict) else None
+    if said is None:
+        return math.nan
+    if not isinstance(said, (bool, int, float)) and (
+        np.ndim(said) or np.asarray(said).dtype.kind not in "biuf"
+    ):
+        raise Problem(f"gave {type(said).__name__} as info[{key!r}], which is reported: a number is needed")
+    return float(said)
 
 
 def _tuple(method: str, result: Any, length: int) -> tuple[Any, ...]:
@@ -358,6 +373,7 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "action": action[0],
             "limit": limit,
             "masks": masks,
+            "reports": (env.metadata or {}).get("reports", {}),
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from envs import modules
 from envs.base import HostFactory, JaxEnv
 from envs.names import check_32_bits, check_arguments, parse_call, unknown
+from envs.wrappers.action_repeat import ActionRepeat
 from envs.wrappers.flatten_observation import FlattenObservation
+from envs.wrappers.frame_stack import FrameStack
+from envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
 from envs.wrappers.host import WrappedFactory
 from envs.wrappers.limit_cost import LimitCost
 from envs.wrappers.one_hot_observation import OneHotObservation
 from envs.wrappers.previous_action import PreviousAction
+from envs.wrappers.previous_reward import PreviousReward
+from envs.wrappers.report import ReportInfo
+from envs.wrappers.reward_shaping import RewardShaping
+from envs.wrappers.rewards import RewardClip, RewardScale
 from envs.wrappers.select_observation import SelectObservation
 from envs.wrappers.sticky_actions import StickyActions
 from envs.wrappers.time_limit import TimeLimit
+from envs.wrappers.wrapper import Wrapper
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
+    "action_repeat": ActionRepeat,
     "flatten_observation": FlattenObservation,
+    "frame_stack": FrameStack,
     "limit_cost": LimitCost,
+    "mask_observation": MaskObservation,
+    "noisy_observation": NoisyObservation,
     "one_hot_observation": OneHotObservation,
     "previous_action": PreviousAction,
+    "previous_reward": PreviousReward,
+    "report": ReportInfo,
+    "reward_clip": RewardClip,
+    "reward_scale": RewardScale,
+    "reward_shaping": RewardShaping,
     "select_observation": SelectObservation,
     "sticky_actions": StickyActions,
     "time_limit": TimeLimit,
@@ -29,23 +48,44 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
 def wrap(env: JaxEnv, name: str) -> JaxEnv:
     """Wraps `env` by the wrapper called `name`, `"name"` or `"name(argument=value)"`.
 
+    `path.to.module:Class` is a wrapper of the user's own, called as `Class(env, **arguments)`.
+
     Raises:
       ValueError: one line; an unknown wrapper or argument lists the valid ones.
     """
     wrapper, kwargs = parse_call(name)
-    if wrapper not in _WRAPPERS:
+    if ":" in wrapper:
+        found: Any = modules.load_attribute("wrapper", wrapper)
+        # Nothing but a class of wrappers: a name must not be able to call any function there is.
+        if not isinstance(found, type) or not issubclass(found, Wrapper):
+            raise ValueError(f"wrapper {wrapper} is no class that inherits from jaxrl.Wrapper")
+    elif wrapper in _WRAPPERS:
+        found = _WRAPPERS[wrapper]
+    else:
         raise unknown("wrapper", wrapper, _WRAPPERS)
-    check_arguments(f"wrapper {wrapper}", _WRAPPERS[wrapper], kwargs, skip=1)
+    check_arguments(f"wrapper {wrapper}", found, kwargs, skip=1)
     for key, value in kwargs.items():
         check_32_bits(f"wrapper {wrapper}: {key}", value)
-    return _WRAPPERS[wrapper](env, **kwargs)
+    return found(env, **kwargs)
+
+
+def module_of(name: str) -> str | None:
+    """The module that making a wrapper imports because its name or an argument says so; never raises."""
+    try:
+        wrapper, kwargs = parse_call(name)
+    except ValueError:
+        return None
+    if ":" in wrapper:
+        return wrapper.rpartition(":")[0]
+    function = kwargs.get("function") if wrapper == "reward_shaping" else None
+    return function.rpartition(":")[0] or None if isinstance(function, str) else None
 
 
 def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
-    """Wraps host environments by wrappers of observations, from the innermost to the outermost.
+    """Wraps host environments by the wrappers that work there, from the innermost to the outermost.
 
     Raises:
-      ValueError: one line; as `wrap`, and where a wrapper changes more than observations.
+      ValueError: one line; as `wrap`, and where a wrapper needs a device environment.
     """
     return WrappedFactory(factory, names, wrap) if names else factory
 

@@ -1,19 +1,30 @@
-"""Observation wrappers over host environments: they run on the device, where observations are decoded."""
+"""Wrappers over host environments.
+
+Those of observations run on the device, where observations are decoded; those that need what happened at a
+step keep it beside the observation: `{"obs": ..., "reward": float32[N]}`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from envs.base import EnvSpec, HostEnv, HostFactory, HostOptions, HostStep, JaxEnv, TracedSteps
-from envs.wrappers.wrapper import ObservationWrapper, Wrapper
+from envs.wrappers.frame_stack import FrameStack
+from envs.wrappers.previous_reward import PreviousReward, with_number
+from envs.wrappers.report import ReportInfo
+from envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
+
+_ON_HOST = (FrameStack, ObservationWrapper, PreviousReward, ReportInfo, RewardWrapper)
 
 
 class WrappedFactory:
-    """A host environment whose observations pass through wrappers.
+    """A host environment with wrappers.
 
     Args:
       factory: of the environment.
@@ -21,68 +32,169 @@ class WrappedFactory:
       wrap: makes the wrapper of that name around an environment.
 
     Raises:
-      ValueError: a wrapper is unknown, does not fit, or changes more than observations.
+      ValueError: a wrapper is unknown, does not fit, or needs a device environment.
     """
 
     def __init__(self, factory: HostFactory, wrappers: Sequence[str], wrap: Callable[[JaxEnv, str], JaxEnv]):
         self._factory = factory
-        self._chain: list[ObservationWrapper] = []
+        self._chain: list[Wrapper] = []
         env: JaxEnv = _Described(factory.spec)
         for name in wrappers:
             env = wrap(env, name)
-            if not isinstance(env, ObservationWrapper):
+            if not isinstance(env, _ON_HOST):
                 raise ValueError(
-                    f"wrapper {name} needs a device environment, not {factory.spec.name}; on the host only "
-                    "wrappers of observations work"
+                    f"wrapper {name} needs a device environment, not {factory.spec.name}; on the host "
+                    "frame_stack, previous_reward, report, reward_clip, reward_scale and wrappers of "
+                    "observations work"
                 )
+            if isinstance(env, ReportInfo):
+                factory.require_info(env.report.name)
             self._chain.append(env)
         self.spec = env.spec
+        self._change = _StepChange(self._chain)
+        self._check()
 
     def decode(self, obs: Any) -> Any:
-        obs = self._factory.decode(obs)
+        reward = obs["reward"] if self._change.keeps_reward else None
+        obs = self._factory.decode(obs["obs"] if self._change.keeps_reward else obs)
         inner = self._factory.spec
         for wrapper in self._chain:
-            observe: Callable[[Any], Any] = wrapper.observe
-            # A wrapper sees one observation; here they come as [N, ...] and [T, N, ...].
-            for _ in range(obs.ndim - len(inner.observation_space.shape)):  # type: ignore[union-attr]
-                observe = jax.vmap(observe)
-            obs, inner = observe(obs), wrapper.spec
+            if isinstance(wrapper, ObservationWrapper):
+                observe: Callable[[Any], Any] = wrapper.observe
+                # A wrapper sees one observation; here they come as [N, ...] and [T, N, ...].
+                for _ in range(obs.ndim - len(inner.observation_space.shape)):  # type: ignore[union-attr]
+                    observe = jax.vmap(observe)
+                obs = observe(obs)
+            elif isinstance(wrapper, FrameStack):
+                obs = _joined(obs, len(inner.observation_space.shape))  # type: ignore[union-attr]
+            elif isinstance(wrapper, PreviousReward):
+                assert reward is not None
+                obs = with_number(obs, reward)
+            inner = wrapper.spec
         return obs
 
     def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs)
+        return self._factory.action_mask(obs["obs"] if self._change.keeps_reward else obs)
+
+    def require_info(self, key: str) -> None:
+        self._factory.require_info(key)
 
     def start(self, options: HostOptions) -> HostEnv:
-        return WrappedEnv(self.spec, self.decode, self._factory.start(options))
+        return WrappedEnv(self, self._change, self._factory.start(options))
+
+    def _check(self) -> None:
+        """Refuses what the observations that are kept do not tell."""
+        kinds = [type(w) for w in self._chain if isinstance(w, FrameStack | PreviousReward)]
+        if kinds not in ([], [FrameStack], [PreviousReward], [FrameStack, PreviousReward]):
+            raise ValueError(
+                f"{self.spec.name}: on the host frame_stack and previous_reward may be there once each, in "
+                "that order"
+            )
+        if FrameStack in kinds and self.spec.has_action_mask:
+            raise ValueError(f"wrapper frame_stack does not serve the action masks of {self.spec.name}")
+
+
+def _joined(obs: jax.Array, ndim: int) -> jax.Array:
+    """[..., K, *S] as [..., *S] with K times the last size: frames that `_StepChange` has stacked."""
+    beside = jnp.moveaxis(obs, -1 - ndim, -2)
+    return beside.reshape(*beside.shape[:-2], -1)
+
+
+class _StepChange:
+    """What wrappers change of the steps of a group, besides what observations are decoded to."""
+
+    def __init__(self, chain: Sequence[Wrapper]):
+        self._chain = [w for w in chain if isinstance(w, RewardWrapper | PreviousReward)]
+        self.frames = next((w.frames for w in chain if isinstance(w, FrameStack)), 0)
+        self.keeps_reward = any(isinstance(w, PreviousReward) for w in chain)
+
+    def __call__(self, step: HostStep) -> HostStep:
+        """The step with other rewards, of numpy or of traced arrays; the score stays."""
+        if not self._chain:
+            return step
+        xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
+        reward, seen = step.reward, step.reward
+        for wrapper in self._chain:
+            if isinstance(wrapper, RewardWrapper):
+                reward = xp.where(step.first, np.float32(0), wrapper.change(reward))
+            else:
+                seen = reward
+        obs = {"obs": step.obs, "reward": seen} if self.keeps_reward else step.obs
+        return dataclasses.replace(step, reward=reward, obs=obs)
+
+    def stacked(self, before: Any, step: HostStep) -> HostStep:
+        """The step with the frames before it in front: [N, K, ...], as the environment stores each."""
+
+        def joined(x: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
+            fresh = np.repeat(x[:, None], self.frames, axis=1)
+            if kept is None:
+                return fresh
+            rolled = np.concatenate([kept[:, 1:], x[:, None]], axis=1)
+            return np.where(step.first.reshape(-1, *[1] * (rolled.ndim - 1)), fresh, rolled)
+
+        stack = (
+            jax.tree.map(lambda x: joined(x, None), step.obs)
+            if before is None
+            else jax.tree.map(joined, step.obs, before)
+        )
+        return dataclasses.replace(step, obs=stack)
 
 
 class WrappedEnv(HostEnv):
     """A batch that `WrappedFactory` started."""
 
-    def __init__(self, spec: EnvSpec, decode: Callable[[Any], Any], env: HostEnv):
-        self.spec, self._decode, self.env = spec, decode, env
+    def __init__(self, factory: WrappedFactory, change: _StepChange, env: HostEnv):
+        self.spec, self._factory, self._change, self.env = factory.spec, factory, change, env
         self.num_envs, self.num_groups, self.timeout = env.num_envs, env.num_groups, env.timeout
+        self._stacks: dict[int, Any] = {}
 
     def send(self, group: int, action: np.ndarray) -> None:
         self.env.send(group, action)
 
     def recv(self, group: int) -> HostStep:
-        return self.env.recv(group)
+        step = self.env.recv(group)
+        if self._change.frames:
+            step = self._change.stacked(self._stacks.get(group), step)
+            self._stacks[group] = step.obs
+        return self._change(step)
 
     def decode(self, obs: Any) -> Any:
-        return self._decode(obs)
+        return self._factory.decode(obs)
 
     def action_mask(self, obs: Any) -> Any:
-        return self.env.action_mask(obs)
+        return self._factory.action_mask(obs)
 
     def traced(self) -> TracedSteps | None:
-        return self.env.traced()
+        # Programs keep nothing between steps in which frames could wait.
+        found = None if self._change.frames else self.env.traced()
+        return None if found is None else _WrappedSteps(found, self._change)
 
     def interrupt(self) -> None:
         self.env.interrupt()
 
     def close(self) -> None:
         self.env.close()
+
+
+class _WrappedSteps(TracedSteps):
+    """See `TracedSteps`; steps of wrapped environments."""
+
+    def __init__(self, steps: TracedSteps, change: _StepChange):
+        self.handles, self._steps, self._change = steps.handles, steps, change
+
+    @property
+    def is_ready(self) -> bool:
+        return self._steps.is_ready
+
+    def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
+        return self._steps.send(group, handle, action)
+
+    def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
+        handle, step, finite = self._steps.recv(group, handle, first)
+        return handle, self._change(step), finite
+
+    def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
+        self._steps.stepped(reward, finite)
 
 
 class _Described(Wrapper):

@@ -9,13 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import JaxEnv, TimeStep
+from envs.reports import InfoMetric, with_report
 from envs.wrappers.wrapper import Wrapper, require_box
 
 
 class LimitCost(Wrapper):
     """Adds `info["cost"]`, 1 where |obs[index]| of a vector observation is more than `bound`, else 0.
 
-    Nothing that the policy sees changes: it is for evaluations that ask how safely a task was solved.
+    Nothing that the policy sees changes: it is to know how safely a task was solved. Training reports the sum
+    of an episode as `env/cost`.
     """
 
     def __init__(self, env: JaxEnv, index: int, bound: float):
@@ -26,6 +28,9 @@ class LimitCost(Wrapper):
         if not isinstance(bound, int | float) or bound < 0:
             raise ValueError(f"wrapper limit_cost: bound (={bound!r}) must be a number of at least 0")
         self._index, self._bound = index, float(bound)
+        self.spec = dataclasses.replace(
+            env.spec, reports=with_report(env.spec.reports, InfoMetric("cost", "sum"))
+        )
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+import flax.struct
 import jax
 import numpy as np
 
@@ -40,6 +42,41 @@ class Wrapper(JaxEnv):
         return found
 
 
+@flax.struct.dataclass
+class WrapperState:
+    """The wrapped environment's state, and what the wrapper itself keeps."""
+
+    env: Any
+    own: Any
+
+
+class StatefulWrapper(Wrapper):
+    """A wrapper whose state is a `WrapperState`."""
+
+    def action_mask(self, state: WrapperState) -> jax.Array:
+        return self.env.action_mask(state.env)
+
+    def inner(self, state: WrapperState) -> Any:
+        return state.env
+
+
+class RewardWrapper(Wrapper):
+    """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
+
+    def change(self, reward: Any) -> Any:
+        """Returns the new reward, float32, of an array of JAX or numpy of any shape."""
+        raise NotImplementedError
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        return state, with_reward(timestep, self.change(timestep.reward))
+
+
+def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
+    """The step with another reward to learn from, and the reward that is reported as it was."""
+    return dataclasses.replace(timestep, reward=reward, score=timestep.reported_reward)
+
+
 class ObservationWrapper(Wrapper):
     """Replaces every observation by a function of it, `observe`."""
 
@@ -69,6 +106,13 @@ def require_box(wrapper: str, env: JaxEnv, ndim: int | None = None) -> Box:
             f"wrapper {wrapper} needs a Box observation{dimensions}; {env.spec.name} has {describe(space)}"
         )
     return space
+
+
+def check_number(label: str, value: object) -> float:
+    """Returns `value` if it is a finite number; ValueError, which begins with `label`, otherwise."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{label} (={value!r}) must be a finite number")
+    return float(value)
 
 
 def describe(space: Space) -> str:

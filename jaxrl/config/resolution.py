@@ -20,6 +20,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, declarations, require_divides
 from jaxrl.config.sections import Config, EnvConfig
+from jaxrl.config.success import Success
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
@@ -181,6 +182,8 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
         **{section: _SECTIONS[section](**values) for section, values in parts.items()},
         device_count=check("device_count", device_count, int, at_least(1), at_most(LARGEST_INT32)),
     )
+    if config.env.success:
+        Success.parse(config.env.success, "env.success")
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     config.learner.check_counts(num_envs, config.device_count)
@@ -226,6 +229,11 @@ def _check_environment(c: Config) -> None:
             raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
     if c.evaluate.unseen:
         check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
+    if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
+        try:
+            registry.check_info_key(c.env.name, c.env.wrappers, rule.subject)
+        except ValueError as error:
+            raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
     if registry.is_host(c.env.name):
         _check_host(c)
 

@@ -47,6 +47,12 @@ class EnvConfig:
         help="cut first episodes off at random, where there is a time limit, so that ends spread",
         fixed=True,
     )
+    success: str = field(
+        "",
+        help="when an episode is a success: a comparison of return, length or info.KEY, such as "
+        '"return >= 195"; empty: by info.success, where the environment reports that',
+        fixed=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

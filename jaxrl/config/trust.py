@@ -23,10 +23,13 @@ def require_trusted(config: Config, workdir: str) -> None:
 
 def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
     """(field, its value, the module) of each field that names one."""
-    from envs import registry  # imports jax, which the rest of this package does without
+    from envs import registry, wrappers  # imports jax, which the rest of this package does without
 
     if (module := registry.module_of(config.env.name)) is not None:
         yield "env.name", config.env.name, module
+    for wrapper in config.env.wrappers:
+        if (module := wrappers.module_of(wrapper)) is not None:
+            yield "env.wrappers", wrapper, module
     network = config.network
     for part, name in (("encoder", network.encoder), ("core", network.core), ("head", network.head)):
         if ":" in name:

@@ -151,6 +151,51 @@ class Maximum(Metric):
         return self.highest == -jnp.inf
 
 
+@flax.struct.dataclass
+class Spread(Metric):
+    """The sample standard deviation (divisor n - 1); nothing of fewer than two.
+
+    Attributes:
+      count: n.
+      mean: of the n.
+      squares: the sum of their squared differences from it.
+    """
+
+    count: Array
+    mean: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, total: Array, count: Array, squares: Array) -> Spread:
+        """Of `count` numbers with that sum and those squared differences from their mean."""
+        is_some = count > 0
+        mean = jnp.where(is_some, total / jnp.maximum(count, 1.0), 0.0)
+        return cls(count, mean, jnp.where(is_some, squares, 0.0))
+
+    @classmethod
+    def empty(cls) -> Spread:
+        zero = jnp.zeros((), jnp.float32)
+        return cls(zero, zero, zero)
+
+    def merge(self, later: Spread) -> Spread:
+        # Chan et al. 1979; sums of plain squares would lose a small spread of large numbers to rounding.
+        count = self.count + later.count
+        share = later.count / jnp.maximum(count, 1.0)
+        apart = later.mean - self.mean
+        return Spread(
+            count,
+            self.mean + share * apart,
+            self.squares + later.squares + self.count * share * jnp.square(apart),
+        )
+
+    def value(self) -> Any:
+        return (self.squares / (self.count - 1)) ** 0.5
+
+    @property
+    def is_empty(self) -> Any:
+        return self.count < 2
+
+
 Metrics = dict[str, Metric]
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 
-from jaxrl.metrics.reduction import Mean, Metric, Metrics, Sum
+from jaxrl.metrics.reduction import Maximum, Mean, Metric, Metrics, Minimum, Spread, Sum
+from jaxrl.rollout.statistics import EpisodeReports
 from jaxrl.types import Array, CollectorState, EpisodeTotals, PolicyState, Trajectory
-
-# What `episode_metrics` reports, with its reduction.
-EPISODE_METRICS: Mapping[str, type[Metric]] = {
-    "episode/count": Sum,
-    "episode/length": Mean,
-    "episode/return": Mean,
-}
 
 
 class Collector(abc.ABC):
@@ -35,10 +29,27 @@ class Collector(abc.ABC):
         """
 
 
+def declared_metrics(reports: EpisodeReports) -> Mapping[str, type[Metric]]:
+    """What `episode_metrics` reports, with its reduction."""
+    return {
+        "episode/count": Sum,
+        "episode/length": Mean,
+        "episode/return": Mean,
+        "episode/return_max": Maximum,
+        "episode/return_min": Minimum,
+        "episode/return_std": Spread,
+        **{f"env/{label}": Mean for label in reports.labels},
+    }
+
+
 def episode_metrics(totals: EpisodeTotals) -> Metrics:
-    """Episodes that ended: how many, and averages over them."""
+    """Episodes that ended: how many, averages over them, and how far their returns lie apart."""
     return {
         "episode/count": Sum(totals.count),
         "episode/length": Mean(totals.length, totals.count),
         "episode/return": Mean(totals.episode_return, totals.count),
+        "episode/return_max": Maximum(totals.highest),
+        "episode/return_min": Minimum(totals.lowest),
+        "episode/return_std": Spread.of(totals.episode_return, totals.count, totals.squares),
+        **{f"env/{label}": Mean(tally.value, tally.count) for label, tally in totals.tallies.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from jaxrl.networks import Policy, PolicyOutput
 from jaxrl.networks.distributions import draw_noise, elementwise
 from jaxrl.rollout.base import Collector
 from jaxrl.rollout.packing import Packing
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.types import (
     Array,
     CollectorState,
@@ -42,6 +44,8 @@ class DeviceCollector(Collector):
       few_kernels: launch as few kernels per step as possible, without conditionals. What a step stores goes
         into few arrays, first states of episodes are computed whether one starts or not, and the values of
         final observations with the next step's actions.
+      unroll: steps in each turn of a loop that does little in each.
+      reports: what is reported of episodes.
     """
 
     policy: Policy
@@ -49,6 +53,8 @@ class DeviceCollector(Collector):
     length: int
     chunk: int
     few_kernels: bool = False
+    unroll: int = 1
+    reports: EpisodeReports = NO_REPORTS
 
     def init(self, keys_B: Array) -> CollectorState:
         """Environments in their first episode, one key each."""
@@ -60,7 +66,12 @@ class DeviceCollector(Collector):
             obs=obs,
             reset=jnp.ones(n, bool),
             carry=self.policy.initial_carry(n),
-            episode=EpisodeStats(zeros, zeros.astype(jnp.int32), jnp.full(n, self.env.staggered)),
+            episode=EpisodeStats(
+                episode_return=zeros,
+                episode_length=zeros.astype(jnp.int32),
+                skip=jnp.full(n, self.env.staggered),
+                tallies=self.reports.begin(n),
+            ),
         )
 
     def collect(
@@ -70,9 +81,8 @@ class DeviceCollector(Collector):
         randomness: tuple[PyTree, ...] = _randomness(self.policy, keys_B, self.length)
         if self.few_kernels:
             randomness += self._starts(randomness[0])
-        zeros = jnp.zeros(state.reset.shape, jnp.float32)
         final = _Final(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
-        loop = _Loop(state, EpisodeTotals(zeros, zeros, zeros), final)
+        loop = _Loop(state, final)
 
         def plain_step(loop: _Loop, xs: PyTree) -> tuple[_Loop, PyTree]:
             return self._step(policy, loop, *xs)
@@ -98,8 +108,18 @@ class DeviceCollector(Collector):
             later = records["bootstrap_value"][1:]
             assert final_value is not None
             records["bootstrap_value"] = jnp.concatenate([later, final_value[None]])
+        info, score = records.pop("info"), records.pop("score")
         trajectory = Trajectory(**records, carry=carry, last_value=out.value)
-        return loop.at, trajectory, jax.tree.map(jnp.sum, loop.totals)
+        done = trajectory.terminated | trajectory.truncated
+        episode, totals = count_episodes(
+            reports=self.reports,
+            episode=state.episode,
+            reward_TB=trajectory.reward if score is None else score,
+            done_TB=done,
+            info_TB=info,
+            unroll=self.unroll,
+        )
+        return dataclasses.replace(loop.at, episode=episode), trajectory, totals
 
     def _act(self, policy: PolicyState, loop: _Loop, mask: Array | None) -> tuple[PolicyOutput, Array | None]:
         """The policy's output; and with `few_kernels` the final values of the step before, else None."""
@@ -142,11 +162,13 @@ class DeviceCollector(Collector):
             "terminated": timestep.terminated,
             "truncated": timestep.truncated,
             "bootstrap_value": final_value,
+            "score": timestep.score,
+            "info": {key: timestep.info[key].astype(jnp.float32) for key in self.reports.info_keys},
         }
-        episode, totals = _count_episodes(at.episode, loop.totals, timestep)
-        at = CollectorState(env_state, timestep.obs, timestep.done, out.carry, episode)
+        # The episodes are counted after the rollout.
+        at = CollectorState(env_state, timestep.obs, timestep.done, out.carry, at.episode)
         final = _Final(timestep.final_obs, _cut(timestep)) if self.few_kernels else None
-        return _Loop(at, totals, final), record
+        return _Loop(at, final), record
 
     def _starts(self, keys_TB: Array) -> tuple[PyTree, ...]:
         """(first states of episodes for every step,) where they are small enough to keep, else ()."""
@@ -178,12 +200,10 @@ class _Loop:
 
     Attributes:
       at: where the environments are.
-      totals: over the episodes that have ended.
       final: with `few_kernels`, what the step before left to do.
     """
 
     at: CollectorState
-    totals: EpisodeTotals
     final: _Final | None
 
 
@@ -210,23 +230,3 @@ def _randomness(policy: Policy, keys_B: Array, length: int) -> tuple[Array, Arra
         return draw_noise(policy.head.noise_kind, key, (length, *policy.head.noise_shape))
 
     return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B)
-
-
-def _count_episodes(
-    episode: EpisodeStats, totals: EpisodeTotals, timestep: TimeStep
-) -> tuple[EpisodeStats, EpisodeTotals]:
-    done = timestep.done
-    total_return = episode.episode_return + timestep.reward
-    length = episode.episode_length + 1
-    counted = (done & ~episode.skip).astype(jnp.float32)
-    totals = EpisodeTotals(
-        totals.count + counted,
-        totals.episode_return + total_return * counted,
-        totals.length + length.astype(jnp.float32) * counted,
-    )
-    episode = EpisodeStats(
-        episode_return=jnp.where(done, 0.0, total_return),
-        episode_length=jnp.where(done, 0, length),
-        skip=episode.skip & ~done,
-    )
-    return episode, totals

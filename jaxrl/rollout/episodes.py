@@ -122,7 +122,7 @@ def _counted(
     info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in episodes.info_sum}
     episodes = dataclasses.replace(
         episodes,
-        episode_return=episodes.episode_return + jnp.where(current, timestep.reward[:, None], 0.0),
+        episode_return=episodes.episode_return + jnp.where(current, timestep.reported_reward[:, None], 0.0),
         length=length,
         finished=episodes.finished | finishes,
         info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},

@@ -111,4 +111,4 @@ class Assembly:
         if not is_first():
             return MultiWriter(())
         network = networks.describe(self.config.network, self.runtime.spec)
-        return console(self.config, self.runtime.learning.algorithm.highlights, network)
+        return console(self.config, self.runtime.learning.learning.highlights, network)

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from envs import registry
 from jaxrl import algorithms, networks
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
+from jaxrl.metrics.reduction import Metric
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.iteration import Iteration
 from jaxrl.training.recurrence import network_on
@@ -91,9 +92,15 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
         state, metrics = jax.lax.scan(
             lambda state, _: iteration.iterate(state), state, length=config.num_iterations
         )
-        return state, {name: metric.value() for name, metric in metrics.items()}
+        return state, {name: _value(metric) for name, metric in metrics.items()}
 
     return train
+
+
+def _value(metric: Metric) -> Array:
+    """What a metric reports, NaN where it is empty."""
+    value, is_empty = metric.value(), metric.is_empty
+    return value if is_empty is False else jnp.where(is_empty, jnp.nan, value)
 
 
 def _resolved(config: ConfigDict | Config) -> Config:

@@ -24,6 +24,7 @@ from jaxrl.rollout.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.rollout.host.fused_collector import FusedCollector
 from jaxrl.rollout.host.stepped_collector import SteppedCollector
 from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.rollout.statistics import EpisodeReports, no_totals
 from jaxrl.training import host_start
 from jaxrl.training.learning import Learning
 from jaxrl.training.recurrence import network_on
@@ -61,7 +62,8 @@ class HostRuntime(Runtime):
         network = network_on(config.network, topology)
         self.policy = networks.build(network, factory.spec, config.normalize)
         algorithm = algorithms.build(config, self.policy, topology.axis)
-        learning = Learning(config, algorithm, topology.axis)
+        self._reports = EpisodeReports.of(factory.spec, config.env.success)
+        learning = Learning(config, algorithm, topology.axis, self._reports)
         self.learning = ShardedLearning(learning, self._init, topology)
         self._restart = topology.shard(
             algorithm.restart_episodes,
@@ -92,7 +94,9 @@ class HostRuntime(Runtime):
 
     def trace(self) -> Any:
         example = jax.eval_shape(
-            lambda: host_start.example_rollout(self._config, self.policy, self.spec, self._overlap)
+            lambda: host_start.example_rollout(
+                self._config, self.policy, self.spec, self._reports, self._overlap
+            )
         )
         rollout = self._topology.abstract(example, ROLLOUT_SPECS)
         return self.learning.trace(self._learn, ROLLOUT_SPECS, *rollout)
@@ -163,8 +167,8 @@ class HostRuntime(Runtime):
 
     def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self._config, device_count=1)
-        learning = Learning(config, algorithms.build(config, self.policy, Axis()), Axis())
-        return learning.update, (state, self.failed_rollout(state), EpisodeTotals(*jnp.zeros(3)))
+        learning = Learning(config, algorithms.build(config, self.policy, Axis()), Axis(), self._reports)
+        return learning.update, (state, self.failed_rollout(state), no_totals(self._reports, 1))
 
     def shares(self) -> dict[str, float]:
         """Shares of the time since the last call, see docs/metrics.md."""
@@ -205,6 +209,7 @@ class HostRuntime(Runtime):
                 num_workers=host.num_workers,
                 timeout=host.timeout,
                 first_episode_steps=tuple(map(int, cuts)) if staggered else None,
+                info_keys=self._reports.info_keys,
             )
         )
         options = HostCollectorOptions(
@@ -212,6 +217,7 @@ class HostRuntime(Runtime):
             chunk=config.sequence_length,
             staggered=staggered,
             device=self._topology.local_devices[0],
+            reports=self._reports,
             place=self._place,
         )
         stepped = SteppedCollector(self.policy, env, options)
@@ -223,15 +229,15 @@ class HostRuntime(Runtime):
         on_cpu = self._topology.local_devices[0].platform == "cpu"
         return self._config.host.fused and on_cpu and not has_large_images(env.spec.observation_space)
 
-    def _place(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
+    def _place(self, trajectory: Trajectory, totals: EpisodeTotals) -> tuple[Trajectory, EpisodeTotals]:
         """On the devices, each of which gets its environments; the totals count on the first."""
         count = len(self._topology.local_devices)
-        rows = np.concatenate([totals[:, None], np.zeros((len(totals), count - 1))], axis=1)
+        rows = jax.tree.map(lambda x: np.append(x, np.zeros(count - 1, np.float32)), totals)
 
         def decoded(part: tuple[Trajectory, EpisodeTotals]) -> tuple[Trajectory, EpisodeTotals]:
             obs, mask = self._decode(part[0].obs)
             return dataclasses.replace(part[0], obs=obs, action_mask=mask), part[1]
 
-        both = (trajectory, EpisodeTotals(*rows.astype(np.float32)))
+        both = (trajectory, rows)
         found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(both, ROLLOUT_SPECS, decoded)
         return found

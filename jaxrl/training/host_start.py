@@ -9,6 +9,7 @@ from envs.base import EnvSpec, zeros
 from jaxrl.config import Config
 from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
+from jaxrl.rollout.statistics import EpisodeReports, no_totals
 from jaxrl.training.learning import environment_keys, iteration_keys
 from jaxrl.types import Array, BehaviourPolicy, EpisodeTotals, Trajectory
 
@@ -44,7 +45,7 @@ def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> 
 
 
 def example_rollout(
-    config: Config, policy: Policy, spec: EnvSpec, overlap: bool
+    config: Config, policy: Policy, spec: EnvSpec, reports: EpisodeReports, overlap: bool
 ) -> tuple[Trajectory, EpisodeTotals]:
     """A rollout of all environments and totals of [devices], filled with zeros; for shapes and dtypes."""
     length, num_envs = config.rollout_length, config.env.num_envs
@@ -74,4 +75,4 @@ def example_rollout(
         valid=flags,
         behaviour=BehaviourPolicy(state.obs_stats) if overlap else None,
     )
-    return trajectory, EpisodeTotals(*jnp.zeros((3, config.device_count)))
+    return trajectory, no_totals(reports, config.device_count)

@@ -17,6 +17,7 @@ from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.networks import Policy
 from jaxrl.rollout.device import DeviceCollector
+from jaxrl.rollout.statistics import EpisodeReports
 from jaxrl.training.learning import Learning, environment_keys, iteration_keys
 from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
 
@@ -47,11 +48,17 @@ class Iteration:
 
     @classmethod
     def build(cls, config: Config, env: JaxEnv, policy: Policy, axis: Axis) -> Iteration:
-        vector = VectorEnv(env, stagger=config.env.stagger)
+        reports = EpisodeReports.of(env.spec, config.env.success)
         collector = DeviceCollector(
-            policy, vector, config.rollout_length, config.sequence_length, axis.pays_for_launches
+            policy=policy,
+            env=VectorEnv(env, stagger=config.env.stagger),
+            length=config.rollout_length,
+            chunk=config.sequence_length,
+            few_kernels=axis.pays_for_launches,
+            unroll=axis.unroll,
+            reports=reports,
         )
-        return cls(Learning(config, algorithms.build(config, policy, axis), axis), collector)
+        return cls(Learning(config, algorithms.build(config, policy, axis), axis, reports), collector)
 
     def init(self, key: Array, hyperparams: PyTree) -> TrainState:
         """The state before the first iteration; `key` is the run's one source of randomness."""

@@ -12,8 +12,12 @@ import jax.numpy as jnp
 from jaxrl.algorithms import Algorithm
 from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
-from jaxrl.rollout.base import EPISODE_METRICS, episode_metrics
+from jaxrl.rollout.base import declared_metrics, episode_metrics
+from jaxrl.rollout.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.types import Array, Axis, CollectorState, EpisodeTotals, PyTree, TrainState, Trajectory
+
+# A display has no room for more.
+_MOST_REPORTS_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -26,16 +30,26 @@ class Learning:
       config: the resolved configuration.
       algorithm: what learns.
       axis: how this device sums with the others.
+      reports: what is reported of episodes.
     """
 
     config: Config
     algorithm: Algorithm
     axis: Axis
+    reports: EpisodeReports
 
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """Names and reductions of what `update` reports."""
-        return {**self.algorithm.metrics, **EPISODE_METRICS}
+        return {**self.algorithm.metrics, **declared_metrics(self.reports)}
+
+    @property
+    def highlights(self) -> tuple[tuple[str, str], ...]:
+        """(metric, label) of the numbers that displays show: success, the algorithm's, the environment's."""
+        labels = self.reports.labels
+        success = ((f"env/{SUCCESS}", "success"),) if SUCCESS in labels else ()
+        others = [label for label in labels if label != SUCCESS][:_MOST_REPORTS_SHOWN]
+        return (*success, *self.algorithm.highlights, *((f"env/{label}", label) for label in others))
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations."""
@@ -64,7 +78,7 @@ class Learning:
         """
         _, shuffle_key = iteration_keys(state.key, state.iteration)
         learner, metrics = self.algorithm.update(state.learner, trajectory, shuffle_key)
-        metrics |= episode_metrics(self.axis.psum(jax.tree.map(jnp.sum, totals)))
+        metrics |= episode_metrics(over_devices(self.axis, totals))
         collector = state.collector
         if self.config.nonfinite == "skip" and collector is not None:
             collector = dataclasses.replace(collector, carry=_without_nonfinite(collector.carry))

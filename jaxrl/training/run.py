@@ -155,7 +155,7 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         yield MultiWriter(())
         return
     config, runtime = assembly.config, assembly.runtime
-    highlights = runtime.learning.algorithm.highlights
+    highlights = runtime.learning.learning.highlights
     network = networks.describe(config.network, runtime.spec)
     mirrors = []
     if target := config.storage.sync_to:

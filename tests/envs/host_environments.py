@@ -43,6 +43,25 @@ class Count(gymnasium.Env):
         return np.array([self.seed, self.episode, self.time], np.float32)
 
 
+class Telling(Count):
+    """`Count` that tells its time in every second step, and of a success at its end."""
+
+    metadata = {"render_modes": [], "reports": {"time": "sum", "success": "last"}}  # noqa: RUF012
+
+    def __init__(self, wrong: bool = False):
+        super().__init__()
+        self.wrong = wrong
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.time % 2:
+            info["time"] = np.ones(2) if self.wrong else np.int64(self.time)
+        if terminated or truncated:
+            info["success"] = terminated
+        info["more"] = {"nested": 1.0}
+        return obs, reward, terminated, truncated, info
+
+
 class Faulty(Count):
     """Does something wrong in the environment of seed 3, at its fifth step."""
 

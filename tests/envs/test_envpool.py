@@ -140,6 +140,18 @@ def test_score_is_not_clipped(start):
     np.testing.assert_array_equal(raw["score"], raw["reward"])
 
 
+def test_what_environments_tell(start):
+    name = "envpool:Pong-v5"
+    assert envs.make_host(name, ["report(key='lives', per_episode='max')"]).spec.reports
+    with pytest.raises(ValueError, match=r"unknown entry of the info of envpool:Pong-v5 'ball'"):
+        envs.make_host(name, ["report(key='ball')"])
+    env = start("envpool:Asteroids-v5", num_envs=2, info_keys=("lives", "reward"))
+    got = play(env, 20)
+    assert set(got["info"]) == {"lives", "reward"}
+    assert (got["info"]["lives"][1:] == 4).all()
+    np.testing.assert_array_equal(got["info"]["reward"], got["score"])
+
+
 def test_images_are_decoded_to_channels_last(start):
     env = start("envpool:Pong-v5", num_envs=2)
     raw = play(env, 3)["obs"]

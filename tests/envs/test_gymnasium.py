@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import envs
-from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, MultiDiscrete
+from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, InfoMetric, MultiDiscrete
 from envs.host.workers import rows_of_workers
 
 MODULE = "gymnasium:tests.envs.host_environments"
@@ -91,6 +91,31 @@ def test_first_episodes_can_be_cut_off(start):
     assert [np.flatnonzero(x).tolist() for x in got["truncated"].T] == [[1, 7], [3], [], []]
     assert [np.flatnonzero(x).tolist() for x in got["terminated"].T] == [[], [], [5], [5]]
     assert [np.flatnonzero(x).tolist() for x in got["first"].T] == [[0, 2, 8], [0, 4], [0, 6], [0, 6]]
+
+
+def test_what_environments_tell(start):
+    name = f"{MODULE}:Telling"
+    spec = envs.make_host(name, ["report(key='time', per_episode='max')", "report(key='other')"]).spec
+    assert spec.reports == (InfoMetric("success", "last"), InfoMetric("time", "max"), InfoMetric("other"))
+    env = start(name, info_keys=("success", "time", "other"))
+    env.recv(0)
+    info = []
+    for _ in range(8):  # two episodes of 3 steps, the second cut off, and a reset before each but the first
+        env.send(0, np.zeros(4, int))
+        info.append({key: x.copy() for key, x in env.recv(0).info.items()})
+    nan = np.nan
+    told = {key: [x[key][0] for x in info] for key in ("success", "time", "other")}
+    np.testing.assert_array_equal(told["time"], [1, nan, 3, nan, 1, nan, 3, nan])
+    np.testing.assert_array_equal(told["success"], [nan, nan, 1, nan, nan, nan, 0, nan])
+    assert np.isnan(told["other"]).all()
+
+
+def test_what_is_told_must_be_a_number(start):
+    env = start(f"{MODULE}:Telling(wrong=True)", info_keys=("time",))
+    env.recv(0)
+    env.send(0, np.zeros(4, int))
+    with pytest.raises(HostEnvError, match=r"step 1: gave ndarray as info\['time'\], which is reported"):
+        env.recv(0)
 
 
 def test_spaces_and_values_of_every_kind(start):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envs import modules, registry
+from envs import modules, registry, wrappers
 from jaxrl.commands import evaluate, export, inference_benchmark
 from jaxrl.main import main as train
 from tests.inference.runs import save_run
@@ -59,7 +59,7 @@ def marker(tmp_path: Path) -> Path:
     return tmp_path / "marker"
 
 
-def change(run: Path, section: str, key: str, value: str) -> None:
+def change(run: Path, section: str, key: str, value: str | list[str]) -> None:
     content = json.loads((run / "config.json").read_text())
     content[section][key] = value
     (run / "config.json").write_text(json.dumps(content))
@@ -161,6 +161,28 @@ def test_names_that_import_are_told_from_those_that_do_not(name: str, module: st
 
 
 @pytest.mark.parametrize(
+    ("wrapper", "module"),
+    [
+        ("time_limit(steps=3)", None),
+        ("a.b:Wrapper(x=1)", "a.b"),
+        ("reward_shaping(function='a.b:f')", "a.b"),
+        ("reward_shaping(function=3)", None),
+        ("reward_shaping(", None),
+    ],
+)
+def test_wrappers_that_import_are_told_from_those_that_do_not(wrapper: str, module: str | None) -> None:
+    assert wrappers.module_of(wrapper) == module
+
+
+def test_a_wrapper_is_only_imported_with_trust(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    change(run, "env", "name", "gymnax:CartPole-v1")
+    change(run, "env", "wrappers", ["no_such_module:Wrapper"])
+    error = refused("evaluate", run, capfd)
+    assert "`env.wrappers` (='no_such_module:Wrapper')" in error
+    assert "--trust" in error
+
+
+@pytest.mark.parametrize(
     ("field", "name"),
     [
         ("encoder", "os:system"),
@@ -198,4 +220,4 @@ def test_a_module_that_is_not_here_is_one_line(
     assert f"`env.name` (={name!r})" in error
     assert "no_such_module" in error
     if not name.startswith("gymnasium"):
-        assert "(valid: envpool, gymnasium, gymnax, jaxrl); nor is it a module" in error
+        assert "nor is it a module" in error

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.metrics import reduction
-from jaxrl.metrics.reduction import Interval, Last, Maximum, Mean, Metric, Minimum, Sum
+from jaxrl.metrics.reduction import Interval, Last, Maximum, Mean, Metric, Minimum, Spread, Sum
 
 KINDS: dict[str, type[Metric]] = {
     "loss": Mean,
@@ -19,6 +19,7 @@ KINDS: dict[str, type[Metric]] = {
     "updates": Last,
     "lowest": Minimum,
     "highest": Maximum,
+    "spread": Spread,
 }
 
 
@@ -32,6 +33,9 @@ def measured(loss: float, returns: list[float], updates: int) -> reduction.Metri
         "updates": Last(jnp.int32(updates)),
         "lowest": Minimum(jnp.float32(min(returns, default=np.inf))),
         "highest": Maximum(jnp.float32(max(returns, default=-np.inf))),
+        "spread": Spread.of(
+            jnp.float32(sum(returns)), number, jnp.float32(np.var(returns or [0]) * len(returns))
+        ),
     }
 
 
@@ -52,7 +56,7 @@ def test_each_metric_is_reduced_its_own_way() -> None:
     assert interval.iterations == 3
     # The loss averages over iterations, the return over episodes: not the mean of 2.5 and 10.
     expected = {"loss": 0.75, "return": 5.0, "count": 3, "updates": 20, "lowest": 1, "highest": 10}
-    assert row == expected
+    assert row == expected | {"spread": pytest.approx(np.std([1, 4, 10], ddof=1))}
     assert all(type(x) is float for x in row.values())
 
 

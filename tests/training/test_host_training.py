@@ -357,6 +357,22 @@ def test_wrappers_of_observations() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_environments_tell_is_reported(fused: bool) -> None:
+    name = "envpool:Breakout-v5(max_episode_steps=12,stack_num=1,img_height=36,img_width=36)"
+    config = tiny_config(6, name, host__fused=fused, normalize__observations=False, log__every_steps=STEPS)
+    config.env.update(wrappers=("report(key='lives', per_episode='max')",), success="info.lives >= 5")
+    training, recorder = trainer(config)
+    training.fit()
+    rows = [row for row in recorder.rows if "episode/return" in row]
+    assert rows
+    assert all(row["env/lives"] == 5 and row["env/success_rate"] == 1 for row in rows)
+    assert all(
+        row["episode/return_min"] <= row["episode/return"] <= row["episode/return_max"] for row in rows
+    )
+
+
 def test_timing_says_what_limits() -> None:
     found = measure(tiny_config(1, host__fused=False), 1, 0.5)
     assert found["shares"].keys() == {"time/environments", "time/inference", "time/rollout_wait"}

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
-
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_RULE = re.compile(r"(return|length|info\.(?P<key>[^\s<>=]+))\s*(?:(?P<sign>[<>]=?)\s*(?P<bound>\S+))?")
+from jaxrl.config.success import Success
 
 # What a level may say; the suite says the defaults of all but the first.
 # Of each field: its type and rules.
@@ -37,43 +29,6 @@ _SUITE: dict[str, tuple[Any, ...]] = {
 }
 _MODES = ("greedy", "sample")
 _NAME = re.compile(r"[\w ._-]{1,100}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Success:
-    """When an episode counts as a success: `return >= 195`, `length <= 50`, `info.success`, `info.score > 3`.
-
-    Attributes:
-      text: as it was written.
-      subject: "return", "length", or a key of the environment's info, whose largest value counts.
-      is_info: which of the two.
-      compare, bound: without a comparison, more than 0.
-    """
-
-    text: str
-    subject: str
-    is_info: bool
-    compare: Callable[[Any, Any], Any]
-    bound: float
-
-    @classmethod
-    def parse(cls, text: str, where: str) -> Success:
-        """Reads a rule.
-
-        Raises:
-          ConfigError: it is none; the message begins with the field `where`.
-        """
-        found = _RULE.fullmatch(text.strip())
-        bare = found is not None and found["sign"] is None
-        if found is None or (bare and not found["key"]):
-            form = "a comparison such as `return >= 195`, `length <= 50` or `info.KEY > 0`, or `info.KEY`"
-            raise ConfigError(f"`{where}` (={text!r}) must be {form}")
-        try:
-            bound = 0.0 if bare else float(found["bound"])
-        except ValueError as error:
-            raise ConfigError(f"`{where}` (={text!r}) must compare with a number") from error
-        compare = operator.gt if bare else _COMPARISONS[found["sign"]]
-        return cls(text.strip(), found["key"] or found[1], bool(found["key"]), compare, bound)
 
 
 @dataclasses.dataclass(frozen=True)

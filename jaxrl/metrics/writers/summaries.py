@@ -30,8 +30,13 @@ def layout(highlights: Sequence[tuple[str, str]]) -> dict[str, dict[str, list[st
     """Patterns of metrics by chart, charts by group; each of `highlights` (metric, label) has a chart."""
     return {
         "Learning": {
-            "return: training (sampled) and evaluation (greedy)": ["episode/return", "eval/return$"],
+            "return: training (sampled) and evaluation (greedy)": ["episode/return$", "eval/return$"],
+            "return of an episode: lowest, mean, highest": ["episode/return(_min|_max)?$"],
             "episode length": ["episode/length", "eval/length$"],
+        },
+        "Environment": {
+            "success rate": ["env/success_rate$"],
+            "what the environment reports": ["env/.*"],
         },
         "Health": {label: [f"{key}$"] for key, label in highlights}
         | {"gradient norm by layer": ["grad/norm.*"]},

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 
 from envs.base import HostEnv
 from jaxrl.rollout.base import Collector
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.types import Array, EpisodeTotals, PolicyState, Trajectory
 
-Place = Callable[[Trajectory, np.ndarray], tuple[Trajectory, EpisodeTotals]]
+Place = Callable[[Trajectory, EpisodeTotals], tuple[Trajectory, EpisodeTotals]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class HostCollectorOptions:
       chunk: L; the carry before every L-th step is kept.
       staggered: whether the first episode of each environment is cut off and should not be reported.
       device: where the policy works; None is JAX's default.
+      reports: what is reported of episodes; the environments were started with its `info_keys`.
       place: (trajectory, totals) of host arrays and arrays of `device`, observations not decoded -> what
         `collect` returns; None puts everything on `device`.
     """
@@ -37,6 +38,7 @@ class HostCollectorOptions:
     chunk: int
     staggered: bool = False
     device: jax.Device | None = None
+    reports: EpisodeReports = NO_REPORTS
     place: Place | None = None
 
 

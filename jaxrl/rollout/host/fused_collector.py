@@ -137,7 +137,7 @@ class _Program:
 
     def rollout(
         self, policy: PolicyState, keys_B: Array, groups: list[_Group]
-    ) -> tuple[list[_Group], Trajectory, dict[str, Array], Array]:
+    ) -> tuple[list[_Group], Trajectory, dict[str, Any], Array]:
         """(where the groups are then, trajectory, arguments of `GameBook.count`, bool[T, B] of `recv`)."""
         length, chunk = self.programs.length, self.programs.chunk
 
@@ -180,5 +180,5 @@ class _Program:
             action_mask=None,
             **self.programs.finish(with_carries, [act(group).value for group in groups], cut),
         )
-        games = {"first": following, "score": told.score, "game_over": told.game_over}
+        games = {"first": following, "score": told.score, "game_over": told.game_over, "info": told.info}
         return groups, trajectory, games, finite

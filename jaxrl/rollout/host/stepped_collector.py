@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from envs.base import HostEnv, group_rows
@@ -66,7 +65,8 @@ class SteppedCollector(HostCollector):
         n = env.num_envs // env.num_groups
         carry = jax.device_put(policy.initial_carry(n), self.device)
         self.carries: list[PyTree] = [carry] * env.num_groups
-        self.games = GameBook(env.num_envs, options.staggered)
+        self.games = GameBook(env.num_envs, options.staggered, options.reports)
+        self._info_keys = options.reports.info_keys
         self._buffer: Buffer | None = None
         self._is_fresh = False  # the buffer holds the first observations only, and no rollout
         self._cancelled = threading.Event()
@@ -100,7 +100,7 @@ class SteppedCollector(HostCollector):
         loops, last_values = zip(*by_group(collect, len(self.rows)), strict=True)
         self.carries = [loop.carry for loop in loops]
         trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(last_values))
-        totals = self.games.count(buffer.first[1:], buffer.score, buffer.game_over)
+        totals = self.games.count(buffer.first[1:], buffer.score, buffer.game_over, buffer.info)
         return state, *self.place(trajectory, totals)
 
     def cancel(self) -> None:
@@ -155,7 +155,7 @@ class SteppedCollector(HostCollector):
             return self._buffer
         if self._buffer is None:
             steps = [self._watch.recv(g) for g in range(len(self.rows))]
-            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs)
+            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs, self._info_keys)
             for rows, step in zip(self.rows, steps, strict=True):
                 buffer.write(0, rows, step)
         else:
@@ -176,8 +176,8 @@ class SteppedCollector(HostCollector):
         cut = buffer.truncated & ~buffer.terminated
         return Trajectory(**host, **self._finish(chosen, last_values, cut), action_mask=None)
 
-    def _on_device(self, trajectory: Trajectory, totals: np.ndarray) -> tuple[Trajectory, EpisodeTotals]:
+    def _on_device(self, trajectory: Trajectory, totals: EpisodeTotals) -> tuple[Trajectory, EpisodeTotals]:
         trajectory = jax.device_put(trajectory, self.device)
         obs, mask = self._decode(trajectory.obs)
         trajectory = dataclasses.replace(trajectory, obs=obs, action_mask=mask)
-        return trajectory, EpisodeTotals(*map(jnp.float32, totals))
+        return trajectory, jax.device_put(totals, self.device)

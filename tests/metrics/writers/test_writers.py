@@ -238,7 +238,7 @@ class TestTensorBoard:
         assert names[:2] == ["seed", "ppo.learning_rate"]
         (layout,) = [v for tag, v in values.items() if tag.startswith("custom_scalars__config")]
         charts = Layout.FromString(layout.tensor.string_val[0]).category
-        assert [category.title for category in charts] == ["Learning", "Health", "Speed"]
+        assert [category.title for category in charts] == ["Learning", "Environment", "Health", "Speed"]
         histogram = values["eval/returns"].histo
         assert (histogram.num, histogram.min, histogram.max, sum(histogram.bucket)) == (4, 1.0, 500.0, 4)
         # The x-axis is no curve.

@@ -1,0 +1,88 @@
+"""`mask_observation` and `noisy_observation`: less to see, for policies that must remember or average."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box, JaxEnv, TimeStep
+from envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_number, require_box
+
+# An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
+_NOISE = 0x4E4F4953
+
+
+class MaskObservation(ObservationWrapper):
+    """Sets the components `indices` of a vector observation to `value`; its shape stays."""
+
+    def __init__(self, env: JaxEnv, indices: Sequence[int], value: float = 0.0):
+        space = require_box("mask_observation", env, ndim=1)
+        size = space.shape[0]
+        if (
+            not isinstance(indices, tuple | list)
+            or not indices
+            or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
+        ):
+            raise ValueError(
+                f"wrapper mask_observation: indices (={indices!r}) must be integers in [0, {size}), "
+                "at least one"
+            )
+        number = check_number("wrapper mask_observation: value", value)
+        self._hidden = np.isin(np.arange(size), indices)
+        self._value = np.asarray(number, space.dtype)
+        low, high = (np.where(self._hidden, number, bound) for bound in (space.low, space.high))
+        super().__init__(env, Box.of(low, high, space.shape, space.dtype))
+
+    def observe(self, obs: jax.Array) -> jax.Array:
+        return jnp.where(self._hidden, self._value, obs)
+
+
+class NoisyObservation(Wrapper):
+    """Adds normal noise of standard deviation `std` to every component of a Box observation of floats.
+
+    With probability `hidden` the whole observation is 0 instead (Hausknecht and Stone 2015, "flickering").
+    """
+
+    def __init__(self, env: JaxEnv, std: float = 0.0, hidden: float = 0.0):
+        super().__init__(env)
+        space = require_box("noisy_observation", env)
+        self._std = check_number("wrapper noisy_observation: std", std)
+        self._hidden = check_number("wrapper noisy_observation: hidden", hidden)
+        if std < 0 or not 0 <= hidden <= 1 or not (std or hidden):
+            raise ValueError(
+                f"wrapper noisy_observation: std (={std!r}) must be at least 0, hidden (={hidden!r}) lie in "
+                "[0, 1], and one of them be above 0"
+            )
+        if std and not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(
+                f"wrapper noisy_observation: std needs observations of floats, not {space.dtype}"
+            )
+        if std:
+            space = Box.of(-math.inf, math.inf, space.shape, space.dtype)
+        else:
+            low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
+            space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
+        self.spec = dataclasses.replace(env.spec, observation_space=space)
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key)
+        return state, self._seen(key, obs)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        return state, dataclasses.replace(timestep, obs=self._seen(key, timestep.obs))
+
+    def _seen(self, key: jax.Array, obs: jax.Array) -> jax.Array:
+        noise_key, hide_key = jax.random.split(jax.random.fold_in(key, _NOISE))
+        if self._std:
+            noise = jax.random.normal(noise_key, obs.shape, obs.dtype)
+            obs = obs + jnp.asarray(self._std, obs.dtype) * noise
+        if self._hidden:
+            obs = jnp.where(jax.random.bernoulli(hide_key, self._hidden), jnp.zeros_like(obs), obs)
+        return obs

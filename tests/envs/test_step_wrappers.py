@@ -1,0 +1,285 @@
+"""Wrappers of steps against the steps of the environment that they wrap, through resets."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.base import Box, HostOptions
+from envs.vector import VectorEnv
+
+MODULE = "tests.envs.wrapped_environments"
+NAME = f"{MODULE}:Counting"
+HOST = "gymnasium:tests.envs.host_environments:Count"
+T, B = 14, 3
+
+
+def played(*wrappers: str) -> SimpleNamespace:
+    """T steps of B environments, [T, B, ...] of each field; `seen` is the observation that was acted on."""
+    env = VectorEnv(envs.make(NAME, wrappers))
+    keys_B = jax.random.split(jax.random.key(3), B)
+
+    def step(loop, t):
+        state, obs = loop
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, t)
+        state, timestep = env.step(keys, state, jnp.full(B, t % 3))
+        return (state, timestep.obs), {"seen": obs, "score": timestep.reported_reward, **vars_of(timestep)}
+
+    found = jax.jit(lambda: jax.lax.scan(step, env.reset(keys_B), jnp.arange(T))[1])()
+    return SimpleNamespace(**jax.tree.map(np.asarray, found), spec=env.spec)
+
+
+def vars_of(timestep):
+    names = ("reward", "terminated", "truncated", "final_obs", "info")
+    return {name: getattr(timestep, name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    found = played()
+    ends = found.terminated | found.truncated
+    assert found.terminated.any()
+    assert found.truncated.any()
+    assert ends.sum() > 2 * B
+    return found
+
+
+def same_ends(found, plain):
+    np.testing.assert_array_equal(found.terminated, plain.terminated)
+    np.testing.assert_array_equal(found.truncated, plain.truncated)
+
+
+def in_spec(found):
+    space = found.spec.observation_space
+    assert found.seen.shape[2:] == found.final_obs.shape[2:] == space.shape
+    assert found.seen.dtype == space.dtype
+    low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
+    assert ((found.seen >= low) & (found.seen <= high)).all()
+
+
+def test_frame_stack(plain):
+    found = played("frame_stack(frames=3)")
+    same_ends(found, plain)
+    in_spec(found)
+    for b in range(B):
+        frames: list[np.ndarray] = []
+        for t in range(T):
+            frames = [*frames, plain.seen[t, b]][-3:] if frames else [plain.seen[t, b]] * 3
+            np.testing.assert_array_equal(found.seen[t, b], np.concatenate(frames))
+            final = [*frames, plain.final_obs[t, b]][-3:]
+            np.testing.assert_array_equal(found.final_obs[t, b], np.concatenate(final))
+            if plain.terminated[t, b] or plain.truncated[t, b]:
+                frames = []
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "change"),
+    [
+        ("reward_scale(factor=0.5)", lambda x: x * np.float32(0.5)),
+        ("reward_clip(high=3.0)", lambda x: np.clip(x, -1, 3)),
+        ("reward_clip(low=2.0, high=3.0)", lambda x: np.clip(x, 2, 3)),
+    ],
+)
+def test_rewards_are_changed_and_what_is_reported_is_not(plain, wrapper, change):
+    found = played(wrapper)
+    same_ends(found, plain)
+    np.testing.assert_array_equal(found.reward, change(plain.reward))
+    np.testing.assert_array_equal(found.score, plain.reward)
+    np.testing.assert_array_equal(found.final_obs, plain.final_obs)
+
+
+def test_rewards_changed_twice_in_order(plain):
+    found = played("reward_scale(factor=2)", "reward_clip(high=5)", "previous_reward")
+    np.testing.assert_array_equal(found.reward, np.clip(2 * plain.reward, -1, 5))
+    np.testing.assert_array_equal(found.score, plain.reward)
+    np.testing.assert_array_equal(found.final_obs[..., -1], found.reward)
+
+
+def test_reward_shaping_sees_the_step_with_its_true_last_observation(plain):
+    found = played(f"reward_shaping(function='{MODULE}:potential', scale=3.0)")
+    same_ends(found, plain)
+    expected = plain.reward + 3 * (plain.final_obs[..., 1] - plain.seen[..., 1])
+    np.testing.assert_allclose(found.reward, expected, rtol=1e-6)
+    np.testing.assert_array_equal(found.score, plain.reward)
+
+
+def test_previous_reward(plain):
+    found = played("previous_reward")
+    same_ends(found, plain)
+    in_spec(found)
+    ends = plain.terminated | plain.truncated
+    before = np.where(ends[:-1], 0, plain.reward[:-1])
+    np.testing.assert_array_equal(found.seen[1:, :, -1], before)
+    np.testing.assert_array_equal(found.seen[0, :, -1], 0)
+    np.testing.assert_array_equal(found.final_obs[..., -1], plain.reward)
+    np.testing.assert_array_equal(found.seen[..., :-1], plain.seen)
+
+
+def test_mask_observation(plain):
+    found = played("mask_observation(indices=(0,), value=-2)")
+    same_ends(found, plain)
+    in_spec(found)
+    np.testing.assert_array_equal(found.seen[..., 0], -2)
+    np.testing.assert_array_equal(found.seen[..., 1], plain.seen[..., 1])
+
+
+def test_noisy_observation(plain):
+    found = played("noisy_observation(std=0.1)")
+    same_ends(found, plain)
+    in_spec(found)
+    noise = found.seen - plain.seen
+    assert 0.05 < noise.std() < 0.2
+    assert len(np.unique(noise.round(6))) > 0.9 * noise.size
+    found = played("noisy_observation(hidden=0.5)")
+    in_spec(found)
+    is_hidden = (found.final_obs == 0).all(axis=-1)
+    assert 0.2 < is_hidden.mean() < 0.8
+    np.testing.assert_array_equal(found.final_obs[~is_hidden], plain.final_obs[~is_hidden])
+
+
+def test_action_repeat():
+    found = played("action_repeat(times=3)", "time_limit(steps=10)")
+    in_spec(found)
+    assert envs.make(NAME, ["action_repeat(times=3)"]).spec.max_episode_steps == 2
+    number, time = found.seen[..., 0], found.seen[..., 1]
+    length = 2 + number % 3
+    steps = np.minimum(3, length - time)
+    ends = time + steps == length
+    np.testing.assert_array_equal(found.terminated, ends & (number % 2 == 0))
+    np.testing.assert_array_equal(found.truncated, ends & (number % 2 == 1))
+    np.testing.assert_array_equal(found.final_obs[..., 1], time + steps)
+    action = (np.arange(T) % 3)[:, None]
+    times = [
+        [sum(t + i for i in range(1, int(n) + 1)) for t, n in zip(*x, strict=True)]
+        for x in zip(time, steps, strict=True)
+    ]
+    np.testing.assert_allclose(found.reward, steps * (number + action) + np.array(times) / 10, rtol=1e-5)
+    np.testing.assert_array_equal(found.info["one"], steps)
+    np.testing.assert_array_equal(found.info["time"], time + steps)
+    assert {1, 2, 3} >= set(steps.ravel().tolist()) >= {1, 3}
+
+
+def test_wrappers_of_a_users_own(plain):
+    found = played(f"{MODULE}:Negative(factor=-2.0)", f"{MODULE}:Impatient")
+    np.testing.assert_array_equal(found.seen[0], -2 * plain.seen[0])
+    assert found.truncated.all()
+    assert found.reward.dtype == np.float32
+    np.testing.assert_array_equal(found.reward, 5)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        ("frame_stack(frames=0)", "frames (=0) must be an integer of at least 1"),
+        ("action_repeat", "needs the argument 'times'"),
+        ("mask_observation(indices=(2,))", "must be integers in [0, 2)"),
+        ("noisy_observation", "one of them be above 0"),
+        ("noisy_observation(std=-1)", "must be at least 0"),
+        ("reward_scale(factor='x')", "factor (='x') must be a finite number"),
+        ("reward_clip(low=1, high=1)", "low (=1) must be below high (=1)"),
+        ("reward_shaping(function='shape')", "must be of the form path.to.module:name"),
+        ("reward_shaping(function='no_such:f')", "No module named 'no_such'"),
+        (f"reward_shaping(function='{MODULE}:nothing')", "has no nothing"),
+        (f"reward_shaping(function='{MODULE}:Counting')", "must name a function"),
+        (f"reward_shaping(function='{MODULE}:potential', x=1)", "unknown argument of function"),
+        (f"reward_shaping(function='{MODULE}:two_numbers')", "return one number, float32[]"),
+        (f"{MODULE}:Counting", "no class that inherits from jaxrl.Wrapper"),
+        (f"{MODULE}:potential", "no class that inherits from jaxrl.Wrapper"),
+        (f"{MODULE}:Negative(by=2)", "unknown argument"),
+        (f"{MODULE}:Broken", "reset() returned an observation of float32[1], its space says float32[2]"),
+        ("report(key='speed')", "step() returned no info['speed']; its info has number, one, time"),
+        ("report(key='time', per_episode='first')", "must be one of last, sum, max, mean"),
+    ],
+)
+def test_what_is_refused(wrapper, message):
+    with pytest.raises(ValueError, match=".") as caught:
+        envs.make(NAME, [wrapper])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_reports_can_be_added_and_changed():
+    spec = envs.make(NAME, ["report(key='time', per_episode='mean')"]).spec
+    assert [(report.name, report.per_episode) for report in spec.reports] == [
+        ("one", "sum"),
+        ("number", "last"),
+        ("time", "mean"),
+    ]
+
+
+def on_host(*wrappers: str, steps: int = 9) -> tuple[SimpleNamespace, object]:
+    """Rows of 2 environments of 3 steps each, decoded; the row after an end is the first of the next."""
+    factory = envs.make_host(HOST, wrappers)
+    env = factory.start(HostOptions(seeds=(7, 8)))
+    rows = []
+    try:
+        for t in range(steps):
+            if t:
+                env.send(0, np.full(2, t % 4))
+            step = env.recv(0)
+            names = ("reward", "score", "first", "terminated", "truncated")
+            rows.append(
+                {"obs": np.array(factory.decode(step.obs)), **{n: np.copy(getattr(step, n)) for n in names}}
+            )
+    finally:
+        env.close()
+    return SimpleNamespace(**jax.tree.map(lambda *x: np.stack(x), *rows)), factory.spec
+
+
+def test_wrappers_on_the_host():
+    raw, _ = on_host()
+    assert raw.first[:, 0].tolist() == [True, *[False] * 3] * 2 + [True]
+    found, spec = on_host("reward_clip(low=2.5, high=12)", "frame_stack(frames=2)", "previous_reward")
+    assert spec.observation_space == Box.of(-math.inf, math.inf, (7,))
+    np.testing.assert_array_equal(found.terminated | found.truncated, raw.terminated | raw.truncated)
+    np.testing.assert_array_equal(found.score, raw.reward)
+    np.testing.assert_array_equal(found.reward, np.where(raw.first, 0, np.clip(raw.reward, 2.5, 12)))
+    before = np.concatenate([raw.obs[:1], raw.obs[:-1]])
+    expected = [np.where(raw.first[..., None], raw.obs, before), raw.obs, found.reward[..., None]]
+    np.testing.assert_array_equal(found.obs, np.concatenate(expected, axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "message"),
+    [
+        (["previous_reward", "frame_stack"], "in that order"),
+        (["frame_stack", "frame_stack"], "once each"),
+        (["action_repeat(times=2)"], "needs a device environment"),
+        (["noisy_observation(std=0.1)"], "needs a device environment"),
+    ],
+)
+def test_what_is_refused_on_the_host(wrappers, message):
+    with pytest.raises(ValueError, match=message):
+        envs.make_host(HOST, wrappers)
+
+
+def test_programs_step_environments_with_other_rewards():
+    factory = envs.make_host("envpool:CartPole-v1", ["reward_scale(factor=3)", "previous_reward"])
+    env = factory.start(HostOptions(seeds=(1, 2)))
+    stacked = envs.make_host("envpool:CartPole-v1", ["frame_stack(frames=2)"]).start(HostOptions(seeds=(1,)))
+    try:
+        first = env.recv(0)
+        traced = env.traced()
+        assert traced is not None
+        assert stacked.traced() is None
+
+        def steps(handle):
+            handle = traced.send(0, handle, jnp.zeros(2, jnp.int32))
+            _, step, finite = traced.recv(0, handle, jnp.zeros(2, bool))
+            return factory.decode(step.obs), step, finite
+
+        obs, step, finite = jax.jit(steps)(traced.handles[0])
+        assert finite.all()
+        np.testing.assert_array_equal(step.reward, [3, 3])
+        np.testing.assert_array_equal(step.score, [1, 1])
+        np.testing.assert_array_equal(obs[:, -1], [3, 3])
+        np.testing.assert_array_equal(factory.decode(first.obs)[:, -1], [0, 0])
+    finally:
+        env.close()
+        stacked.close()
