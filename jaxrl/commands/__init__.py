@@ -22,6 +22,7 @@ COMMANDS = (
     "compare",
     "export",
     "convert",
+    "environments",
     "watch",
     "doctor",
     "preflight",

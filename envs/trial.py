@@ -1,0 +1,97 @@
+"""A few random steps of an environment of any kind, to see that it works and what it gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import Box, HostOptions, MultiDiscrete, Space
+from envs.checks import random_action
+from envs.vector import VectorEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What happened in some steps of one environment.
+
+    Attributes:
+      rewards: of each step that was one.
+      returns: of the episodes that ended.
+      terminated, truncated: how many ended so; an end may be both.
+    """
+
+    rewards: Sequence[float]
+    returns: Sequence[float]
+    terminated: int
+    truncated: int
+
+
+def play(name: str, wrappers: Sequence[str], steps: int, seed: int = 0) -> Trial:
+    """Plays random actions, allowed ones where there is a mask.
+
+    Raises:
+      ValueError, ImportError: it cannot be made.
+      HostEnvError: it failed.
+    """
+    run = _on_host if registry.is_host(name) else _on_device
+    reward, terminated, truncated, first = run(name, wrappers, steps, seed)
+    counts = ~first
+    ends = np.flatnonzero((terminated | truncated) & counts)
+    begins = [0, *(ends + 1)]
+    returns = [float(reward[a : z + 1].sum()) for a, z in zip(begins, ends, strict=False)]
+    return Trial(reward[counts].tolist(), returns, int(terminated.sum()), int(truncated.sum()))
+
+
+def _on_device(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple[np.ndarray, ...]:
+    bare = registry.make(name, wrappers)
+    env = VectorEnv(bare)
+
+    def step(state: Any, key: jax.Array) -> Any:
+        action_key, step_key = jax.random.split(key)
+        choose = jax.vmap(lambda state: random_action(bare, action_key, state))
+        state, found = env.step(step_key[None], state, choose(state.env))
+        return state, (found.reported_reward[0], found.terminated[0], found.truncated[0])
+
+    def trial(key: jax.Array) -> Any:
+        state, _ = env.reset(jax.random.fold_in(key, 1)[None])
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
+
+    reward, terminated, truncated = map(np.asarray, jax.jit(trial)(jax.random.key(seed)))
+    return reward, terminated, truncated, np.zeros(steps, bool)
+
+
+def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple[np.ndarray, ...]:
+    factory = registry.make_host(name, wrappers)
+    rng = np.random.default_rng(seed)
+    rows = []
+    env = factory.start(HostOptions(seeds=(seed,)))
+    try:
+        found = env.recv(0)
+        for _ in range(steps):
+            mask = factory.action_mask(jax.tree.map(jnp.asarray, found.obs))
+            allowed = None if mask is None else np.asarray(mask)[0]
+            env.send(0, _sample(factory.spec.action_space, allowed, rng)[None])
+            found = env.recv(0)
+            rows.append(
+                [np.copy(x)[0] for x in (found.score, found.terminated, found.truncated, found.first)]
+            )
+    finally:
+        env.close()
+    reward, terminated, truncated, first = map(np.array, zip(*rows, strict=True))
+    return reward, terminated, truncated, first
+
+
+def _sample(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(space, Box):
+        low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
+        return rng.uniform(np.maximum(low, -1), np.minimum(high, 1)).astype(space.dtype)
+    sizes = space.nvec if isinstance(space, MultiDiscrete) else (space.num_choices,)  # type: ignore[union-attr]
+    parts = np.split(np.ones(sum(sizes), bool) if allowed is None else allowed, np.cumsum(sizes)[:-1])
+    chosen = np.array([rng.choice(np.flatnonzero(part)) for part in parts], np.int32)
+    return chosen if isinstance(space, MultiDiscrete) else chosen[0]

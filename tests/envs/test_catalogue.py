@@ -1,0 +1,89 @@
+"""What environments there are, and a few random steps of one: `jaxrl environments`."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from envs import catalogue, registry, trial
+from envs.base import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.commands.environments import main
+
+OPTIONAL = [suite for suite in catalogue.SUITES if suite.extra]
+
+
+def run(*arguments: str) -> int:
+    return main(["jaxrl environments", *arguments])
+
+
+def test_every_suite_is_in_the_catalogue() -> None:
+    assert {suite.name for suite in catalogue.SUITES} == {*registry.suites()}
+
+
+@pytest.mark.parametrize("suite", OPTIONAL, ids=lambda suite: suite.name)
+def test_a_suite_that_is_not_installed_names_its_extra(suite, capsys) -> None:
+    if importlib.util.find_spec(suite.package) is not None:
+        pytest.skip(f"{suite.package} is installed")
+    assert run() == 0
+    assert f"no: pip install -e '.[{suite.extra}]'" in capsys.readouterr().out
+    for arguments in ([suite.name], [f"{suite.name}:Some"]):
+        assert run(*arguments) == 2
+        error = capsys.readouterr().err
+        assert f"pip install -e '.[{suite.extra}]'" in error
+        assert error.count("\n") == 1
+
+
+def test_lists(capsys) -> None:
+    assert run() == 0
+    assert "gymnax" in capsys.readouterr().out
+    assert run("jaxrl", "--match=probem") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [
+        "jaxrl:ProbeMask",
+        "jaxrl:ProbeMemory",
+        "jaxrl:ProbeMultiDiscrete",
+    ]
+    assert "Discrete(3)" in lines[1]
+    assert "yes" in lines[1]
+    assert run("envpool", "--match=pong", "--names") == 0
+    assert "envpool:Pong-v5" in capsys.readouterr().out.splitlines()
+
+
+def test_shows_one_and_plays_it(capsys) -> None:
+    assert run("jaxrl:ProbeMask", "--steps=20", "--wrappers=time_limit(steps=2)") == 0
+    shown = capsys.readouterr().out
+    for part in ("jaxrl:ProbeMask", "with a mask", "most steps    ", "20 random steps", "whole episodes"):
+        assert part in shown
+
+
+def test_plays_on_the_host() -> None:
+    found = trial.play("envpool:CartPole-v1(max_episode_steps=9)", (), 40)
+    assert set(found.rewards) == {1.0}
+    assert len(found.rewards) == 40 - len(found.returns)  # the first row of an episode is no step
+    assert found.terminated + found.truncated == len(found.returns) >= 4
+    assert max(found.returns) <= 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gymnx"], "did you mean gymnax"),
+        (["jaxrl:ProbeMemry"], "did you mean jaxrl:ProbeMemory"),
+        (["jaxrl:ProbeMemory", "gymnax"], "one suite or environment at a time"),
+        (["jaxrl:ProbeMemory", "--wrappers=(a"], "must be one wrapper or a tuple"),
+        (["jaxrl:ProbeMemory", "--wrappers=no_such"], "unknown wrapper 'no_such'"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, capsys) -> None:
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_spaces_in_words() -> None:
+    space = Dict((("a", Discrete(4)), ("b", Box.of(0, 1, (2, 3)))))
+    assert catalogue.describe(space) == "a: Discrete(4), b: float32[2, 3] in [0, 1]"
+    assert catalogue.describe(Box.of(-float("inf"), float("inf"), (2,))) == "float32[2]"
+    assert catalogue.describe(MultiDiscrete((2, 3))) == "MultiDiscrete[2, 3]"
