@@ -40,6 +40,12 @@ class Collection:
 SUITES = (
     Collection("jaxrl", "", "", False, "probes with known answers"),
     Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
+    Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
+    Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),
+    Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
+    Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
+    Collection("pgx", "pgx", "pgx", False, "board games against an opponent, MinAtar"),
+    Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory tasks"),
     Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid, ViZDoom"),
     Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
 )

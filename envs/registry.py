@@ -20,7 +20,10 @@ from envs.conversion import Converted
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
-_SUITES = {"gymnax": f"{__package__}.adapters.gymnax", "jaxrl": f"{__package__}.native"}
+_OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "xminigrid"}
+_SUITES = {"jaxrl": f"{__package__}.native"} | {
+    name: f"{__package__}.adapters.{name}" for name in ("gymnax", *sorted(_OPTIONAL))
+}
 _HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium")}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
 
@@ -91,8 +94,18 @@ def module_of(name: str) -> str | None:
         return short_name.rpartition(":")[0] or None
     suite = full_name.rpartition(":")[0]
     if full_name in _REGISTERED or suite in _suites():
-        return None
+        return _module_of_arguments(name)
     return suite or None
+
+
+def _module_of_arguments(name: str) -> str | None:
+    """The module of a function that an argument of a suite's environment names."""
+    try:
+        _, kwargs = parse_call(name)
+    except ValueError:
+        return None
+    opponent = kwargs.get("opponent")  # of pgx
+    return opponent.rpartition(":")[0] or None if isinstance(opponent, str) else None
 
 
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
@@ -172,7 +185,8 @@ def _names(suite: str) -> list[str]:
 
 
 def _all_names() -> list[str]:
-    return [name for suite in _suites() for name in _names(suite)]
+    """Of the suites that are always there: the others take seconds to import."""
+    return [name for suite in _suites() if suite not in _OPTIONAL for name in _names(suite)]
 
 
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:

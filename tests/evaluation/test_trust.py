@@ -154,6 +154,9 @@ def test_nothing_is_imported_from_the_run_in_which_one_works(
         ("gymnasium:a.b:C-v0(x=1)", "a.b"),
         ("gymnasium:GymV21Environment-v0(env_id='a:b')", "GymV21Environment-v0"),
         (" a.b:C", "a.b"),
+        ("pgx:hex", None),
+        ("pgx:hex(opponent='random')", None),
+        ("pgx:hex(opponent='a.b:play')", "a.b"),
     ],
 )
 def test_names_that_import_are_told_from_those_that_do_not(name: str, module: str | None) -> None:

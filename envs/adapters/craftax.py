@@ -1,0 +1,94 @@
+"""Craftax and Craftax-Classic (Matthews et al. 2024) as `JaxEnv`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.adapters.suite import check_arguments, load, numbers, raw_key, suite_rules
+from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.names import LARGEST_INT32, format_call, unknown
+from envs.trees import strong_types
+
+_NAMES = (
+    "Craftax-Classic-Pixels-v1",
+    "Craftax-Classic-Symbolic-v1",
+    "Craftax-Pixels-v1",
+    "Craftax-Symbolic-v1",
+)
+
+
+def names() -> Sequence[str]:
+    """The environments of the suite; ImportError where it is not installed."""
+    load("craftax.craftax_env", "craftax")
+    return _NAMES
+
+
+def make(name: str, **kwargs: Any) -> Craftax:
+    """Makes one of `names()`; each argument sets a field of its `EnvParams`."""
+    return Craftax(name, **kwargs)
+
+
+class Craftax(JaxEnv):
+    """An environment of Craftax in its form without automatic reset.
+
+    The suite has one flag for every end; here the end at `max_timesteps` is a truncation and any other a
+    termination. It reports achievements in percent of episodes, as its papers do.
+    """
+
+    def __init__(self, name: str, **kwargs: Any):
+        label = f"craftax:{name}"
+        check_arguments(label, kwargs)
+        module = load("craftax.craftax_env", "craftax")
+        with suite_rules():
+            self._env = module.make_craftax_env_from_name(name, auto_reset=False)
+            params = self._env.default_params
+        fields = {field.name for field in dataclasses.fields(params)}
+        for key in kwargs.keys() - fields:
+            raise unknown(f"argument of {label}", key, fields)
+        self._params = params.replace(**kwargs)
+        self._endless = self._params.replace(max_timesteps=LARGEST_INT32)
+        with suite_rules():
+            obs, info = jax.eval_shape(self._first_step, jax.random.key(0))
+            actions = int(self._env.action_space(self._params).n)
+        self.spec = EnvSpec(
+            name=format_call(label, kwargs),
+            observation_space=Box.of(0.0, 1.0, obs.shape, np.dtype(obs.dtype).type),
+            action_space=Discrete(actions),
+            max_episode_steps=int(self._params.max_timesteps),
+            reports=tuple(InfoMetric(key, "last") for key in sorted(info)),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        with suite_rules():
+            obs, state = self._env.reset_env(raw_key(key), self._params)
+        return strong_types((state, obs))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        with suite_rules():
+            obs, state, reward, _, info = self._env.step_env(raw_key(key), state, action, self._params)
+            terminated = self._env.is_terminal(state, self._endless)
+        state, obs = strong_types((state, obs))
+        timestep = TimeStep(
+            obs=obs,
+            reward=jnp.asarray(reward, jnp.float32),
+            terminated=jnp.asarray(terminated, bool),
+            truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
+            info=_told(info),
+        )
+        return state, timestep
+
+    def _first_step(self, key: jax.Array) -> tuple[Any, Any]:
+        state, obs = self.reset(key)
+        _, timestep = self.step(key, state, jnp.zeros((), jnp.int32))
+        return obs, timestep.info
+
+
+def _told(info: dict[str, Any]) -> dict[str, jax.Array]:
+    """Achievements and the score, which are 0 until an episode ends."""
+    return {name: x for name, x in numbers(info).items() if name != "discount"}

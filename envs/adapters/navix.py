@@ -1,0 +1,115 @@
+"""NAVIX (Pignatelli et al. 2024), MiniGrid in JAX, as `JaxEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.adapters.suite import check_arguments, load, raw_key, suite_rules
+from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.names import check_positive, format_call, unknown
+from envs.trees import strong_types
+
+_OBSERVATIONS = (
+    "categorical",
+    "categorical_first_person",
+    "rgb",
+    "rgb_first_person",
+    "symbolic",
+    "symbolic_first_person",
+)
+_DEFAULT_STEPS = 100  # of navix.make
+
+
+@flax.struct.dataclass
+class NavixState:
+    """The suite's own state, and int32[], the steps of this episode so far."""
+
+    env: Any
+    time: jax.Array
+
+
+def names() -> Sequence[str]:
+    """The environments that navix has registered."""
+    return tuple(sorted(load("navix", "navix").registry()))
+
+
+def make(name: str, observation: str = "symbolic", max_steps: int = _DEFAULT_STEPS, **kwargs: Any) -> Navix:
+    """Makes one of `names()`.
+
+    Args:
+      name: of the environment.
+      observation: which of `navix.observations`: "symbolic" shows the whole grid, "symbolic_first_person"
+        what the agent sees.
+      max_steps: of an episode.
+      kwargs: passed on to `navix.make`.
+    """
+    return Navix(name, observation, max_steps, **kwargs)
+
+
+class Navix(JaxEnv):
+    """An environment of NAVIX, stepped below its automatic reset.
+
+    `info["success"]` says whether an episode terminated with a reward.
+    """
+
+    def __init__(self, name: str, observation: str, max_steps: int, **kwargs: Any):
+        label = f"navix:{name}"
+        check_arguments(label, kwargs)
+        check_positive(f"{label}: max_steps", max_steps)
+        if observation not in _OBSERVATIONS:
+            raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
+        navix = load("navix", "navix")
+        function = getattr(navix.observations, observation)
+        try:
+            with suite_rules():
+                self._env = navix.make(name, max_steps=max_steps, observation_fn=function, **kwargs)
+        except TypeError as error:
+            raise ValueError(f"{label} refuses {kwargs}: {error}") from error
+        self._timestep = load("navix.environments.environment", "navix").Timestep
+        # Sprites of every tile, the same in each environment: only pictures are made of them.
+        self._keeps_sprites = observation.startswith("rgb")
+        with suite_rules():
+            _, obs = jax.eval_shape(self.reset, jax.random.key(0))
+        largest = 255 if obs.dtype == np.uint8 else int(np.max(self._env.observation_space.maximum))
+        given: dict[str, Any] = {} if observation == "symbolic" else {"observation": observation}
+        given |= {} if max_steps == _DEFAULT_STEPS else {"max_steps": max_steps}
+        self.spec = EnvSpec(
+            name=format_call(label, given | kwargs),
+            observation_space=Box.of(0, largest, obs.shape, np.dtype(obs.dtype).type),
+            action_space=Discrete(len(self._env.action_set)),
+            max_episode_steps=max_steps,
+            reports=(InfoMetric("success", "max"),),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[NavixState, Any]:
+        with suite_rules():
+            timestep = self._env.reset(raw_key(key))
+        state, obs = strong_types((self._kept(timestep.state), timestep.observation))
+        return NavixState(state, jnp.zeros((), jnp.int32)), obs
+
+    def step(self, key: jax.Array, state: NavixState, action: jax.Array) -> tuple[NavixState, TimeStep]:
+        before = self._timestep(
+            t=state.time,
+            observation=jnp.zeros(()),
+            action=action,
+            reward=jnp.zeros(()),
+            step_type=jnp.zeros((), jnp.int32),
+            state=state.env,
+        )
+        with suite_rules():
+            after = self._env._step(before, action)
+            terminated, truncated = after.is_termination(), after.is_truncation()
+        env_state, obs, reward = strong_types(
+            (self._kept(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
+        )
+        timestep = TimeStep(obs, reward, terminated, truncated, info={"success": terminated & (reward > 0)})
+        return NavixState(env_state, state.time + 1), timestep
+
+    def _kept(self, state: Any) -> Any:
+        return state if self._keeps_sprites else state.replace(cache=None)

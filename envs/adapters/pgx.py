@@ -1,0 +1,134 @@
+"""Pgx (Koyamada et al. 2023), board games and MinAtar, as `JaxEnv` of a single agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import modules
+from envs.adapters.suite import load, raw_key, suite_rules
+from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.names import format_call
+from envs.trees import strong_types
+
+_RANDOM = "random"
+_AGENT = 0
+
+# (observation, bool[A] of the allowed actions, key) -> action
+Opponent = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def names() -> Sequence[str]:
+    """The games that pgx makes by name."""
+    return tuple(load("pgx", "pgx").available_envs())
+
+
+def make(name: str, opponent: str = _RANDOM) -> Pgx:
+    """Makes one of `names()`.
+
+    Args:
+      name: of the game.
+      opponent: who plays all other players: "random" chooses evenly among the allowed actions;
+        "path.to.module:function" is called with (observation, bool[A] of the allowed actions, key), of one
+        game, and returns an action.
+    """
+    return Pgx(name, opponent)
+
+
+class Pgx(JaxEnv):
+    """A game as its player 0 sees it, who plays first or later as the game draws.
+
+    A step is the agent's move and the others' until it is the agent's turn again; the reward is what these
+    moves gave the agent. Of games for several players `info["success"]` says whether the agent has won.
+    """
+
+    def __init__(self, name: str, opponent: str):
+        label = f"pgx:{name}"
+        self._opponent = _random if opponent == _RANDOM else _users(label, opponent)
+        with suite_rules():
+            self._env = load("pgx", "pgx").make(name)
+            self._is_alone = self._env.num_players == 1
+            (_, obs), mask = jax.eval_shape(self._described, jax.random.key(0))
+        low, high = (0, 1) if obs.dtype == bool else (-np.inf, np.inf)
+        self._dtype = jnp.uint8 if obs.dtype == bool else obs.dtype
+        self.spec = EnvSpec(
+            name=format_call(label, {} if opponent == _RANDOM else {"opponent": opponent}),
+            observation_space=Box.of(low, high, obs.shape, np.dtype(self._dtype).type),
+            action_space=Discrete(mask.shape[0]),
+            has_action_mask=True,
+            reports=() if self._is_alone else (InfoMetric("success", "last"),),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        start_key, others_key = jax.random.split(key)
+        with suite_rules():
+            state = strong_types(self._env.init(raw_key(start_key)))
+            state, _ = self._others(state, others_key)
+        return state, self._seen(state)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        step_key, others_key = jax.random.split(key)
+        with suite_rules():
+            state = strong_types(self._env.step(state, action, raw_key(step_key)))
+            reward = state.rewards[_AGENT]
+            state, more = self._others(state, others_key)
+            reward = (reward + more).astype(jnp.float32)
+        timestep = TimeStep(
+            obs=self._seen(state),
+            reward=reward,
+            terminated=state.terminated,
+            truncated=state.truncated,
+            info={} if self._is_alone else {"success": (state.terminated | state.truncated) & (reward > 0)},
+        )
+        return state, timestep
+
+    def action_mask(self, state: Any) -> jax.Array:
+        mask: jax.Array = state.legal_action_mask
+        return mask | ~mask.any()
+
+    def _others(self, state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        """The state when it is the agent's turn or the game is over, and what the agent got until then."""
+        nothing = jnp.zeros((), state.rewards.dtype)
+        if self._is_alone:
+            return state, nothing
+
+        def waits(loop: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+            state, *_ = loop
+            return (state.current_player != _AGENT) & ~state.terminated & ~state.truncated
+
+        def move(loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+            state, reward, key = loop
+            key, choice_key, step_key = jax.random.split(key, 3)
+            action = self._opponent(state.observation, state.legal_action_mask, choice_key)
+            state = strong_types(self._env.step(state, action, raw_key(step_key)))
+            return state, reward + state.rewards[_AGENT], key
+
+        state, reward, _ = jax.lax.while_loop(waits, move, (state, nothing, key))
+        return state, reward
+
+    def _seen(self, state: Any) -> jax.Array:
+        if self._is_alone:
+            return state.observation.astype(self._dtype)
+        with suite_rules():  # at an end it may be another's turn, whose view the state holds
+            obs = self._env._observe(state, jnp.int32(_AGENT))
+        return obs.astype(self._dtype)
+
+    def _described(self, key: jax.Array) -> tuple[tuple[Any, jax.Array], jax.Array]:
+        state = self._env.init(raw_key(key))
+        return (state, state.observation), state.legal_action_mask
+
+
+def _random(obs: jax.Array, allowed: jax.Array, key: jax.Array) -> jax.Array:
+    return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
+
+
+def _users(label: str, name: str) -> Opponent:
+    found = modules.load_attribute(f"{label}: opponent", name)
+    if not callable(found) or isinstance(found, type):
+        raise ValueError(f"{label}: opponent (={name!r}) must be random or name a function")
+    opponent: Opponent = found
+    return opponent

@@ -1,0 +1,66 @@
+"""What adapters of suites written in JAX share: their import, their keys, their promotion of types."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import warnings
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs.names import check_32_bits
+
+
+def load(module: str, suite: str) -> ModuleType:
+    """Imports a module of a suite.
+
+    Raises:
+      ImportError: one line; the suite, or something that it needs, is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about packages of the suite's own
+            return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{suite}: environments need its package: pip install -e '.[{suite}]' ({error})"
+        ) from error
+
+
+@contextlib.contextmanager
+def suite_rules() -> Iterator[None]:
+    """Suites add integers to floats and vectors to scalars, also where the program around them may not."""
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def raw_key(key: jax.Array) -> jax.Array:
+    """uint32[2], the kind of key that suites are written for."""
+    return jax.random.key_data(key)
+
+
+def check_arguments(name: str, kwargs: Mapping[str, Any]) -> None:
+    """Raises ValueError where a number does not fit into 32 bits."""
+    for key, value in kwargs.items():
+        check_32_bits(f"{name}: {key}", value)
+
+
+def numbers(info: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """float32[] of each entry that is one number or bool."""
+    found = {
+        name: jnp.asarray(x) for name, x in info.items() if hasattr(x, "dtype") or isinstance(x, int | float)
+    }
+    return {
+        name: x.astype(jnp.float32)
+        for name, x in found.items()
+        if x.shape == () and (x.dtype == bool or jnp.issubdtype(x.dtype, jnp.number))
+    }

@@ -1,0 +1,81 @@
+"""XLand-MiniGrid (Nikulin et al. 2024) as `JaxEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.adapters.suite import check_arguments, load, raw_key, suite_rules
+from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.names import format_call, unknown
+from envs.trees import strong_types
+
+_PARAMS = ("height", "max_steps", "view_size", "width")
+
+
+def names() -> Sequence[str]:
+    """The environments that xminigrid has registered."""
+    return tuple(load("xminigrid", "xminigrid").registered_environments())
+
+
+def make(name: str, **kwargs: Any) -> XMiniGrid:
+    """Makes one of `names()`; arguments are `height`, `width`, `view_size` and `max_steps`."""
+    return XMiniGrid(name, **kwargs)
+
+
+class XMiniGrid(JaxEnv):
+    """An environment of XLand-MiniGrid, which resets only by its wrappers.
+
+    Observations are (tile, colour) of each cell that the agent sees. `info["success"]` says whether the goal
+    was reached with a reward.
+    """
+
+    def __init__(self, name: str, **kwargs: Any):
+        label = f"xminigrid:{name}"
+        check_arguments(label, kwargs)
+        for key in kwargs.keys() - set(_PARAMS):
+            raise unknown(f"argument of {label}", key, _PARAMS)
+        package = load("xminigrid", "xminigrid")
+        types = load("xminigrid.types", "xminigrid")
+        with suite_rules():
+            self._env, self._params = package.make(name)
+            # Not `replace`: the default of `max_steps` follows from the size.
+            sizes = {key: getattr(self._params, key) for key in ("height", "view_size", "width")}
+            if kwargs:
+                self._params = self._env.default_params(**sizes | kwargs)
+        self._timestep, self._mid = types.TimeStep, types.StepType.MID
+        with suite_rules():
+            _, obs = jax.eval_shape(self.reset, jax.random.key(0))
+        self.spec = EnvSpec(
+            name=format_call(label, kwargs),
+            observation_space=Box.of(0, 255, obs.shape, np.dtype(obs.dtype).type),
+            action_space=Discrete(int(self._env.num_actions(self._params))),
+            max_episode_steps=int(self._params.max_steps),
+            reports=(InfoMetric("success", "max"),),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        with suite_rules():
+            timestep = self._env.reset(self._params, raw_key(key))
+        return strong_types((timestep.state, timestep.observation))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        before = self._timestep(
+            state=state,
+            step_type=self._mid,
+            reward=jnp.zeros(()),
+            discount=jnp.ones(()),
+            observation=jnp.zeros(()),
+        )
+        with suite_rules():
+            after = self._env.step(self._params, before, action)
+            terminated, truncated = after.discount == 0, after.state.step_num >= self._params.max_steps
+        found = (after.state, after.observation, jnp.asarray(after.reward, jnp.float32), terminated)
+        state, obs, reward, terminated = strong_types(found)
+        return state, TimeStep(
+            obs, reward, terminated, truncated, info={"success": terminated & (reward > 0)}
+        )

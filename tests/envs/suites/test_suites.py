@@ -1,0 +1,300 @@
+"""Suites written in JAX: adapters against a loop over the bare suite, which restarts by hand.
+
+Each needs its package (`pip install -e '.[suites]'`) and is skipped without it:
+
+    python -m pytest -n 0 -m slow tests/envs/suites
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.adapters.suite import suite_rules
+from envs.base import Box, Dict, Discrete
+from envs.checks import check_types, random_action
+from envs.vector import VectorEnv
+from jaxrl.parallel.sharding import SHARDED, Topology
+
+pytestmark = [
+    pytest.mark.slow,
+    # What a suite imports warns about what it imports.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+B = 2
+RESTART = 0x52455345  # what `VectorEnv` folds into the key of a step that starts an episode
+
+
+@dataclass
+class Bare:
+    """The suite's own functions; keys are raw, observations as the adapter's spec has them.
+
+    Attributes:
+      reset: key -> (state, obs).
+      step: (key, state, action) -> (state, obs, reward, terminated, truncated).
+      mask: state -> bool[A], or None.
+    """
+
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    mask: Callable[..., Any] | None = None
+
+
+def craftax() -> Bare:
+    module = importlib.import_module("craftax.craftax_env")
+    env = module.make_craftax_env_from_name("Craftax-Classic-Symbolic-v1", auto_reset=False)
+    params = env.default_params.replace(max_timesteps=6)
+
+    def reset(key):
+        obs, state = env.reset(key, params)
+        return state, obs
+
+    def step(key, state, action):
+        obs, state, reward, done, _ = env.step(key, state, action, params)
+        # Nobody dies in so few steps.
+        return state, obs, reward, done & (state.timestep < 6), done & (state.timestep == 6)
+
+    return Bare(reset, step)
+
+
+def navix() -> Bare:
+    package = importlib.import_module("navix")
+    env = package.make("Navix-Empty-5x5-v0", max_steps=5, observation_fn=package.observations.symbolic)
+
+    def reset(key):
+        timestep = env.reset(key)
+        return timestep, timestep.observation
+
+    def step(key, timestep, action):
+        after = env.step(timestep, action)
+        return after, after.observation, after.reward, after.step_type == 2, after.step_type == 1
+
+    return Bare(reset, step)
+
+
+def xminigrid() -> Bare:
+    package = importlib.import_module("xminigrid")
+    env, params = package.make("MiniGrid-MemoryS8", max_steps=7)
+
+    def reset(key):
+        timestep = env.reset(params, key)
+        return timestep, timestep.observation
+
+    def step(key, timestep, action):
+        after = env.step(params, timestep, action)
+        last, terminated = after.last(), after.discount == 0
+        # The adapter says both where the last step is also the one that ends it.
+        return after, after.observation, after.reward, terminated, last & (after.state.step_num == 7)
+
+    return Bare(reset, step)
+
+
+def brax() -> Bare:
+    package = importlib.import_module("brax.envs")
+    # The suite's own counter of steps, without its restarts.
+    env = package.create("reacher", episode_length=4, auto_reset=False, backend="spring")
+
+    def reset(key):
+        state = env.reset(key)
+        return state, state.obs
+
+    def step(key, state, action):
+        after = env.step(state, action)
+        cut = after.info["truncation"] == 1
+        return after, after.obs, after.reward, (after.done == 1) & ~cut, cut
+
+    return Bare(reset, step)
+
+
+def jumanji() -> Bare:
+    package = importlib.import_module("jumanji")
+    env = package.make("Maze-v0", time_limit=6)
+
+    def seen(observation):
+        return {
+            "agent_position.col": observation.agent_position.col,
+            "agent_position.row": observation.agent_position.row,
+            "step_count": observation.step_count,
+            "target_position.col": observation.target_position.col,
+            "target_position.row": observation.target_position.row,
+            "walls": observation.walls.astype(jnp.uint8),
+        }
+
+    def reset(key):
+        state, timestep = env.reset(key)
+        return (state, timestep), seen(timestep.observation)
+
+    def step(key, state, action):
+        state, timestep = env.step(state[0], action)
+        ended, goes_on = timestep.last(), timestep.discount > 0
+        return (
+            (state, timestep),
+            seen(timestep.observation),
+            timestep.reward,
+            ended & ~goes_on,
+            ended & goes_on,
+        )
+
+    return Bare(reset, step, lambda state: state[1].observation.action_mask)
+
+
+def pgx() -> Bare:
+    package = importlib.import_module("pgx")
+    env = package.make("connect_four")
+
+    def others(state, key):
+        given = jnp.float32(0)
+        for _ in range(2):  # nobody moves more than once in a row
+            key, choice, move = jax.random.split(key, 3)
+            logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
+            moved = env.step(state, jax.random.categorical(choice, logits), jax.random.key_data(move))
+            waits = (state.current_player != 0) & ~state.terminated
+            given = given + jnp.where(waits, moved.rewards[0], 0)
+            state = jax.tree.map(lambda x, y, waits=waits: jnp.where(waits, x, y), moved, state)
+        return state, given
+
+    def reset(key):
+        start, others_key = jax.random.split(key)
+        state, _ = others(env.init(jax.random.key_data(start)), others_key)
+        return state, env._observe(state, 0).astype(jnp.uint8)
+
+    def step(key, state, action):
+        move, others_key = jax.random.split(key)
+        state = env.step(state, action, jax.random.key_data(move))
+        reward = state.rewards[0]
+        state, more = others(state, others_key)
+        obs = env._observe(state, 0).astype(jnp.uint8)
+        return state, obs, reward + more, state.terminated, state.truncated
+
+    return Bare(reset, step, lambda state: state.legal_action_mask)
+
+
+CASES = {
+    "brax": ("brax:reacher(episode_length=4, backend='spring')", brax, 10),
+    "craftax": ("craftax:Craftax-Classic-Symbolic-v1(max_timesteps=6)", craftax, 14),
+    "jumanji": ("jumanji:Maze-v0(time_limit=6)", jumanji, 14),
+    "navix": ("navix:Navix-Empty-5x5-v0(max_steps=5)", navix, 40),
+    "pgx": ("pgx:connect_four", pgx, 60),
+    "xminigrid": ("xminigrid:MiniGrid-MemoryS8(max_steps=7)", xminigrid, 30),
+}
+
+
+def keys_of(keys_B, t):
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, t)
+
+
+def adapter_steps(env, length, keys_B):
+    """[B, T, ...] of what the batch does with random actions, under vmap."""
+    batch = VectorEnv(env)
+
+    def step(loop, t):
+        state, obs = loop
+        keys = keys_of(keys_B, t)
+        action = jax.vmap(lambda key, s: random_action(env, jax.random.fold_in(key, 7), s))(keys, state.env)
+        mask = batch.action_mask(state)
+        state, found = batch.step(keys, state, action)
+        names = ("reward", "terminated", "truncated", "final_obs", "info")
+        record = {"seen": obs, "action": action, **{name: getattr(found, name) for name in names}}
+        return (state, found.obs), record | ({} if mask is None else {"mask": mask})
+
+    records = jax.lax.scan(step, batch.reset(keys_B), jnp.arange(length))[1]
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), records)
+
+
+@pytest.mark.parametrize("suite", sorted(CASES))
+def test_adapter_does_what_the_bare_suite_does(suite):
+    pytest.importorskip(suite)
+    name, make_bare, length = CASES[suite]
+    env = envs.make(name)
+    assert not check_types(name, env)
+    assert hash(env.spec) == hash(envs.make(env.spec.name).spec)
+    keys_B = jax.random.split(jax.random.key(1), B)
+    # Under jit, shard_map and vmap.
+    program = Topology.of(1).shard(lambda keys: adapter_steps(env, length, keys), (SHARDED,), SHARDED)
+    found = jax.tree.map(np.asarray, program(keys_B))
+    terminated, truncated = found["terminated"], found["truncated"]
+    assert (terminated | truncated).any(axis=1).all(), "no episode ended"
+    with suite_rules():
+        bare = make_bare()
+        # Keys of jax to the game that draws with them, raw ones to the others.
+        raw = (lambda key: key) if suite == "pgx" else jax.random.key_data
+        reset, step = jax.jit(bare.reset), jax.jit(bare.step)
+        for b in range(B):
+            state, obs = reset(raw(keys_B[b]))
+            for t in range(length):
+                row = jax.tree.map(lambda x, b=b, t=t: x[b, t], found)
+                same(row["seen"], obs)
+                if bare.mask is not None:
+                    np.testing.assert_array_equal(row["mask"], np.ravel(bare.mask(state)))
+                key = jax.random.fold_in(keys_B[b], t)
+                state, obs, reward, ended, cut = step(raw(key), state, row["action"])
+                same(row["final_obs"], obs)
+                np.testing.assert_allclose(row["reward"], reward, rtol=1e-5, atol=1e-6)
+                assert (bool(row["terminated"]), bool(row["truncated"])) == (bool(ended), bool(cut)), t
+                if row["terminated"] or row["truncated"]:
+                    state, obs = reset(raw(jax.random.fold_in(key, RESTART)))
+    for report in env.spec.reports:
+        assert np.isfinite(found["info"][report.name]).all()
+
+
+def same(left, right):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), left, right)
+
+
+@pytest.mark.parametrize(
+    ("name", "observation", "actions", "limit", "masked"),
+    [
+        ("brax:ant(backend='spring')", Box.of(-math.inf, math.inf, (27,)), 8, 1000, False),
+        ("craftax:Craftax-Classic-Symbolic-v1", Box.of(0, 1, (1345,)), 17, 10_000, False),
+        ("craftax:Craftax-Symbolic-v1", Box.of(0, 1, (8268,)), 43, 100_000, False),
+        ("jumanji:Minesweeper-v0(keys=('board',))", None, 100, None, True),
+        ("jumanji:Snake-v1", None, 4, 4000, True),
+        ("navix:Navix-DoorKey-5x5-v0", Box.of(0, 255, (5, 5, 3), np.uint8), 7, 100, False),
+        ("pgx:minatar-breakout", Box.of(0, 1, (10, 10, 4), np.uint8), 3, None, True),
+        ("pgx:tic_tac_toe", Box.of(0, 1, (3, 3, 2), np.uint8), 9, None, True),
+        ("xminigrid:MiniGrid-MemoryS8", Box.of(0, 255, (3, 3, 2), np.uint8), 6, None, False),
+    ],
+)
+def test_specs(name, observation, actions, limit, masked):
+    pytest.importorskip(name.partition(":")[0])
+    spec = envs.make(name).spec
+    if observation is None:
+        assert isinstance(spec.observation_space, Dict)
+    else:
+        assert spec.observation_space == observation
+    space = spec.action_space
+    assert (space.n if isinstance(space, Discrete) else space.shape[0]) == actions
+    assert spec.has_action_mask is masked
+    if limit is not None:
+        assert spec.max_episode_steps == limit
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("brax:ant(backend='none')", "refuses"),
+        ("craftax:Craftax-Symbolic-v2", "did you mean craftax:Craftax-Symbolic-v1"),
+        ("craftax:Craftax-Symbolic-v1(max_steps=3)", "unknown argument of craftax"),
+        ("jumanji:Snake-v1(keys=('snake',))", "unknown observation of jumanji:Snake-v1"),
+        ("jumanji:Snake-v1(size=3)", "refuses"),
+        ("navix:Navix-DoorKey-5x5-v0(observation='smell')", "unknown observation of navix"),
+        ("pgx:hex(opponent='nobody')", "must be of the form path.to.module:name"),
+        ("xminigrid:MiniGrid-MemoryS8(depth=3)", "unknown argument of xminigrid"),
+    ],
+)
+def test_wrong_name(name, message):
+    pytest.importorskip(name.partition(":")[0])
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        envs.make(name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
