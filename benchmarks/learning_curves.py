@@ -78,7 +78,7 @@ def draw(arguments: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     folders = sorted(path for path in Path(arguments.runs).iterdir() if path.is_dir())
-    columns = 3
+    columns = 4 if len(folders) <= 4 else 3
     rows = -(-len(folders) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3 * rows), squeeze=False)
     for ax in axes.flat[len(folders) :]:
@@ -101,7 +101,7 @@ def draw(arguments: argparse.Namespace) -> None:
         ax.grid(alpha=0.3)
     figure.tight_layout()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
-    figure.savefig(Path(arguments.out) / "learning_curves.png", dpi=90)
+    figure.savefig(Path(arguments.out) / arguments.name, dpi=90)
 
 
 def draw_together(arguments: argparse.Namespace) -> None:
@@ -208,6 +208,7 @@ def main() -> None:
     drawing = jobs.add_parser("draw")
     drawing.add_argument("--runs", required=True)
     drawing.add_argument("--out", required=True)
+    drawing.add_argument("--name", default="learning_curves.png", help="the picture")
     drawing.add_argument("--together", help="one picture of this name, with all experiments in it")
     drawing.set_defaults(job=lambda arguments: (draw_together if arguments.together else draw)(arguments))
     single = jobs.add_parser("single")

@@ -41,9 +41,10 @@ class Kill(Writer):
 
 
 def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> ConfigDict:
-    """Everything that has a state of its own: an LSTM, both normalisers, staggered random environments."""
+    """Everything that has a state of its own: an LSTM, both normalisers, staggered environments that report."""
     config = jaxrl.default_config()
     config.env.update(name="gymnax:CartPole-v1", num_envs=16)
+    config.env.wrappers = ("limit_cost(index=2, bound=0.05)",)
     config.network.update(core="lstm", hidden_sizes=(8,), core_size=8)
     config.normalize.update(observations=True, rewards=True)
     config.ppo.update(rollout_length=8, sequence_length=4, num_epochs=1, num_minibatches=2)
@@ -109,6 +110,7 @@ def test_killed_run_goes_on_bitwise(tmp_path: Path) -> None:
     assert_bitwise_equal(resumed, straight)
     # Every row once, with the same numbers: the torn one was dropped and made again.
     assert rows(tmp_path / "killed") == rows(tmp_path / "straight")
+    assert any("env/cost" in row for row in training_rows(tmp_path / "killed"))
 
 
 @pytest.mark.slow
