@@ -41,7 +41,7 @@ class Kill(Writer):
 
 
 def tiny_config(iterations: int = ITERATIONS, schedule: str = "linear") -> ConfigDict:
-    """Everything that has a state of its own: an LSTM, both normalisers, staggered environments that report."""
+    """Everything that has a state of its own: an LSTM, both normalisers, staggered environments, reports."""
     config = jaxrl.default_config()
     config.env.update(name="gymnax:CartPole-v1", num_envs=16)
     config.env.wrappers = ("limit_cost(index=2, bound=0.05)",)
