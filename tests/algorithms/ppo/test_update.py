@@ -184,7 +184,7 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
 
     last_value = half(trajectory.last_value, 0)
     trajectory = half(trajectory.replace(last_value=trajectory.value), 1).replace(last_value=last_value)
-    half_totals = jax.tree.map(lambda x: x / 2, totals)
+    half_totals = jax.tree.map(lambda x: x / 2, totals).replace(lowest=totals.lowest, highest=totals.highest)
     update = jax.vmap(lambda trajectory: program.update(state, trajectory, half_totals), axis_name="data")
     states, metrics = jax.jit(update)(trajectory)
     for leaf in jax.tree.leaves((states.learner.policy.params, metrics)):
