@@ -26,6 +26,7 @@ BAD_OVERRIDES = [
     ("num_devices=all", "must be an integer"),
     ("env.num_envs=many", "must be an integer"),
     ("env.stagger=1", "must be true or false"),
+    ("env.success=often", "must be a comparison such as `return >= 195`"),
     ("env.wrappers=(1,)", "must be a tuple in which each element is a string"),
     ("network.hidden_sizes=(64.5,)", "must be a tuple in which each element is an integer"),
     ("network.hidden_sizes=(64,", "must be a tuple"),

@@ -187,7 +187,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     there = resolve(changed(seed=1, ppo__rollout_length=64, ppo__gamma=0.9), 1)
     now = resolve(changed(seed=2, stop__steps=5), 1)
     kept = {name: (theirs, ours) for name, theirs, ours in fixed_fields(there, now)}
-    env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger")}
+    env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger", "success")}
     network = {name for name in declared_fields() if name.startswith("network.")} - {"network.recurrence"}
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
     assert kept.keys() == env | network | others
