@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.adapters.deferred import deferred_imports
+from envs.adapters.suite import implicit_promotion
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
 from envs.names import check_32_bits, format_call, unknown
 from envs.trees import strong_types
@@ -58,13 +58,13 @@ class Gymnax(JaxEnv):
         self._action_dtype = self.spec.action_space.dtype
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        with _implicit_promotion():
+        with implicit_promotion():
             obs, state = self._env.reset_env(key, self._params)
         return strong_types((state, obs))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         action = jnp.asarray(action, self._action_dtype)
-        with _implicit_promotion():
+        with implicit_promotion():
             obs, state, reward, terminated, _ = self._env.step_env(key, state, action, self._params)
             truncated = self._env.is_truncated(state, self._params)
         state, obs = strong_types((state, obs))
@@ -114,13 +114,6 @@ def _gymnax() -> ModuleType:
         return importlib.import_module("gymnax")
 
 
-@contextlib.contextmanager
-def _implicit_promotion() -> Iterator[None]:
-    """gymnax adds integers to floats and vectors to scalars, also where the program around it may not."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
 def _like(label: str, value: Any, default: Any) -> Any:
     """Converts `value` to the type of `default`; ValueError where that would lose something."""
     if isinstance(default, jax.Array):
@@ -147,7 +140,7 @@ def _max_episode_steps(name: str, env: Any, params: Any) -> int:
 
 
 def _observation_space(env: Any, params: Any) -> Space:
-    with _implicit_promotion():
+    with implicit_promotion():
         obs, _ = jax.eval_shape(lambda key: env.reset_env(key, params), jax.random.key(0))
     space = _space(env.observation_space(params))
     if isinstance(space, Box):

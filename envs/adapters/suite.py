@@ -32,13 +32,16 @@ def load(module: str, suite: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def suite_rules() -> Iterator[None]:
+def implicit_promotion() -> Iterator[None]:
     """Suites add integers to floats and vectors to scalars, also where the program around them may not."""
-    with (
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-        warnings.catch_warnings(),
-    ):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@contextlib.contextmanager
+def suite_rules() -> Iterator[None]:
+    """The same, and without the warnings that the suite's own code gives."""
+    with implicit_promotion(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

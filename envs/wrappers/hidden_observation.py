@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import Box, JaxEnv, TimeStep
-from envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_number, require_box
+from envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_indices, check_number, require_box
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
 _NOISE = 0x4E4F4953
@@ -24,15 +24,7 @@ class MaskObservation(ObservationWrapper):
     def __init__(self, env: JaxEnv, indices: Sequence[int], value: float = 0.0):
         space = require_box("mask_observation", env, ndim=1)
         size = space.shape[0]
-        if (
-            not isinstance(indices, tuple | list)
-            or not indices
-            or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
-        ):
-            raise ValueError(
-                f"wrapper mask_observation: indices (={indices!r}) must be integers in [0, {size}), "
-                "at least one"
-            )
+        check_indices("mask_observation", indices, size)
         number = check_number("wrapper mask_observation: value", value)
         self._hidden = np.isin(np.arange(size), indices)
         self._value = np.asarray(number, space.dtype)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from envs.base import Box, JaxEnv
-from envs.wrappers.wrapper import ObservationWrapper, require_box
+from envs.wrappers.wrapper import ObservationWrapper, check_indices, require_box
 
 
 class SelectObservation(ObservationWrapper):
@@ -21,15 +21,7 @@ class SelectObservation(ObservationWrapper):
     def __init__(self, env: JaxEnv, indices: Sequence[int]):
         space = require_box("select_observation", env, ndim=1)
         size = space.shape[0]
-        if (
-            not isinstance(indices, tuple | list)
-            or not indices
-            or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
-        ):
-            raise ValueError(
-                f"wrapper select_observation: indices (={indices!r}) must be integers in [0, {size}), "
-                "at least one"
-            )
+        check_indices("select_observation", indices, size)
         self._indices = np.array(indices)
         low, high = (tuple(bound[i] for i in indices) for bound in (space.low, space.high))
         super().__init__(env, Box(low, high, (len(indices),), space.dtype))

@@ -108,6 +108,18 @@ def require_box(wrapper: str, env: JaxEnv, ndim: int | None = None) -> Box:
     return space
 
 
+def check_indices(wrapper: str, indices: object, size: int) -> None:
+    """Raises ValueError unless `indices` names components of a vector of `size`, at least one."""
+    if (
+        not isinstance(indices, tuple | list)
+        or not indices
+        or any(not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < size for i in indices)
+    ):
+        raise ValueError(
+            f"wrapper {wrapper}: indices (={indices!r}) must be integers in [0, {size}), at least one"
+        )
+
+
 def check_number(label: str, value: object) -> float:
     """Returns `value` if it is a finite number; ValueError, which begins with `label`, otherwise."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
