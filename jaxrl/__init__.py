@@ -1,8 +1,8 @@
 """Recurrent PPO in one compiled program.
 
-`Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `load` gives a trained policy
-that acts, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an
-environment of one's own is made of.
+`Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `search.optimize` searches
+values of a configuration, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
+`InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
+    from jaxrl.experiments import search
     from jaxrl.inference.agent import load
     from jaxrl.training.callbacks import Callbacks
     from jaxrl.training.functional import hyperparameters, make_train
@@ -45,6 +46,7 @@ __all__ = [
     "load",
     "make_population",
     "make_train",
+    "search",
 ]
 
 # Loaded when first used: the command line must answer bad input before jax is imported.
@@ -73,6 +75,8 @@ def __getattr__(name: str) -> Any:
         from envs.checks import check_env
 
         return check_env
+    if name == "search":
+        return importlib.import_module("jaxrl.experiments.search")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -16,6 +16,7 @@ from jaxrl.config.errors import did_you_mean
 
 COMMANDS = (
     "train",
+    "search",
     "evaluate",
     "benchmark",
     "inference-benchmark",

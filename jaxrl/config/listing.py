@@ -14,14 +14,19 @@ from jaxrl.config.sections import Config
 _FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 80, 30
 
 
-def config_file(config: Config) -> str:
+def config_file(config: Config, about: str = "", changed_only: bool = False) -> str:
     """Returns a config file that says every field, with its meaning beside it.
 
     Its `get_config()` resolves to `config`, on as many devices.
+
+    Args:
+      config: what it says.
+      about: its docstring; "" is that of a list of all fields.
+      changed_only: leave out fields that have their defaults.
     """
     return "\n".join(
         [
-            '"""Every field, as `jaxrl train --print-config` printed it."""',
+            f'"""{about}"""' if about else '"""Every field, as `jaxrl train --print-config` printed it."""',
             "",
             "from ml_collections import ConfigDict",
             "",
@@ -30,20 +35,23 @@ def config_file(config: Config) -> str:
             "",
             "def get_config() -> ConfigDict:",
             "    c = default_config()",
-            *_assignments(config),
+            *_assignments(config, changed_only),
             "    return c",
         ]
     )
 
 
-def _assignments(config: Config) -> Iterator[str]:
+def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
     last = ""
     for name, field in declared_fields().items():
         section, _, key = name.rpartition(".")
-        if section != last:
-            yield ""
-            last = section
         holder = getattr(config, section) if section else config
+        if changed_only and getattr(holder, field.attribute) == field.default:
+            continue
+        if section != last:
+            if not changed_only:
+                yield ""
+            last = section
         target = f"c.{section}" if section else "c"
         # A key that is no attribute is a word that Python reserves.
         target += f".{key}" if key == field.attribute else f'["{key}"]'

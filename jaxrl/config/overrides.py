@@ -23,7 +23,16 @@ def override(config: ConfigDict, name: str, text: str) -> None:
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
         raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, declared, prefix='config.')}")
-    value = declared[name].check(_parse_value(text, declared[name].kind))
+    assign(config, name, _parse_value(text, declared[name].kind))
+
+
+def assign(config: ConfigDict, name: str, value: Any) -> None:
+    """Sets the field `name` (dotted, declared) of `config`.
+
+    Raises:
+      ConfigError: the value is not of the field's type, or breaks a rule of it.
+    """
+    value = declared_fields()[name].check(value)
     *section, field = name.split(".")
     with config.unlocked(), config.ignore_type():
         target = config

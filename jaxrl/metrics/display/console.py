@@ -89,10 +89,10 @@ class Console(Writer):
 def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
     if in_cell:
         return notebook.NotebookView(run)
-    return _LiveView(run, stream) if _can_redraw(stream) else _PlainView(run, stream)
+    return _LiveView(run, stream) if can_redraw(stream) else _PlainView(run, stream)
 
 
-def _can_redraw(stream: TextIO) -> bool:
+def can_redraw(stream: TextIO) -> bool:
     # `!jaxrl train` in a notebook has a terminal, but its cell cannot go back to draw over a panel.
     in_notebook = "JPY_PARENT_PID" in os.environ
     known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

@@ -1,0 +1,131 @@
+"""The display of a search: a live line on a terminal, a plain line per trial anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from jaxrl.experiments.search.space import label
+from jaxrl.experiments.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+from jaxrl.metrics import text
+from jaxrl.metrics.display import terminal
+from jaxrl.metrics.display.console import can_redraw
+from jaxrl.metrics.files import discard
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_LINE_EVERY = 60.0  # seconds between lines about the whole search, where it cannot be redrawn
+_REFRESH = 1.0  # seconds
+
+
+class SearchDisplay:
+    """Says how far a search is: trials done, running, pruned and failed, the best so far, the time left."""
+
+    def __init__(
+        self, title: str, total: int, jobs: int, objective: Objective, stream: TextIO | None = None
+    ) -> None:
+        """Starts the display.
+
+        Args:
+          title: what searches what.
+          total: trials of the whole search.
+          jobs: how many run at the same time here.
+          objective: which of them is the best.
+          stream: where to; None takes standard output.
+        """
+        self._total, self._jobs, self._objective = total, jobs, objective
+        self._stream = stream or sys.stdout
+        self._seconds: list[float] = []
+        self._drawn = self._printed = time.monotonic()
+        self._live: Live | None = None
+        self.message(title)
+        if self._stream is not None and can_redraw(self._stream):
+            self._open()
+
+    def _open(self) -> None:
+        import rich.console
+        import rich.live
+
+        terminal.take(self._stream)
+        console = rich.console.Console(file=self._stream, force_terminal=True)
+        self._live = rich.live.Live(console=console, refresh_per_second=4)
+        self._live.start()
+
+    def update(self, trials: Sequence[StudyTrial], running: int) -> None:
+        """Shows the state of all trials, of which `running` run here."""
+        now = time.monotonic()
+        if now - self._drawn < _REFRESH:
+            return
+        self._drawn = now
+        if self._live is not None:
+            self._live.update(self._bar(trials, running))
+        elif now - self._printed > _LINE_EVERY:
+            self._printed = now
+            self.message(self.line(trials))
+
+    def line(self, trials: Sequence[StudyTrial]) -> str:
+        """`12 of 20 trials done, 2 running, 1 failed, best 487.3 (trial 4), 3:20 left`."""
+        counts = {state: sum(t.state == state for t in trials) for state in (DONE, PRUNED, FAILED)}
+        running = sum(not trial.ended for trial in trials)
+        parts = [f"{counts[DONE]} of {self._total} trials done", f"{running} running"]
+        parts += [f"{counts[state]} {state}" for state in (PRUNED, FAILED)]
+        if ranked := self._objective.ranked(list(trials)):
+            parts.append(f"best {text.number(ranked[0].score)} (trial {ranked[0].number})")
+        if (left := self._left(trials)) is not None:
+            parts.append(f"{text.clock(left)} left")
+        return ", ".join(parts)
+
+    def _left(self, trials: Sequence[StudyTrial]) -> float | None:
+        if not self._seconds:
+            return None
+        open_ = max(self._total - sum(trial.ended for trial in trials), 0)
+        return open_ * sum(self._seconds) / len(self._seconds) / self._jobs
+
+    def _bar(self, trials: Sequence[StudyTrial], running: int) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        ended = sum(trial.ended for trial in trials)
+        line = Text(self.line(trials), overflow="ellipsis", no_wrap=True)
+        grid.add_row(ProgressBar(total=max(self._total, 1), completed=ended, width=20), line)
+        return grid
+
+    def ended(self, trial: StudyTrial, seconds: float) -> None:
+        """Says in one line how a trial ended, `seconds` after it started."""
+        self._seconds.append(seconds)
+        self.message(describe(trial))
+
+    def message(self, line: str) -> None:
+        """Prints a line, above the bar where there is one."""
+        line = text.printable(line, getattr(self._stream, "encoding", None))
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        elif self._stream is not None:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except OSError:
+                discard(self._stream)  # Its reader has gone; the search goes on.
+
+    def close(self) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+            self._live = None
+            terminal.give_back()
+
+
+def describe(trial: StudyTrial) -> str:
+    """`trial 3: done, 487.3 in 12 s, ppo.learning_rate 0.0003`."""
+    score = "" if trial.score is None else f", {text.number(trial.score)}"
+    spent = "" if trial.seconds is None else f" in {text.seconds(trial.seconds)}"
+    values = ", ".join(f"{name} {label(value)}" for name, value in trial.values.items())
+    said = f": {trial.reason}" if trial.state == FAILED else f"{score}{spent}"
+    return f"trial {trial.number}: {trial.state}{said}, {values}"

@@ -1,0 +1,216 @@
+"""How the runs of trials are carried out: child processes here; the loop asks for nothing more."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from jaxrl.config import Config
+from jaxrl.config.listing import config_file
+
+_KILL_AFTER = 120.0  # seconds that a run may take to save
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
+_LINE = 300  # characters of a reason
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a trial: its name among all runs, its configuration, and its run folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended: `reason` is "" where it reached its end, else one line."""
+
+    name: str
+    reason: str
+
+
+class Executor(abc.ABC):
+    """Carries out runs; one that is started again in its folder goes on from its last checkpoint."""
+
+    @abc.abstractmethod
+    def room(self) -> int:
+        """How many more runs it takes now."""
+
+    @abc.abstractmethod
+    def start(self, runs: Sequence[PlannedRun]) -> list[str]:
+        """Begins runs, at most `room()` of them.
+
+        Returns:
+          The names of those that were begun. Another process has the others: its folder is locked.
+        """
+
+    @abc.abstractmethod
+    def poll(self) -> list[Ending]:
+        """The runs that have ended since the last call."""
+
+    @abc.abstractmethod
+    def stop(self, name: str) -> None:
+        """Asks a run to save and end; `poll` says when it has."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends all runs, saved as far as they come, and waits for them."""
+
+
+@dataclass
+class _Child:
+    run: PlannedRun
+    process: subprocess.Popen[bytes]
+    slot: int
+    lock: BinaryIO
+    stopped_at: float | None = None
+
+
+class ProcessExecutor(Executor):
+    """Each run is a process of `python -m jaxrl.main`, so that what kills it leaves the search alone.
+
+    The lock of a run is inherited by its process: it is free once neither the search nor the run lives.
+    """
+
+    def __init__(self, jobs: int, gpus: Sequence[str] = ()) -> None:
+        """Takes how many run at the same time, and the GPUs that they share in turn."""
+        self._jobs, self._gpus = jobs, tuple(gpus)
+        self._children: dict[str, _Child] = {}
+
+    def room(self) -> int:
+        return self._jobs - len(self._children)
+
+    def start(self, runs: Sequence[PlannedRun]) -> list[str]:
+        return [run.name for run in runs if self._start(run)]
+
+    def _start(self, run: PlannedRun) -> bool:
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = run.folder.with_suffix(".lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return False
+        file = run.folder.with_suffix(".py")
+        file.write_text(config_file(run.config) + "\n")
+        slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
+        command = [sys.executable, "-m", "jaxrl.main", f"--config={file}", f"--workdir={run.folder}"]
+        with run.folder.with_suffix(".log").open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment(slot),
+                pass_fds=(lock.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
+                preexec_fn=_end_with_parent(),
+            )
+        self._give_cores(process, slot)
+        self._children[run.name] = _Child(run, process, slot, lock)
+        return True
+
+    def _environment(self, slot: int) -> dict[str, str]:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        if self._gpus and self._jobs > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
+            # JAX takes three quarters of a GPU otherwise, so that a second run finds no memory.
+            sharing = -(-self._jobs // len(self._gpus))
+            environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / sharing:.2f}")
+        return environment
+
+    def _give_cores(self, process: subprocess.Popen[bytes], slot: int) -> None:
+        """Cores of its own for each of several runs: threads of one would wait for those of another."""
+        if self._jobs == 1 or not hasattr(os, "sched_setaffinity"):
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        share = len(cores) // self._jobs
+        if share:
+            with contextlib.suppress(OSError):  # It may have ended.
+                os.sched_setaffinity(process.pid, cores[slot * share : (slot + 1) * share])
+
+    def poll(self) -> list[Ending]:
+        endings = []
+        for name, child in list(self._children.items()):
+            if child.process.poll() is None:
+                if child.stopped_at is not None and time.monotonic() - child.stopped_at > _KILL_AFTER:
+                    child.process.kill()
+                continue
+            del self._children[name]
+            child.lock.close()
+            endings.append(Ending(name, _reason(child)))
+        return endings
+
+    def stop(self, name: str) -> None:
+        child = self._children[name]
+        if child.stopped_at is None:
+            child.stopped_at = time.monotonic()
+            child.process.terminate()
+
+    def close(self) -> None:
+        for name in self._children:
+            self.stop(name)
+        while self._children:
+            self.poll()
+            time.sleep(0.05)
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them, without starting JAX."""
+    if os.environ.get("JAX_PLATFORMS", "").strip() == "cpu":
+        return []
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in given.split(",") if name.strip()]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return [str(index) for index in range(count)]
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What makes Linux send SIGTERM to a child whose parent dies, so that no run outlives its search."""
+    if sys.platform != "linux":
+        return None
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+    return lambda: prctl(1, int(signal.SIGTERM))  # 1: PR_SET_PDEATHSIG
+
+
+def _reason(child: _Child) -> str:
+    """Why a run ended before its time, in one line; its whole output is in the file beside its folder."""
+    code = child.process.returncode
+    if code == 0:
+        return ""
+    lines = _output(child).splitlines()
+    said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
+    memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
+    if memory and not said:
+        said = f"out of memory: {memory.strip()}"
+    if not said and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        said = "killed by SIGKILL, as the system does where memory is short"
+    if not said and code < 0:
+        said = f"killed by {signal.Signals(-code).name}"
+    said = said or next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
+    return " ".join(said.split())[:_LINE]
+
+
+def _output(child: _Child) -> str:
+    with contextlib.suppress(OSError):
+        return child.run.folder.with_suffix(".log").read_text(errors="replace")
+    return ""

@@ -1,0 +1,108 @@
+"""The folder of a search: its description, the run folders of its trials, and who works in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from jaxrl.config import Config, ConfigError, to_json
+from jaxrl.experiments.search.options import SearchOptions
+from jaxrl.experiments.search.space import Space
+from jaxrl.metrics.files import is_remote, replace_text
+
+
+class SearchFolder:
+    """`study.json`, `trials.jsonl`, `trials/NUMBER`, `verification/NUMBER-seed-SEED`, and what comes out."""
+
+    def __init__(self, path: str) -> None:
+        """Makes the folder.
+
+        Raises:
+          ConfigError: it cannot be made.
+        """
+        if is_remote(path):
+            raise ConfigError(
+                f"`--workdir` (={path!r}) must be a local folder; `storage.sync_to` copies each trial"
+            )
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"`--workdir` (={path!r}) cannot be made: {error.strerror}") from error
+        self._alive: TextIO | None = None
+
+    def trial(self, number: int) -> Path:
+        return self.path / "trials" / f"{number:04d}"
+
+    def verification(self, number: int, seed: int) -> Path:
+        return self.path / "verification" / f"{number:04d}-seed-{seed}"
+
+    @contextlib.contextmanager
+    def claimed(self, config: Config, space: Space, options: SearchOptions) -> Iterator[None]:
+        """Writes what is searched, and counts as at work here during the block.
+
+        Raises:
+          ConfigError: the folder holds another search.
+        """
+        given = {"options": options.defining, "space": space.to_json(), "config": to_json(config)}
+        content = json.dumps(given, indent=2) + "\n"
+        stored = _read(self.path / "study.json")
+        if stored is not None and (self.path / "trials.jsonl").exists():
+            changed = [name for name, value in json.loads(content).items() if stored.get(name) != value]
+            if changed:
+                raise ConfigError(
+                    f"`--workdir` (={self.path}) holds a search with another {' and '.join(changed)}: name "
+                    "another folder with --workdir=DIR"
+                )
+        self.write("study.json", content)
+        # The kernel releases it when this process ends, however it ends; trials do not inherit it.
+        with (self.path / ".alive.lock").open("a") as self._alive:
+            fcntl.flock(self._alive, fcntl.LOCK_SH)
+            yield
+        self._alive = None
+
+    def is_alone(self) -> bool:
+        """Whether no other process searches here; runs of one that was killed may still be saving."""
+        if self._alive is None:
+            return True
+        try:
+            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            fcntl.flock(self._alive, fcntl.LOCK_SH)
+        return True
+
+    @contextlib.contextmanager
+    def verifying(self) -> Iterator[bool]:
+        """Whether this process is the one that verifies; only one does at a time."""
+        with (self.path / ".verification.lock").open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def write(self, name: str, content: str) -> None:
+        """Writes a file whole or not at all.
+
+        Raises:
+          ConfigError: it cannot be written.
+        """
+        try:
+            replace_text(self.path / name, content)
+        except OSError as error:
+            raise ConfigError(f"{self.path / name} cannot be written: {error}") from error
+
+
+def _read(file: Path) -> Mapping[str, Any] | None:
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

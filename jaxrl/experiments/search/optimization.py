@@ -1,0 +1,217 @@
+"""A whole search: check, run the trials, verify the winner, write what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import check_config
+from jaxrl.config.errors import RunError
+from jaxrl.config.files import load_config
+from jaxrl.experiments.search import probe
+from jaxrl.experiments.search.display import SearchDisplay
+from jaxrl.experiments.search.executor import ProcessExecutor, visible_gpus
+from jaxrl.experiments.search.folder import SearchFolder
+from jaxrl.experiments.search.options import SearchOptions
+from jaxrl.experiments.search.runner import Task, TrialRunner
+from jaxrl.experiments.search.samplers import GridSampler, RandomSampler, Sampler
+from jaxrl.experiments.search.space import Space
+from jaxrl.experiments.search.study import LocalStudy, Study
+from jaxrl.experiments.search.trials import FAILED, Objective, StudyTrial, TrialRecords
+from jaxrl.experiments.search.winner import Verified, best_config, summary_of, verify
+from jaxrl.metrics import text
+from jaxrl.parallel.signals import Interruption
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search has found.
+
+    Attributes:
+      folder: of the search.
+      trials: all of them, by number.
+      best: the winner; None where the search was interrupted, or other processes are still at it.
+      verified: how it did with fresh seeds; None where that was not asked for.
+      candidates: all trials that were verified, the winner first.
+      config: the winner's configuration, to be trained; None without a winner.
+    """
+
+    folder: str
+    trials: list[StudyTrial]
+    best: StudyTrial | None = None
+    verified: Verified | None = None
+    candidates: tuple[Verified, ...] = ()
+    config: ConfigDict | None = None
+
+
+def optimize(
+    config: ConfigDict | str, space: Mapping[str, Any] | Space, trials: int | None = None, **options: Any
+) -> SearchResult:
+    """Searches values of a configuration's fields, each trial being a run in a process of its own.
+
+    A folder that holds the same search is continued.
+
+    Args:
+      config: what trials change; a ConfigDict, a config file or the name of a shipped config.
+      space: `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`, see `Space.parse`.
+      trials: how many; None takes the method's default.
+      options: of `SearchOptions`, such as `method="grid"`, `workdir="runs/mine"`, `jobs=2`.
+
+    Raises:
+      ConfigError: the configuration, the space or an option is wrong.
+      RunError: no trial reached its end.
+    """
+    chosen = SearchOptions(trials=trials, **options)
+    checked = space if isinstance(space, Space) else Space.parse(space)
+    given = load_config(config) if isinstance(config, str) else config
+    return search(given, checked, chosen, Interruption())
+
+
+def search(
+    config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
+) -> SearchResult:
+    """Does what `optimize` does; a signal that `interruption` notes ends it, to be continued."""
+    probe.require_trainable(space.probes(config))
+    folder = SearchFolder(options.folder)
+    with folder.claimed(check_config(config), space, options):
+        return _search(Task(config, space, _objective(options)), options, folder, interruption)
+
+
+def _search(
+    task: Task, options: SearchOptions, folder: SearchFolder, interruption: Interruption
+) -> SearchResult:
+    study, total, note = _study(task, options, folder)
+    title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
+    executor = ProcessExecutor(options.jobs, visible_gpus())
+    with (
+        _display(title, total, options.jobs, task.objective) as display,
+        contextlib.closing(executor),
+        interruption.deferred(),
+    ):
+        alone = TrialRunner(task, study, executor, folder, display, interruption).run()
+        found = study.trials()
+        display.message(display.line(found))
+        unfinished = SearchResult(str(folder.path), found)
+        if interruption.signum is not None:
+            return unfinished
+        if not alone:
+            display.message("others still run: the last of them, or this command again, names the best")
+            return unfinished
+        with folder.verifying() as mine:
+            if not mine:
+                display.message("another process verifies the best")
+                return unfinished
+            return _conclude(found, task, options, folder, executor, interruption, display)
+
+
+def _conclude(
+    found: list[StudyTrial],
+    task: Task,
+    options: SearchOptions,
+    folder: SearchFolder,
+    executor: ProcessExecutor,
+    interruption: Interruption,
+    display: SearchDisplay,
+) -> SearchResult:
+    """Verifies the best and writes the results."""
+    ranked = task.objective.ranked(found)
+    if not ranked:
+        last = next((trial for trial in reversed(found) if trial.state == FAILED), None)
+        why = f"; trial {last.number} failed: {last.reason}" if last else ""
+        raise RunError(f"no trial of {folder.path} reached its end{why}")
+    candidates: list[Verified] = []
+    if options.verify:
+        candidates = verify(ranked, options.verify, task, folder, executor, interruption, display.message)
+        if interruption.signum is not None:
+            return SearchResult(str(folder.path), found)
+    verified = candidates[0] if candidates else None
+    best = verified.trial if verified else ranked[0]
+    folder.write("best_config.py", best_config(best, verified, task))
+    result = SearchResult(
+        folder=str(folder.path),
+        trials=found,
+        best=best,
+        verified=verified,
+        candidates=tuple(candidates),
+        config=task.space.apply(task.config, best.values),
+    )
+    folder.write("result.json", json.dumps(_record(result, task), indent=2) + "\n")
+    for line in conclusion(result):
+        display.message(line)
+    return result
+
+
+def conclusion(result: SearchResult) -> Iterator[str]:
+    """The lines that say which trial is the best, and how much of its score is luck."""
+    best, verified = result.best, result.verified
+    if best is None or best.score is None:
+        return
+    if verified is None:
+        yield f"best: trial {best.number} with {text.number(best.score)}, not verified with other seeds"
+    else:
+        searched = f"best: trial {best.number}, searched {text.number(best.score)}"
+        change = "" if math.isnan(verified.score) else f": {verified.score - best.score:+.4g}"
+        yield f"{searched}, verified {summary_of(verified)}{change}"
+    yield f"config: {result.folder}/best_config.py"
+
+
+def _record(result: SearchResult, task: Task) -> dict[str, Any]:
+    """What result.json holds."""
+    best = result.best
+    assert best is not None
+    return {
+        "metric": task.objective.metric,
+        "score": task.objective.score,
+        "direction": task.objective.direction,
+        "best": {"trial": best.number, "values": dict(best.values), "searched": best.score},
+        "verified": [
+            {
+                "trial": v.trial.number,
+                "searched": v.trial.score,
+                "verified": None if math.isnan(v.score) else v.score,
+                "seeds": list(v.seeds),
+                "scores": list(v.scores),
+            }
+            for v in result.candidates
+        ],
+    }
+
+
+def _objective(options: SearchOptions) -> Objective:
+    return Objective(options.metric, options.score, options.direction)
+
+
+def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[Study, int, str]:
+    """The study, how many trials it will have, and what else its title says."""
+    records = TrialRecords(folder.path)
+
+    def check(values: Mapping[str, Any]) -> str:
+        return task.space.problem(task.config, values)
+
+    total, note = options.budget, ""
+    sampler: Sampler
+    if options.method == "grid":
+        sampler = GridSampler(task.space, check, options.budget, options.seed)
+        total = min(total, sampler.size)
+        if sampler.size > total:
+            note = f"; the grid has {sampler.size} points, of which they are a random part (--trials)"
+        if sampler.invalid:
+            note += f"; {sampler.invalid} combinations are not valid and left out"
+    else:
+        sampler = RandomSampler(task.space, check, options.seed)
+    return LocalStudy(records, sampler, options.budget), total, note
+
+
+@contextlib.contextmanager
+def _display(title: str, total: int, jobs: int, objective: Objective) -> Iterator[SearchDisplay]:
+    display = SearchDisplay(title, total, jobs, objective)
+    try:
+        yield display
+    finally:
+        display.close()

@@ -1,0 +1,72 @@
+"""What a search is asked for, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.fields import Rule, at_least, at_most, check, matches
+
+METHODS = {"grid": 20, "random": 20}  # and their default number of trials
+SCORES = ("final", "mean")
+DIRECTIONS = ("maximize", "minimize")
+_MOST_TRIALS, _MOST_JOBS, _MOST_SEEDS = 100_000, 4096, 1000
+_RULES: dict[str, tuple[Rule, ...]] = {
+    "trials": (at_least(1), at_most(_MOST_TRIALS)),
+    "jobs": (at_least(1), at_most(_MOST_JOBS)),
+    "seed": (at_least(0), at_most(2**32 - 1)),
+    "verify": (at_least(0), at_most(_MOST_SEEDS)),
+    "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
+}
+_NAMES = {"method": tuple(METHODS), "score": SCORES, "direction": DIRECTIONS}
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+      method: grid, random.
+      trials: how many; None takes the method's default.
+      workdir: the folder of the search; "" is runs/search-METHOD.
+      metric, score, direction: see `Objective`.
+      seed: of the proposals; all trials train with the configuration's own.
+      jobs: trials at the same time.
+      verify: fresh seeds with which the winner is trained again; 0: none.
+
+    Raises:
+      ConfigError: one of them is wrong.
+    """
+
+    method: str = "random"
+    trials: int | None = None
+    workdir: str = ""
+    metric: str = "eval/return"
+    score: str = "final"
+    direction: str = "maximize"
+    seed: int = 0
+    jobs: int = 1
+    verify: int = 3
+
+    def __post_init__(self) -> None:
+        for name, valid in _NAMES.items():
+            if (given := getattr(self, name)) not in valid:
+                raise ConfigError(f"`{name}` (={given!r}) is none{did_you_mean(str(given), valid)}")
+        for name, rules in _RULES.items():
+            kind = {"trials": int | None, "metric": str}.get(name, int)
+            check(name, getattr(self, name), kind, *rules)
+
+    @property
+    def budget(self) -> int:
+        """How many trials."""
+        return METHODS[self.method] if self.trials is None else self.trials
+
+    @property
+    def folder(self) -> str:
+        return self.workdir or f"runs/search-{self.method}"
+
+    @property
+    def defining(self) -> dict[str, object]:
+        """What a search that continues must keep."""
+        free = {"trials", "workdir", "jobs", "verify"}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in free}

@@ -1,0 +1,182 @@
+"""The loop of a search: start trials, watch them, stop the hopeless, record how each ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config.errors import RunError, did_you_mean
+from jaxrl.experiments.search.display import SearchDisplay
+from jaxrl.experiments.search.executor import Ending, Executor, PlannedRun
+from jaxrl.experiments.search.folder import SearchFolder
+from jaxrl.experiments.search.space import Space
+from jaxrl.experiments.search.study import Study
+from jaxrl.experiments.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, TrialCurve
+from jaxrl.parallel.signals import Interruption
+
+_POLL_SECONDS = 0.1
+_STEPS_OF_A_GRACE = 20  # evaluations in a run whose trials may be stopped early, at the least
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every trial trains.
+
+    Attributes:
+      config: the configuration that trials change.
+      space: what they change.
+      objective: what they are judged by.
+      prunes: whether they may be stopped early, for which they are evaluated every 5% of their steps.
+    """
+
+    config: ConfigDict
+    space: Space
+    objective: Objective
+    prunes: bool = False
+
+    def configured(self, trial: StudyTrial, seed: int | None = None) -> Config:
+        """The configuration of a trial, with another seed to verify it.
+
+        Raises:
+          ConfigError: its values are not valid together.
+        """
+        config = self.space.apply(self.config, trial.values)
+        if seed is not None:
+            config.seed = seed
+        if "jsonl" not in config.log.writers:
+            config.log.writers = (*config.log.writers, "jsonl")
+        if self.prunes and seed is None:
+            often = max(1, config.stop.steps // _STEPS_OF_A_GRACE)
+            config.evaluate.every_steps = min(config.evaluate.every_steps or often, often)
+        return check_config(config)
+
+
+@dataclass
+class _Running:
+    trial: StudyTrial
+    curve: TrialCurve
+    began: float
+    pruned: bool = False
+
+
+class TrialRunner:
+    """Runs the trials of a study, as many at a time as the executor takes."""
+
+    def __init__(
+        self,
+        task: Task,
+        study: Study,
+        executor: Executor,
+        folder: SearchFolder,
+        display: SearchDisplay,
+        interruption: Interruption,
+    ) -> None:
+        self._task, self._study, self._executor = task, study, executor
+        self._folder, self._display, self._interruption = folder, display, interruption
+        self._running: dict[str, _Running] = {}
+
+    def run(self) -> bool:
+        """Runs until nothing is left to start; whether no trial of another process is still running.
+
+        Raises:
+          ConfigError: the first trial to end did not log the metric.
+          RunError: there is no valid point to go on with.
+        """
+        self._adopt()
+        proposes = True
+        while True:
+            for ending in self._executor.poll():
+                self._end(ending)
+            self._watch()
+            self._display.update(self._study.trials(), len(self._running))
+            while proposes and self._executor.room():
+                trial = self._study.propose()
+                proposes = trial is not None
+                if trial is not None:
+                    self._start([trial])
+            if not self._running and not proposes:
+                others = [trial for trial in self._study.trials() if not trial.ended]
+                if not others:
+                    return True
+                if not self._folder.is_alone() or not any(trial.here for trial in others):
+                    return False
+                self._adopt()  # A run whose search was killed may take a while to save.
+            if self._interruption.signum is not None:
+                self._executor.close()
+                return False
+            time.sleep(_POLL_SECONDS)
+
+    def _adopt(self) -> None:
+        """Continues trials that were left unfinished here, and whose process has ended."""
+        for trial in self._study.trials():
+            if trial.here and not trial.ended and str(trial.number) not in self._running:
+                if not self._executor.room():
+                    return
+                self._start([trial])
+
+    def _start(self, trials: Sequence[StudyTrial]) -> None:
+        for trial in trials:
+            name, folder = str(trial.number), self._folder.trial(trial.number)
+            run = PlannedRun(name, self._task.configured(trial), folder)
+            if self._executor.start([run]):
+                curve = TrialCurve(folder, self._task.objective.metric)
+                self._running[name] = _Running(trial, curve, time.monotonic())
+
+    def _watch(self) -> None:
+        """Reads new evaluations and stops trials that the study gives up."""
+        for name, running in self._running.items():
+            if running.pruned or not running.curve.poll():
+                continue
+            score = self._task.objective.of(running.curve.curve)
+            if score is not None and self._study.should_prune(running.trial, running.curve.step, score):
+                running.pruned = True
+                self._executor.stop(name)
+
+    def _end(self, ending: Ending) -> None:
+        running = self._running.pop(ending.name)
+        curve, objective = running.curve, self._task.objective
+        curve.poll()
+        trial = replace(running.trial, score=objective.of(curve.curve), seconds=curve.seconds)
+        missing = not ending.reason and not curve.curve.size
+        if ending.reason and running.pruned:
+            trial = replace(trial, state=PRUNED)
+        elif ending.reason:
+            trial = replace(trial, state=FAILED, reason=ending.reason)
+        elif trial.score is None:
+            hint = did_you_mean(objective.metric, curve.keys - {"step", "time"})
+            reason = (
+                f"it logged no {objective.metric}{hint}" if missing else f"{objective.metric} is not finite"
+            )
+            trial = replace(trial, state=FAILED, reason=reason)
+        else:
+            trial = replace(trial, state=DONE)
+        self._study.finish(trial)
+        self._display.ended(trial, time.monotonic() - running.began)
+        if missing and not any(other.state in (DONE, PRUNED) for other in self._study.trials()):
+            self._executor.close()
+            raise ConfigError(f"`--metric` (={objective.metric!r}): trial {trial.number}: {trial.reason}")
+
+
+def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interruption) -> dict[str, str]:
+    """Runs several runs to their ends; returns why each failed, "" where it did not.
+
+    Raises:
+      RunError: another process has one of them.
+    """
+    waiting, reasons = list(runs), dict[str, str]()
+    while waiting or len(reasons) < len(runs):
+        for ending in executor.poll():
+            reasons[ending.name] = ending.reason
+        while waiting and executor.room():
+            run = waiting.pop(0)
+            if not executor.start([run]):
+                raise RunError(f"{run.folder} is in use by another process: wait for that and run this again")
+        if interruption.signum is not None:
+            executor.close()
+            break
+        time.sleep(_POLL_SECONDS)
+    return reasons

@@ -1,0 +1,112 @@
+"""`jaxrl search` as a user types it: bad input in one line, a whole search, a kill and the same command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrl.commands import run
+
+ROOT = Path(__file__).parents[2]
+SPACE = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nnetwork.hidden_sizes: {choice: [[8], [8, 8]]}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "space", "text"),
+    [
+        (["ppo_mlp"], None, "`--space` is missing"),
+        (["ppo_mlp", "--space=nowhere.yaml"], None, "cannot be read: No such file"),
+        (["ppo_mlp", "--metirc=x"], SPACE, "unknown flag `--metirc`; did you mean `--metric`?"),
+        (["ppo_mlp", "--method=gird"], SPACE, "did you mean `grid`?"),
+        (["ppo_mlp", "--trials=0"], SPACE, "`trials` (=0) must be at least 1"),
+        (["ppo_mlp", "--trials=99999999999999999999"], SPACE, "trials"),
+        (["ppo_mpl"], SPACE, "did you mean `ppo_mlp`?"),
+        ([], SPACE, "`--config` is missing"),
+        (["ppo_mlp", "--config.ppo.gama=1"], SPACE, "did you mean `config.ppo.gamma`?"),
+        (["ppo_mlp", "--workdir=gs://bucket/x"], SPACE, "must be a local folder"),
+        (["ppo_mlp"], "ppo.learning_rate: {log: [0, 1e-2]}", "must be above 0"),
+        (["ppo_mlp"], "seed: {int: [0, 9]}", "verified with fresh seeds"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], space: str | None, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if space is not None:
+        file = tmp_path / "space.yaml"
+        file.write_text(space)
+        arguments = [*arguments, f"--space={file}"]
+    if not any(argument.startswith("--workdir") for argument in arguments):
+        arguments = [*arguments, f"--workdir={tmp_path / 'search'}"]
+    assert run(["jaxrl", "search", *arguments]) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1, error
+    assert text in error
+    assert not (tmp_path / "search").exists()
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    (folder / "space.yaml").write_text(SPACE)
+    return [
+        *(sys.executable, "-m", "jaxrl", "search", "ppo_mlp", f"--space={folder / 'space.yaml'}"),
+        *("--config.stop.steps=8192", "--config.log.writers=jsonl", "--config.checkpoint.every_steps=1024"),
+        *("--config.evaluate.episodes=4", f"--workdir={folder / 'search'}", *more),
+    ]
+
+
+def trials(folder: Path) -> dict[int, dict[str, Any]]:
+    """The last line of each trial."""
+    lines = (folder / "search/trials.jsonl").read_text().splitlines()
+    return {record["number"]: record for record in map(json.loads, lines)}
+
+
+@pytest.mark.slow
+def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
+    arguments = command(tmp_path, "--trials=1", "--verify=1")
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
+    first = tmp_path / "search/trials/0000"
+    deadline = time.monotonic() + 120
+    while not list(first.glob("checkpoints/[0-9]*")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert {n: t["state"] for n, t in trials(tmp_path).items()} == {0: "running"}
+
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert {n: t["state"] for n, t in trials(tmp_path).items()} == {0: "done"}
+    assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
+    result = json.loads((tmp_path / "search/result.json").read_text())
+    best = result["best"]
+    assert best["searched"] == trials(tmp_path)[0]["score"]
+    assert result["verified"][0]["seeds"] == [101]
+    assert (tmp_path / "search/verification/0000-seed-101/summary.json").exists()
+    assert "best: trial 0, searched" in done.stdout
+    assert "get_config" in (tmp_path / "search/best_config.py").read_text()
+
+
+@pytest.mark.slow
+def test_interrupted_search_saves_its_trials_and_says_how_to_go_on(tmp_path: Path) -> None:
+    arguments = command(tmp_path, "--trials=1", "--config.stop.steps=100000000")
+    with subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "search/trials/0000").glob("checkpoints/[0-9]*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        error = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert error.splitlines()[-1] == "SIGTERM: the same command continues the search"
+    assert trials(tmp_path)[0]["state"] == "running"
+    assert "SIGTERM: saved" in (tmp_path / "search/trials/0000.log").read_text()
