@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxrl.inference.agent import load
     from jaxrl.training.callbacks import Callbacks
     from jaxrl.training.functional import hyperparameters, make_train
-    from jaxrl.training.population import make_population
+    from jaxrl.training.population.functional import make_population
     from jaxrl.training.trainer import Trainer
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.training.functional",
     "load": "jaxrl.inference.agent",
-    "make_population": "jaxrl.training.population",
+    "make_population": "jaxrl.training.population.functional",
     "make_train": "jaxrl.training.functional",
 }
 _OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "InfoMetric", "TimeStep")

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.writers import Writer
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.population import make_population
+from jaxrl.training.population.functional import make_population
 from jaxrl.training.run import choose_devices
 from jaxrl.training.trainer import Trainer
 

@@ -81,7 +81,6 @@ def _job(argv: Sequence[str]) -> int:
         _check_video(str(values["video"].value), bool(values["suite"].value))
     if values["suite"].value:
         return _suite(values)
-    folder = RunFolder(workdir)
     defaults = {"episodes": 100, "sample": False, "seed": 0, "environment": ""}
     asked: dict[str, Any] = {
         name: default if values[name].value is None else values[name].value
@@ -90,6 +89,8 @@ def _job(argv: Sequence[str]) -> int:
     trust = bool(values["trust"].value)
     trained = trained_policy.load(workdir, str(values["checkpoint"].value), trust=trust)
     result = trained_policy.evaluate(trained, **asked)
+    if trained.folder != workdir:
+        print(f"best member {trained.folder}")
     _show(trained.step, result)
     mode = "sample" if asked["sample"] else "greedy"
     asked_for = {"step": trained.step, "mode": mode, "seed": asked["seed"]}
@@ -98,7 +99,7 @@ def _job(argv: Sequence[str]) -> int:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
     record = asked_for | dataclasses.asdict(result) | {"versions": versions()}
-    file = folder.write_evaluation(name, record)
+    file = RunFolder(trained.folder).write_evaluation(name, record)
     print(f"written to {file}", flush=True)
     if values["video"].value:
         environment = asked["environment"] or trained.config.env.name

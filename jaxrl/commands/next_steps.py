@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import resumption
 
 if TYPE_CHECKING:
-    from jaxrl.training.run import RunOutcome
+    from jaxrl.training.outcome import RunOutcome
 
 
 def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:

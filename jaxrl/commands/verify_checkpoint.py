@@ -50,19 +50,24 @@ def _job(argv: Sequence[str]) -> int:
     import jax
 
     from jaxrl.runs.checkpoint.verification import CHECKPOINT, verify
+    from jaxrl.runs.members import member_folders
     from jaxrl.training.progress import Progress
 
     # An accelerator may be in use by the very run that is looked at.
     jax.config.update("jax_platforms", "cpu")
-    entries = verify(workdir, values["step"].value, Progress.check)
-    intact = sum(entry.kind == CHECKPOINT and entry.problem is None for entry in entries)
-    bad = sum(entry.bad for entry in entries)
-    ok = intact > 0 and bad == 0
+    runs = member_folders(workdir) or [workdir]
+    entries = {run: verify(run, values["step"].value, Progress.check) for run in runs}
+    intact = {run: sum(e.kind == CHECKPOINT and e.problem is None for e in entries[run]) for run in runs}
+    bad = {run: sum(entry.bad for entry in entries[run]) for run in runs}
+    ok = all(intact.values()) and not any(bad.values())
     if values["json"].value:
-        print(json.dumps({"ok": ok, "entries": [dataclasses.asdict(e) for e in entries]}, indent=2))
-    else:
-        _show(workdir, entries)
-        print(f"{intact} intact, {bad} damaged" + ("" if intact or bad else ": none is left to resume from"))
+        found = [dataclasses.asdict(entry) for run in runs for entry in entries[run]]
+        print(json.dumps({"ok": ok, "entries": found}, indent=2))
+        return 0 if ok else 1
+    for run in runs:
+        _show(run, entries[run])
+        left = "" if intact[run] or bad[run] else ": none is left to resume from"
+        print(f"{intact[run]} intact, {bad[run]} damaged{left}")
     return 0 if ok else 1
 
 

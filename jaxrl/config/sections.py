@@ -28,6 +28,7 @@ from jaxrl.config.ppo import PPOConfig
 _MOST_DEVICES, _MOST_WORKERS = 65_536, 4_096
 _MOST_UNITS, _MOST_LAYERS = 65_536, 64
 _MOST_EPISODES = 2**24
+_MOST_MEMBERS = 4_096
 _LONGEST_WAIT = 1_000_000.0  # seconds; the system's clocks count milliseconds in 32 bits
 
 
@@ -223,6 +224,19 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class PopulationConfig:
+    """Several runs trained as one program (docs/populations.md)."""
+
+    seeds: int = field(
+        1,
+        at_least(1),
+        at_most(_MOST_MEMBERS),
+        help="train this many members, with `seed` and the numbers after it, each in a folder of its own",
+        fixed=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class StorageConfig:
     """A copy of the run's folder elsewhere."""
 
@@ -302,6 +316,7 @@ class Config:
     evaluate: EvaluateConfig
     checkpoint: CheckpointConfig
     storage: StorageConfig
+    population: PopulationConfig
     profile: ProfileConfig
     device_count: int
 

@@ -17,7 +17,7 @@ from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.parallel.signals import abandon
 from jaxrl.rollout.episodes import Episodes, play
 from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.types import Array, PolicyState
+from jaxrl.types import Array, Axis, PolicyState
 
 # Environments played side by side at most; more episodes are played one after the other.
 MAX_ENVIRONMENTS = 1024
@@ -87,38 +87,54 @@ class DeviceEvaluator(Evaluator):
         program = self._compiled[episodes, sample]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         key = jax.random.fold_in(key, STREAM)
-        episodes_played: Episodes = program(state, self._topology.replicate(key))
-        self._wait(episodes_played)
-        played: Episodes = to_host(episodes_played)
-        return played
-
-    def _wait(self, played: Episodes) -> None:
-        """Waits for the devices, for which nothing else could be interrupted."""
-        leaves, pause = jax.tree.leaves(played), _SHORTEST_PAUSE
-        while not all(x.is_ready() for x in leaves):
-            if self._given_up():
-                abandon(lambda: all(x.is_ready() for x in leaves))
-                raise Cancelled("the evaluation was given up")
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        return await_episodes(program(state, self._topology.replicate(key)), self._given_up)
 
     @property
     def compiled(self) -> Sequence[Any]:
         return tuple(self._compiled.values())
 
     def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
-        axis = self._topology.axis
-        per_device = -(-min(episodes, MAX_ENVIRONMENTS) // axis.size)
-        environments = per_device * axis.size
-
-        def program(state: PolicyState, key: Array) -> Episodes:
-            index = axis.index() * per_device + jnp.arange(per_device)
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-            quota = episodes // environments + (index < episodes % environments).astype(jnp.int32)
-            most = -(-episodes // environments)
-            with tracing.phase("evaluate"):
-                return play(self._policy, self._env, state, keys, quota, most, sample, self._info_keys)
-
+        program = player(self._policy, self._env, self._topology.axis, episodes, sample, self._info_keys)
         sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
         self._compiled[episodes, sample] = sharded.lower(state, key).compile()
+
+
+def player(
+    policy: Policy,
+    env: VectorEnv,
+    axis: Axis,
+    episodes: int,
+    sample: bool = False,
+    info_keys: tuple[str, ...] = (),
+) -> Callable[[PolicyState, Array], Episodes]:
+    """Returns a device's part of a program that plays exactly `episodes` episodes over all of `axis`."""
+    per_device = -(-min(episodes, MAX_ENVIRONMENTS) // axis.size)
+    environments = per_device * axis.size
+
+    def program(state: PolicyState, key: Array) -> Episodes:
+        index = axis.index() * per_device + jnp.arange(per_device)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+        quota = episodes // environments + (index < episodes % environments).astype(jnp.int32)
+        most = -(-episodes // environments)
+        with tracing.phase("evaluate"):
+            return play(policy, env, state, keys, quota, most, sample, info_keys)
+
+    return program
+
+
+def await_episodes(played: Episodes, given_up: Callable[[], bool]) -> Episodes:
+    """Waits for the devices, for which nothing else could be interrupted; returns host copies.
+
+    Raises:
+      Cancelled: a signal asked not to wait.
+    """
+    leaves, pause = jax.tree.leaves(played), _SHORTEST_PAUSE
+    while not all(x.is_ready() for x in leaves):
+        if given_up():
+            abandon(lambda: all(x.is_ready() for x in leaves))
+            raise Cancelled("the evaluation was given up")
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    on_host: Episodes = to_host(played)
+    return on_host

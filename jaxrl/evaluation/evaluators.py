@@ -37,14 +37,11 @@ def build(
 class Evaluators:
     """What plays the environments of a configuration, by the prefix of their metrics."""
 
-    def __init__(
-        self, config: Config, policy: Policy, topology: Topology, given_up: Callable[[], bool]
-    ) -> None:
+    def __init__(self, config: Config, evaluator_of: Callable[[str], Evaluator]) -> None:
+        """`evaluator_of` makes what plays the environment of a name."""
         self._config = config
         names = {"eval/": config.env.name, "eval/unseen_": config.evaluate.unseen}
-        self._evaluators = {
-            prefix: build(config, name, policy, topology, given_up) for prefix, name in names.items() if name
-        }
+        self._evaluators = {prefix: evaluator_of(name) for prefix, name in names.items() if name}
 
     def __iter__(self) -> Iterator[Evaluator]:
         return iter(self._evaluators.values())

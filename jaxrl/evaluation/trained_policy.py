@@ -15,6 +15,7 @@ from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.result import Result
 from jaxrl.networks import Policy
 from jaxrl.parallel import sharding, tpu_slices
+from jaxrl.runs import members
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
 from jaxrl.types import PolicyState
@@ -28,7 +29,8 @@ class TrainedPolicy:
     """What a checkpoint holds of a policy, and what it was built from.
 
     Attributes:
-      config: the configuration of the run.
+      folder: of the run.
+      config: its configuration.
       spec: of the environment it was trained on.
       policy: the network.
       state: its parameters and frozen statistics, replicated over `topology`.
@@ -36,6 +38,7 @@ class TrainedPolicy:
       topology: the devices that hold the arrays.
     """
 
+    folder: str
     config: Config
     spec: EnvSpec
     policy: Policy
@@ -50,7 +53,7 @@ def load(
     """Reads a policy.
 
     Args:
-      workdir: folder of the run, local or gs://.
+      workdir: folder of the run, local or gs://; of a population the best member's policy is read.
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       devices: how many are to hold it; None for all.
       trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
@@ -61,6 +64,7 @@ def load(
       CheckpointError: it has no such checkpoint, or that is damaged.
     """
     tpu_slices.hush_libtpu()
+    workdir = members.with_policy(workdir)
     config = RunFolder(workdir).read_config()
     if not trust:
         require_trusted(config, workdir)
@@ -79,7 +83,7 @@ def load(
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:
         checkpoints.close()
-    return TrainedPolicy(config, spec, policy, found[_STORED], step, topology)
+    return TrainedPolicy(workdir, config, spec, policy, found[_STORED], step, topology)
 
 
 def evaluate(

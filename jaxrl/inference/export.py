@@ -86,7 +86,7 @@ def export(
         files = [*description["files"], DESCRIPTION]
         found = {name: (folder / name).stat().st_size for name in files}
         if check.same:
-            _publish(folder, Path(output), files, workdir)
+            _publish(folder, Path(output), files, policy.folder)
     return Exported(policy.step, description["batch"], runtime, check, found)
 
 

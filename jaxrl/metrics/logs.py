@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import os
 import sys
@@ -12,7 +13,10 @@ from io import TextIOWrapper
 from jaxrl.metrics.files import no_link
 
 _log = logging.getLogger(__name__)
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(run)s%(message)s"
+
+# Which of several runs in this process a thread works for; stands before its records.
+run_name: contextvars.ContextVar[str] = contextvars.ContextVar("run_name", default="")
 
 
 @contextlib.contextmanager
@@ -25,6 +29,7 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     root, packages = logging.getLogger(), [logging.getLogger(name) for name in ("jaxrl", "envs")]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.addFilter(_add_run)
     silenced = [other for other in root.handlers if _writes_to_terminal(other)]
     levels = [package.level for package in packages]
     for other in silenced:
@@ -41,6 +46,16 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
         for other in silenced:
             root.addHandler(other)
         handler.close()
+
+
+def _run_prefix() -> str:
+    return f"{run_name.get()}: " if run_name.get() else ""
+
+
+def _add_run(record: logging.LogRecord) -> bool:
+    """Adds the field `run`, which stands before the message."""
+    record.__dict__["run"] = _run_prefix()
+    return True
 
 
 def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
@@ -85,7 +100,7 @@ class WarningHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+            self._show(f"{record.levelname.lower()}: {_run_prefix()}{record.getMessage()}")
         except OSError:
             pass  # Nobody to tell: standard output is a full disk, or its reader has gone.
         except Exception:

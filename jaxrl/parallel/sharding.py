@@ -145,6 +145,21 @@ class Topology:
         ]
         return each(whole, *parts)
 
+    def join(self, parts: Sequence[PyTree]) -> PyTree:
+        """Makes global arrays, shared out along their first axis, of one part on each device; no copies."""
+        sharding = NamedSharding(self.mesh, P(_AXIS))
+
+        def whole(*shards: Array) -> Array:
+            shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, sharding, list(shards))
+
+        return jax.tree.map(whole, *parts)
+
+    def split(self, tree: PyTree) -> list[PyTree]:
+        """Inverse of `join`."""
+        indices = range(len(self.local_devices))
+        return [jax.tree.map(lambda x, i=i: x.addressable_data(i), tree) for i in indices]
+
     def replicate(self, tree: PyTree) -> PyTree:
         """Copies values to every device; they must be equal in all processes, which is not checked."""
         replicated = NamedSharding(self.mesh, P())

@@ -34,8 +34,9 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.is_deferred = False
         self.was_deferred = False  # when the signal came
+        self._deferring = 0
+        self._counting = threading.Lock()
         self._at = 0.0
         self._trace_wanted = False
 
@@ -56,12 +57,19 @@ class Interruption:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside the block the first signal only sets `signum`."""
-        self.is_deferred = True
+        """Inside the block the first signal only sets `signum`; several threads may be in one."""
+        with self._counting:
+            self._deferring += 1
         try:
             yield
         finally:
-            self.is_deferred = False
+            with self._counting:
+                self._deferring -= 1
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether a thread is inside `deferred()`."""
+        return self._deferring > 0
 
     def adopt(self, signum: int) -> None:
         """Takes over the signal that all processes of the run agreed on: they end with the same exit code."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.processes import LostProcess
 from jaxrl.parallel.signals import leave
 
 
 @contextlib.contextmanager
-def watched(clock: Clock, seconds: float) -> Iterator[None]:
-    """Ends the process with a message if `clock` does not advance for `seconds` inside the block.
+def watched(still: Callable[[], tuple[str | None, float]], seconds: float) -> Iterator[None]:
+    """Ends the process with a message if `still` (as `Clock.still`) says that nothing moved for `seconds`.
 
     A thread does it, as the main thread may be blocked on the devices. Compiling does not count, however
     long it takes: no process waits for another there. With 0 seconds there is no watchdog.
@@ -23,7 +22,7 @@ def watched(clock: Clock, seconds: float) -> Iterator[None]:
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(clock, seconds, over), name="watchdog", daemon=True)
+    thread = threading.Thread(target=_watch, args=(still, seconds, over), name="watchdog", daemon=True)
     thread.start()
     try:
         yield
@@ -32,9 +31,9 @@ def watched(clock: Clock, seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def _watch(clock: Clock, seconds: float, over: threading.Event) -> None:
+def _watch(still: Callable[[], tuple[str | None, float]], seconds: float, over: threading.Event) -> None:
     while not over.wait(min(1.0, seconds / 4)):
-        phase, idle = clock.still()
+        phase, idle = still()
         if phase != "compile" and idle > seconds:
             doing = f" in the phase `{phase}`" if phase else ""
             print(

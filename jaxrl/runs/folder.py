@@ -29,6 +29,8 @@ from jaxrl.runs.checkpoint import folder as checkpoint_folder
 
 # Time for a file that one process wrote to be seen by all.
 _SEEN_SECONDS = 3.0
+# Where a population keeps the run folders of its members.
+MEMBERS = "members"
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +234,7 @@ class RunFolder:
         process_group.by_first(lambda: self._require_same(config))
 
     def _require_same(self, config: Config) -> None:
-        if self.checkpoints.latest_step() is None:
+        if not self.has_checkpoints and not self.has_members:
             return
         if changed := changed_fields(self.read_config(), config):
             raise ConfigError(
@@ -247,6 +249,11 @@ class RunFolder:
             return bool(checkpoint_folder.find(self.path / "checkpoints").steps)
         except OSError:
             return False  # Said when they are to be restored.
+
+    @property
+    def has_members(self) -> bool:
+        """Whether this is the folder of a population."""
+        return (self.path / MEMBERS).exists()
 
     @property
     def has_summary(self) -> bool:

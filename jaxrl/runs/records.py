@@ -14,6 +14,7 @@ from etils import epath
 from jaxrl.config import ConfigError, flatten
 from jaxrl.metrics.writers.jsonl import is_number
 from jaxrl.runs import storage
+from jaxrl.runs.folder import MEMBERS
 
 Row = dict[str, Any]
 
@@ -89,8 +90,10 @@ def require_place(name: str, flag: str = "DIR") -> None:
 
 
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
-    """The folder itself if it is a run's, else the runs in it, by name."""
-    if (folder / "config.json").exists():
+    """The folder itself if it is a run's, else the runs in it, by name; of a population its members."""
+    if (folder / MEMBERS).is_dir():
+        yield from runs_below(folder / MEMBERS, depth)
+    elif (folder / "config.json").exists():
         yield folder
     elif depth and folder.is_dir():
         for inner in sorted(folder.iterdir()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envs import registry
 from jaxrl import networks
 from jaxrl.config import Config
-from jaxrl.evaluation.evaluators import Evaluators
+from jaxrl.evaluation.evaluators import Evaluators, build
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import MultiWriter, Writer, console
 from jaxrl.parallel.coordination import Agreement
@@ -84,7 +84,9 @@ class Assembly:
         clock, topology = Clock(process_started=process_started), Topology.of(config.device_count)
         agreement = Agreement(clock, topology.gatherer(), interruption)
         runtime = build_runtime(config, topology, clock, agreement)
-        evaluators = Evaluators(config, runtime.policy, topology, agreement.gives_up)
+        evaluators = Evaluators(
+            config, lambda name: build(config, name, runtime.policy, topology, agreement.gives_up)
+        )
         return cls(config, clock, topology, agreement, runtime, evaluators)
 
     def compile(self, make_state: Callable[[], TrainState]) -> TrainState:

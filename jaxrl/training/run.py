@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -27,7 +24,6 @@ from jaxrl.config import (
     to_json,
     versions,
 )
-from jaxrl.config.errors import RunError
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
 from jaxrl.parallel import cpu_devices, process_group
@@ -40,7 +36,9 @@ from jaxrl.runs.storage.bucket import require_client
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import find_checkpoint
-from jaxrl.training.preloading import preload
+from jaxrl.training.in_folder import train_in
+from jaxrl.training.outcome import RunOutcome
+from jaxrl.training.population.run import run_population
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -48,27 +46,6 @@ from jaxrl.training.trainer import Trainer
 # A large image takes as long as hundreds of vectors.
 MIN_MINIBATCH_PER_CORE = 256
 MIN_IMAGES_PER_CORE = 32
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """How a run ended.
-
-    Attributes:
-      exit_code: 0, or 128 + the number of the signal that ended it.
-      folder: where it is.
-      resumable: whether a signal, or the time of the process, ended it before its budget was used up.
-      has_tensorboard: whether it wrote files for TensorBoard.
-      is_first: whether this is the first process of the run, which speaks for all.
-    """
-
-    exit_code: int
-    folder: str
-    resumable: bool
-    has_tensorboard: bool
-    is_first: bool
 
 
 def run(
@@ -93,6 +70,8 @@ def run(
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot continue.
     """
+    if config.get("population") and config.population.get("seeds", 1) > 1:
+        return run_population(config, workdir, interruption, debug, processes, process_started)
     with process_group.joined(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved)
@@ -107,12 +86,14 @@ def run(
             folder.require_same(resolved)
             with (
                 _writers(folder, assembly) as writer,
-                watched(assembly.clock, processes.watchdog),
+                watched(assembly.clock.still, processes.watchdog),
                 host_profile(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
-                summary = _train(Trainer(resolved, folder, writer, assembly, debug), folder, assembly)
+                writer.message(f"run folder: {folder.path}")
+                trainer = Trainer(resolved, folder, writer, assembly, debug)
+                summary = train_in(folder, trainer, assembly)
             print(*host_table, sep="\n", end="\n" if host_table else "")
             reason = summary["stop_reason"]
             return RunOutcome(
@@ -165,26 +146,6 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         open_writers(folder.path, config, logs, highlights, network, mirrors) as writer,
     ):
         yield writer
-
-
-def _train(trainer: Trainer, folder: RunFolder, assembly: Assembly) -> dict[str, Any]:
-    """Trains; returns the summary."""
-    trainer.writer.message(f"run folder: {folder.path}")
-    trainer.start()
-    steps_at_start = trainer.steps
-    folder.write_config(trainer.config)
-    log.info("configuration: %s", json.dumps(to_json(trainer.config)))
-    log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
-    if process_group.is_first():
-        preload(trainer.config)
-    summary = trainer.fit()
-    if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
-        try:
-            folder.write_summary(summary)
-        except ConfigError as error:
-            raise RunError(f"training is done and saved, but {error}") from error
-    trainer.writer.finish(summary)
-    return summary
 
 
 def choose_devices(config: ConfigDict, processes: int | None = None) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from jaxrl.algorithms import Algorithm
+from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
 from jaxrl.training.learning import Learning
@@ -37,6 +40,12 @@ class ShardedLearning:
         self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs)
         inputs = (self.state_specs, *ROLLOUT_SPECS)
         self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
+
+    def with_config(self, config: Config) -> ShardedLearning:
+        """The same programs for a run with another seed and other numeric hyperparameters."""
+        other = copy.copy(self)
+        other.learning = dataclasses.replace(self.learning, config=config)
+        return other
 
     @property
     def algorithm(self) -> Algorithm:

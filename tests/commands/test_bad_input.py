@@ -112,6 +112,7 @@ BAD_OVERRIDES = [
     ("init_from=/nowhere", "must be a folder"),
     ("storage.sync_to=s3://bucket", "must be s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"),
     ("storage.sync_every_steps=0", "must be at least 1"),
+    ("population.seeds=0", "must be at least 1"),
     ("resume_from=/nowhere", "must be a folder"),
     ("hardware_profile=best", "must be one of"),
 ]

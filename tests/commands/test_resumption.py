@@ -15,7 +15,7 @@ from jaxrl.commands import command_line, next_steps, resumption
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
 from jaxrl.main import main
-from jaxrl.training.run import RunOutcome
+from jaxrl.training.outcome import RunOutcome
 
 
 @pytest.fixture(autouse=True)

@@ -190,7 +190,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger", "success")}
     network = {name for name in declared_fields() if name.startswith("network.")} - {"network.recurrence"}
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
-    assert kept.keys() == env | network | others
+    assert kept.keys() == env | network | others | {"population.seeds"}
     assert kept["seed"] == (1, 2)
     assert kept["ppo.rollout_length"] == (64, 128)
     assert kept["env.name"] == ("gymnax:CartPole-v1",) * 2

@@ -111,6 +111,9 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {"time/environments", "time/inference", "time/rollout_wait"}
     # This environment tells nothing of itself (tests/rollout/test_statistics.py).
     elsewhere |= {"env/NAME", "env/success_rate"}
+    # Of several seeds together (tests/metrics/writers/test_population_rows.py).
+    parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
+    elsewhere |= {f"population/{name}" for name in (*parts, "training")}
     assert logged | elsewhere == documented
     assert logged >= set(
         "steps episode/return episode/length episode/count time/steps_per_second time/compile_seconds "

@@ -37,7 +37,7 @@ def policy_of(**fields: Any) -> TrainedPolicy:
     stats = None
     if config.normalize.observations:
         stats = moved(normalizer.init(zeros(spec.observation_space)))
-    return TrainedPolicy(config, spec, policy, PolicyState(params, stats), 7, Topology.of(1))
+    return TrainedPolicy("runs/none", config, spec, policy, PolicyState(params, stats), 7, Topology.of(1))
 
 
 def save_run(folder: Path, **fields: Any) -> None:

@@ -15,7 +15,7 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.watchdog import watched
 
 clock = Clock()
-with watched(clock, 0.4):
+with watched(clock.still, 0.4):
     with clock.measure("compile"):
         time.sleep(0.8)
     for _ in range(8):

@@ -65,7 +65,7 @@ def run(
         report = _report(policy, suite, levels)
         _show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
-        print(f"written to {RunFolder(workdir).write_evaluation(name, report)}")
+        print(f"written to {RunFolder(policy.folder).write_evaluation(name, report)}")
         for line in _films(policy, suite, levels, video) if video else ():
             print(line, flush=True)
     except HostEnvError as error:

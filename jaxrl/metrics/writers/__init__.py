@@ -30,6 +30,7 @@ __all__ = [
     "TensorBoardWriter",
     "WandbTracker",
     "Writer",
+    "configured_writers",
     "console",
     "log_to",
     "open_writers",
@@ -58,18 +59,8 @@ def open_writers(
     `files_at` if that is given. Displays show `highlights`, (metric, label), and describe the `network`.
     `others` close after those of `log.writers`.
     """
-    run, path = os.fspath(folder), files_at or os.fspath(folder)
-    values = to_json(config)
-    files: dict[str, Callable[[], Writer]] = {
-        "jsonl": lambda: JsonlWriter(os.path.join(path, "metrics.jsonl")),
-        "csv": lambda: CsvWriter(os.path.join(path, "metrics.csv")),
-        "tensorboard": lambda: TensorBoardWriter(os.path.join(path, "tensorboard"), values, highlights),
-    }
-
-    def tracker(name: str) -> Writer:
-        return Background(_TRACKERS[name](run, config.log.project, config.log.name, values))
-
-    writers = [files[name]() if name in files else tracker(name) for name in config.log.writers]
+    path = files_at or os.fspath(folder)
+    writers = configured_writers(folder, config, path, highlights)
     display = console(config, highlights, network)
     # The display opens first and closes last: it shows the warnings of the others.
     with (
@@ -78,6 +69,23 @@ def open_writers(
         contextlib.closing(MultiWriter([*writers, *others, display])) as writer,
     ):
         yield writer
+
+
+def configured_writers(
+    folder: str | os.PathLike[str], config: Config, files_at: str, highlights: Sequence[tuple[str, str]]
+) -> list[Writer]:
+    """Opens the writers of `log.writers` for the run in `folder`; their files are in `files_at`."""
+    values = to_json(config)
+    files: dict[str, Callable[[], Writer]] = {
+        "jsonl": lambda: JsonlWriter(os.path.join(files_at, "metrics.jsonl")),
+        "csv": lambda: CsvWriter(os.path.join(files_at, "metrics.csv")),
+        "tensorboard": lambda: TensorBoardWriter(os.path.join(files_at, "tensorboard"), values, highlights),
+    }
+
+    def tracker(name: str) -> Writer:
+        return Background(_TRACKERS[name](os.fspath(folder), config.log.project, config.log.name, values))
+
+    return [files[name]() if name in files else tracker(name) for name in config.log.writers]
 
 
 def require_packages(config: Config) -> None:

@@ -12,6 +12,7 @@ from jaxrl.config import Config
 from jaxrl.parallel.cpu_devices import available_cores, offer_cpu_devices
 from jaxrl.parallel.sharding import SHARDED, Topology
 from jaxrl.training.functional import hyperparameters, make_train
+from jaxrl.training.population.placement import each_member
 from jaxrl.types import Array, PyTree, TrainState
 
 
@@ -55,17 +56,7 @@ def make_population(config: ConfigDict | Config) -> Callable[..., tuple[TrainSta
     def programs(topology: Topology) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
         size = topology.axis.size
         if size not in compiled:
-            each = _in_turn if topology.axis.platform == "cpu" else jax.vmap
-            compiled[size] = topology.shard(each(member), (SHARDED, SHARDED), SHARDED)
+            compiled[size] = topology.shard(each_member(member, topology), (SHARDED, SHARDED), SHARDED)
         return compiled[size]
 
     return train
-
-
-def _in_turn(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """`jax.vmap(fn)`, computed one after the other.
-
-    A CPU gains nothing from batches of small products, and under `vmap` a branch computes both sides: every
-    environment would be reset at every step.
-    """
-    return lambda *arguments: jax.lax.map(lambda each: fn(*each), arguments)

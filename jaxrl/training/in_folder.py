@@ -1,0 +1,40 @@
+"""A trainer at work in the folder of its run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config.errors import RunError
+from jaxrl.parallel import process_group
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.preloading import preload
+from jaxrl.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[str, Any]:
+    """Trains to the end or to a signal; returns the summary, which the folder then has as well.
+
+    Raises:
+      RunError: training cannot continue, or the summary cannot be written.
+    """
+    trainer.start()
+    steps_at_start = trainer.steps
+    folder.write_config(trainer.config)
+    log.info("configuration: %s", json.dumps(to_json(trainer.config)))
+    log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
+    if process_group.is_first():
+        preload(trainer.config)
+    summary = trainer.fit()
+    if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
+        try:
+            folder.write_summary(summary)
+        except ConfigError as error:
+            raise RunError(f"training is done and saved, but {error}") from error
+    trainer.writer.finish(summary)
+    return summary

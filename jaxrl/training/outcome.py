@@ -1,0 +1,24 @@
+"""How a run ended, for whoever started it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+      exit_code: 0, or 128 + the number of the signal that ended it.
+      folder: where it is.
+      resumable: whether a signal, or the time of the process, ended it before its budget was used up.
+      has_tensorboard: whether it wrote files for TensorBoard.
+      is_first: whether this is the first process of the run, which speaks for all.
+    """
+
+    exit_code: int
+    folder: str
+    resumable: bool
+    has_tensorboard: bool
+    is_first: bool

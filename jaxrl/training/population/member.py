@@ -1,0 +1,121 @@
+"""One member of a population, as a trainer sees it: a run like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.config import Config
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, await_episodes
+from jaxrl.evaluation.evaluators import Evaluators
+from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.signals import Interruption
+from jaxrl.rollout.episodes import Episodes
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.population.programs import EpisodesProgram, Programs
+from jaxrl.training.population.rendezvous import Rendezvous
+from jaxrl.training.runtime import Runtime
+from jaxrl.types import Array, EpisodeTotals, PolicyState, PyTree, TrainState, Trajectory
+
+
+class MemberRuntime(Runtime):
+    """Makes a member's iterations together with those of the others; everything else on its own device."""
+
+    one_program = True
+
+    def __init__(self, config: Config, member: int, programs: Programs, rendezvous: Rendezvous) -> None:
+        self._member, self._programs, self._rendezvous = member, programs, rendezvous
+        self._alone = programs.runtime_of(member)
+        self.spec, self.policy = self._alone.spec, self._alone.policy
+        self.learning = self._alone.learning.with_config(config)
+
+    def trace(self) -> Any:
+        return self._programs.training.trace()
+
+    def compile(self) -> None:
+        self._programs.training.compile()
+        self.compiled = self._programs.training.compiled
+
+    def prepare(self, state: TrainState) -> TrainState:
+        return state
+
+    def advance(
+        self, state: TrainState, interval: Interval, count: int
+    ) -> tuple[TrainState, Interval, Array]:
+        asked = state, interval, jnp.int32(count)
+        advanced: tuple[TrainState, Interval, Array] = self._rendezvous.ask(
+            self._member, self._programs.training.advance, asked, is_urgent=True
+        )
+        return advanced
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        return self._alone.rollout(state)
+
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree]:
+        return self._alone.rollouts(count)
+
+    def failed_rollout(self, state: TrainState) -> Trajectory:
+        return self._alone.failed_rollout(state)
+
+    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        return self._alone.alone(state)
+
+    def shares(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing runs beside the program."""
+
+
+class MemberEvaluator(Evaluator):
+    """Plays a member's episodes together with those of the others."""
+
+    def __init__(
+        self, member: int, program: EpisodesProgram, rendezvous: Rendezvous, given_up: Callable[[], bool]
+    ) -> None:
+        self._member, self._program, self._rendezvous, self._given_up = member, program, rendezvous, given_up
+
+    @property
+    def compiled(self) -> Sequence[Any]:
+        return self._program.compiled
+
+    def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
+        self._program.compile(state, episodes, sample)
+
+    def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
+        self.compile(state, episodes, sample)
+        service = self._program.service(episodes, sample)
+        key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
+        played: Episodes = self._rendezvous.ask(self._member, service, (state, key))
+        return await_episodes(played, self._given_up)
+
+
+def assemble(
+    config: Config,
+    member: int,
+    programs: Programs,
+    rendezvous: Rendezvous,
+    interruption: Interruption,
+    process_started: float | None,
+) -> Assembly:
+    """What the trainer of a member drives; see `Assembly.build`."""
+    clock = Clock(process_started=process_started)
+    agreement = Agreement(clock, interruption=interruption)
+    runtime = MemberRuntime(config, member, programs, rendezvous)
+
+    def evaluator_of(name: str) -> MemberEvaluator:
+        return MemberEvaluator(member, programs.evaluation[name], rendezvous, agreement.gives_up)
+
+    return Assembly(
+        config=config,
+        clock=clock,
+        topology=runtime.learning.topology,
+        agreement=agreement,
+        runtime=runtime,
+        evaluators=Evaluators(config, evaluator_of),
+    )

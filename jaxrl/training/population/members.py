@@ -1,0 +1,140 @@
+"""The members of a population: how each is trained, and how all of one shape are trained together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxrl import algorithms
+from jaxrl.config import Config
+from jaxrl.metrics.logs import run_name
+from jaxrl.metrics.writers import MultiWriter, configured_writers
+from jaxrl.metrics.writers.population import PopulationRows
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.parallel.watchdog import watched
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.in_folder import train_in
+from jaxrl.training.population.member import assemble
+from jaxrl.training.population.programs import Programs
+from jaxrl.training.population.rendezvous import Rendezvous
+from jaxrl.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a population.
+
+    Attributes:
+      name: for people, before its log records.
+      config: resolved for one device.
+      folder: a run folder like any other.
+    """
+
+    name: str
+    config: Config
+    folder: RunFolder
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a member ended.
+
+    Attributes:
+      summary: as in its summary.json, or with a signal as its reason; None where it failed.
+      error: what ended it then.
+    """
+
+    summary: Mapping[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the members of a population share.
+
+    Attributes:
+      topology: the devices that they are shared out among.
+      interruption: the signals that the process receives.
+      debug: see `Trainer`.
+      process_started: see `Assembly.build`.
+      watchdog: seconds without progress of any member until the process ends itself; 0: never.
+    """
+
+    topology: Topology
+    interruption: Interruption
+    debug: bool = False
+    process_started: float | None = None
+    watchdog: float = 0.0
+
+
+def program_shape(config: Config) -> Config:
+    """What members must have in common to be one program: everything but seed and numeric hyperparameters."""
+    learner = config.learner
+    numbers = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
+    same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
+    section: dict[str, Any] = {config.algorithm: dataclasses.replace(learner, **same)}  # type: ignore[type-var]
+    return dataclasses.replace(config, seed=0, **section)
+
+
+def train_members(members: Sequence[Member], rows: PopulationRows, conditions: Conditions) -> list[Ending]:
+    """Trains members of one `program_shape` to their ends; returns how each ended.
+
+    Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
+    run does. Their iterations and episodes run as one program.
+
+    Raises:
+      ConfigError: the configuration cannot be trained here.
+    """
+    programs = Programs(members[0].config, len(members), conditions.topology)
+    rendezvous = Rendezvous(len(members))
+    assemblies = [
+        assemble(member.config, i, programs, rendezvous, conditions.interruption, conditions.process_started)
+        for i, member in enumerate(members)
+    ]
+    endings: dict[int, Ending] = {}
+
+    def train(i: int) -> None:
+        run_name.set(members[i].name)
+        try:
+            endings[i] = Ending(_train(members[i], assemblies[i], rows, i, conditions.debug))
+        except Exception as error:  # It must not end the others.
+            endings[i] = Ending(None, " ".join(str(error).split()) or type(error).__name__)
+            log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
+        finally:
+            rendezvous.leave(i)
+            rows.leave(i, failed=endings[i].summary is None)
+
+    def still() -> tuple[str | None, float]:
+        training = [assembly.clock for i, assembly in enumerate(assemblies) if i not in endings]
+        return min((clock.still() for clock in training), key=lambda each: each[1], default=(None, 0.0))
+
+    threads = [threading.Thread(target=train, args=(i,), daemon=True) for i in range(len(members))]
+    with watched(still, conditions.watchdog):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return [endings[i] for i in range(len(members))]
+
+
+def _train(
+    member: Member, assembly: Assembly, rows: PopulationRows, index: int, debug: bool
+) -> Mapping[str, Any]:
+    """Trains one member in its folder; returns the summary."""
+    folder, config = member.folder, member.config
+    folder.create()
+    with folder.lock(), folder.logs() as logs:
+        folder.require_same(config)
+        highlights = assembly.runtime.learning.learning.highlights
+        writers = configured_writers(folder.path, config, logs, highlights)
+        with contextlib.closing(MultiWriter([*writers, rows.of(index)])) as writer:
+            return train_in(folder, Trainer(config, folder, writer, assembly, debug), assembly)
