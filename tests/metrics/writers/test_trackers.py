@@ -14,6 +14,7 @@ import pytest
 
 from jaxrl.config import ConfigError, default_config, resolve
 from jaxrl.metrics.writers import Background, MlflowTracker, NeptuneTracker, WandbTracker, require_packages
+from jaxrl.metrics.writers import tracker as tracker_module
 
 CONFIG = {"seed": 3, "env": {"name": "gymnax:CartPole-v1", "wrappers": ["a"]}, "stop": {"return": None}}
 SUMMARY = {"stop_reason": "steps", "steps": 20, "eval_return": 500.0, "versions": {"jax": "0.10"}}
@@ -24,6 +25,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def package(name: str) -> Any:
     reason = f"{name} is not installed: pip install -e '.[{name}]'"
     return pytest.importorskip(name, reason=reason, exc_type=ImportError)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take long to make a database: that is not what these tests are about."""
+    monkeypatch.setattr(tracker_module, "PATIENCE", 120.0)
+    monkeypatch.setattr(tracker_module, "PATIENCE_AFTER_SIGNAL", 120.0)
 
 
 def train(tracker: Any, resume_from: int | None, steps: tuple[int, ...], finish: bool = True) -> None:
