@@ -10,7 +10,7 @@ import ast
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 # What arrays hold: JAX computes in 32 bits.
@@ -58,6 +58,16 @@ def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
     if not kwargs:
         return name
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in kwargs.items())})"
+
+
+def changed_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `arguments`, by parameter of `factory`, that differ from its defaults; others are left out."""
+    parameters = inspect.signature(factory).parameters
+    return {
+        name: arguments[name]
+        for name, parameter in parameters.items()
+        if name in arguments and arguments[name] != parameter.default
+    }
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:
@@ -122,4 +132,33 @@ def check_positive(label: str, value: object, largest: int = LARGEST_INT32) -> i
         raise ValueError(f"{label} (={value!r}) must be an integer of at least 1")
     if value > largest:
         raise ValueError(f"{label} (={value!r}) must be at most {largest}")
+    return value
+
+
+def check_between(label: str, value: object, low: float, high: float) -> float:
+    """Returns `value` as a float if it is a number in [low, high]; `label` names it in the `ValueError`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:  # type: ignore[operator]
+        raise ValueError(f"{label} (={value!r}) must be a number from {low:g} to {high:g}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def check_whole(label: str, value: object, low: int, high: int) -> int:
+    """Returns `value` if it is an int in [low, high]; `label` names it in the `ValueError` otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{label} (={value!r}) must be an integer from {low} to {high}")
+    return value
+
+
+def check_bool(label: str, value: object) -> bool:
+    """Returns `value` if it is True or False; `label` names it in the `ValueError` otherwise."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{label} (={value!r}) must be True or False")
+    return value
+
+
+def check_choice(label: str, value: object, choices: Sequence[str]) -> str:
+    """Returns `value` if it is one of `choices`; `label` names it in the `ValueError` otherwise."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{label} (={value!r}) must be one of {', '.join(choices)}")
     return value

@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.base import JaxEnv
 from envs.names import check_32_bits, check_arguments
+from envs.native.navigation import Navigation
 from envs.native.probe_memory import ProbeMemory
 from envs.native.probe_policy import (
     ProbeAction,
@@ -25,6 +26,7 @@ from envs.native.probe_value import (
 )
 
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
+    "Navigation": Navigation,
     "ProbeAction": ProbeAction,
     "ProbeContinuous": ProbeContinuous,
     "ProbeDict": ProbeDict,

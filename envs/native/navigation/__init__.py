@@ -1,0 +1,6 @@
+"""A robot that drives to a goal in a room with obstacles, some of which move (docs/navigation.md)."""
+
+from __future__ import annotations
+
+from envs.native.navigation.environment import Navigation as Navigation
+from envs.native.navigation.room import NavigationParams as NavigationParams

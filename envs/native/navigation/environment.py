@@ -1,0 +1,185 @@
+"""`jaxrl:Navigation`: spaces, rewards and ends of episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
+from envs.names import (
+    changed_arguments,
+    check_between,
+    check_bool,
+    check_choice,
+    check_positive,
+    check_whole,
+    format_call,
+)
+from envs.native.navigation import pictures
+from envs.native.navigation.room import (
+    GOAL_RADIUS,
+    HALF_WIDTH,
+    LARGEST_DISTANCE,
+    MAX_NOISE,
+    MAX_OBSTACLE_SPEED,
+    MAX_SPEED,
+    NavigationParams,
+    NavigationState,
+    drive,
+    lay_out,
+    move_obstacles,
+    words_of_layout,
+)
+from envs.native.navigation.sensors import lidar, normal_noise, scaled
+from envs.native.random_words import random_words
+
+_NAME = "jaxrl:Navigation"
+_MOST_OBSTACLES, _MOST_RAYS = 64, 256
+_SPEED_BOUND = 1.5  # of a measured velocity, over the fastest; noise is clipped there
+# Standing still, and the eight directions.
+_PUSHES = np.array(
+    [(0.0, 0.0)] + [(math.cos(i * math.pi / 4), math.sin(i * math.pi / 4)) for i in range(8)], np.float32
+)
+
+
+class Navigation(JaxEnv):
+    """A robot drives to a goal in a room with standing and moving obstacles; docs/navigation.md.
+
+    Args:
+      control: "continuous", a push float32[2] of length 1 at most; "discrete", none or one of 8 directions.
+      goal_conditioned: observations are dicts of `observation`, `achieved_goal` and `desired_goal`, and
+        neither the goal nor a collision ends an episode.
+      reward: "progress", "sparse" or "dense"; "auto" is sparse with `goal_conditioned`, else progress.
+      lidar_rays: how many directions the lidar measures.
+      max_obstacles: the most that `NavigationParams.obstacles` can be.
+      max_steps: an episode is truncated after so many.
+      obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the `NavigationParams` of `reset`.
+    """
+
+    def __init__(
+        self,
+        control: str = "continuous",
+        goal_conditioned: bool = False,
+        reward: str = "auto",
+        lidar_rays: int = 24,
+        max_obstacles: int = 8,
+        max_steps: int = 200,
+        obstacles: int = 8,
+        moving: int = 4,
+        obstacle_speed: float = 0.5,
+        goal_distance: float = LARGEST_DISTANCE,
+        sensor_noise: float = 0.02,
+    ):
+        given = dict(locals())
+        label = f"{_NAME}: "
+        check_choice(f"{label}control", control, ("continuous", "discrete"))
+        check_bool(f"{label}goal_conditioned", goal_conditioned)
+        check_choice(f"{label}reward", reward, ("auto", "progress", "sparse", "dense"))
+        check_positive(f"{label}lidar_rays", lidar_rays, _MOST_RAYS)
+        check_positive(f"{label}max_obstacles", max_obstacles, _MOST_OBSTACLES)
+        check_positive(f"{label}max_steps", max_steps)
+        check_whole(f"{label}obstacles", obstacles, 0, max_obstacles)
+        check_whole(f"{label}moving", moving, 0, max_obstacles)
+        check_between(f"{label}obstacle_speed", obstacle_speed, 0, MAX_OBSTACLE_SPEED)
+        check_between(f"{label}goal_distance", goal_distance, 1, LARGEST_DISTANCE)
+        check_between(f"{label}sensor_noise", sensor_noise, 0, MAX_NOISE)
+        self._goal_conditioned, self._max_steps = goal_conditioned, max_steps
+        automatic = "sparse" if goal_conditioned else "progress"
+        self._reward = automatic if reward == "auto" else reward
+        self._rays, self._max_obstacles, self._discrete = lidar_rays, max_obstacles, control == "discrete"
+        self._params = (obstacles, moving, obstacle_speed, goal_distance, sensor_noise)
+        self.spec = EnvSpec(
+            name=format_call(_NAME, changed_arguments(Navigation, given)),
+            observation_space=_observation_space(goal_conditioned, lidar_rays),
+            action_space=Discrete(len(_PUSHES)) if self._discrete else Box.of(-1.0, 1.0, (2,)),
+            max_episode_steps=max_steps,
+            reports=(
+                InfoMetric("success", "last" if goal_conditioned else "max"),
+                InfoMetric("collision", "sum"),
+            ),
+        )
+
+    @property
+    def params(self) -> NavigationParams:
+        """Those that `reset` takes where it is given none."""
+        obstacles, moving, speed, distance, noise = self._params
+        return NavigationParams(
+            obstacles=jnp.asarray(obstacles, jnp.int32),
+            moving=jnp.asarray(moving, jnp.int32),
+            obstacle_speed=jnp.asarray(speed, jnp.float32),
+            goal_distance=jnp.asarray(distance, jnp.float32),
+            sensor_noise=jnp.asarray(noise, jnp.float32),
+        )
+
+    def reset(self, key: jax.Array, params: NavigationParams | None = None) -> tuple[NavigationState, Any]:
+        """Starts an episode in a room with these parameters, which stay in the state."""
+        words = random_words(key, words_of_layout(self._max_obstacles) + self._rays + 2)
+        layout, noise = jnp.split(words, (words_of_layout(self._max_obstacles),))
+        state = lay_out(layout, self.params if params is None else params, self._max_obstacles)
+        return state, self._observe(state, noise)
+
+    def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
+        obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
+        position, velocity, collision = drive(state, self._push(action), obstacles)
+        before, after = _distance(state.position, state.goal), _distance(position, state.goal)
+        state = dataclasses.replace(
+            state, position=position, velocity=velocity, obstacles=obstacles, time=state.time + 1
+        )
+        ends = jnp.zeros((), bool) if self._goal_conditioned else jnp.ones((), bool)
+        success = (after <= GOAL_RADIUS) & ~(collision & ends)
+        if self._reward == "progress":
+            ends_well, ends_badly = success.astype(jnp.float32), collision.astype(jnp.float32)
+            reward = 0.2 * (before - after) + ends_well - 2.0 * ends_badly
+        else:
+            reward = self.goal_reward(position, state.goal)
+        return state, TimeStep(
+            obs=self._observe(state, random_words(key, self._rays + 2)),
+            reward=reward,
+            terminated=(success | collision) & ends,
+            truncated=state.time >= self._max_steps,
+            info={"success": success, "collision": collision},
+        )
+
+    def goal_reward(self, achieved_goal: jax.Array, desired_goal: jax.Array) -> jax.Array:
+        """float32[...], the sparse or dense reward of places [..., 2]; also of goals chosen afterwards."""
+        distance = _distance(achieved_goal, desired_goal)
+        if self._reward == "dense":
+            return -distance
+        return 2 * (distance <= GOAL_RADIUS).astype(jnp.float32) - 1
+
+    def render(self, state: NavigationState) -> np.ndarray:
+        """uint8[240, 240, 3]: the room from above."""
+        return pictures.draw(jax.device_get(state), self._rays)
+
+    def _push(self, action: jax.Array) -> jax.Array:
+        if self._discrete:
+            return jnp.asarray(_PUSHES)[action]
+        return action / jnp.maximum(1.0, jnp.sqrt((action * action).sum()))
+
+    def _observe(self, state: NavigationState, words: jax.Array) -> Any:
+        noise = state.params.sensor_noise * normal_noise(words)
+        distances = lidar(state.position, state.obstacles, self._rays) + noise[2:]
+        velocity = jnp.clip((state.velocity + noise[:2]) / MAX_SPEED, -_SPEED_BOUND, _SPEED_BOUND)
+        senses = [velocity, scaled(distances)]
+        if not self._goal_conditioned:
+            return jnp.concatenate([(state.goal - state.position) / (2 * HALF_WIDTH), *senses])
+        observation = jnp.concatenate([state.position / HALF_WIDTH, *senses])
+        return {"observation": observation, "achieved_goal": state.position, "desired_goal": state.goal}
+
+
+def _observation_space(goal_conditioned: bool, rays: int) -> Space:
+    bounds = np.array([1.0] * 2 + [_SPEED_BOUND] * 2 + [1.0] * rays)
+    observation = Box.of([*-bounds[:4], *np.zeros(rays)], bounds, bounds.shape)
+    if not goal_conditioned:
+        return observation
+    place = Box.of(-HALF_WIDTH, HALF_WIDTH, (2,))
+    return Dict((("achieved_goal", place), ("desired_goal", place), ("observation", observation)))
+
+
+def _distance(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.sqrt(((a - b) ** 2).sum(axis=-1))

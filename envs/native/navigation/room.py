@@ -1,0 +1,210 @@
+"""The room: its parameters, its state, how an episode is laid out, and how its bodies move.
+
+Lengths are metres, times seconds. Each function is of one room, in plain arithmetic without loops, conditions
+or rejected draws: a batch of them is as fast as its vectors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+HALF_WIDTH = 5.0  # of the room; its centre is the origin
+ROBOT_RADIUS = 0.25
+GOAL_RADIUS = 0.5
+MAX_SPEED = 2.0
+TIME_STEP = 0.1
+# Farther than any two places of the room.
+LARGEST_DISTANCE = 15.0
+MAX_OBSTACLE_SPEED = 2.0
+MAX_NOISE = 5.0
+
+_DRAG = 2.0  # per second
+_RADII = (0.25, 0.5)  # of obstacles
+_REACH = HALF_WIDTH - ROBOT_RADIUS  # how far from the centre the robot's can be
+_START_REACH = _REACH - 0.25
+_LEAST_DISTANCE = 1.0
+_CLEARANCE = 0.5  # between the robot and an obstacle at the start
+_DRAWS = 3  # of a place for each obstacle
+
+
+@flax.struct.dataclass
+class NavigationParams:
+    """What a curriculum may change: traced numbers, so that no change compiles anything.
+
+    Attributes:
+      obstacles: int32[], how many there are; the environment's `max_obstacles` at most.
+      moving: int32[], how many of them move.
+      obstacle_speed: float32[], of those that move, metres per second; from 0 to 2.
+      goal_distance: float32[], the greatest distance between start and goal, metres; at least 1.
+      sensor_noise: float32[], standard deviation of a lidar's distance, metres, and of a component of the
+        velocity, metres per second.
+    """
+
+    obstacles: jax.Array
+    moving: jax.Array
+    obstacle_speed: jax.Array
+    goal_distance: jax.Array
+    sensor_noise: jax.Array
+
+
+@flax.struct.dataclass
+class Obstacles:
+    """K discs; float32[K] each.
+
+    Attributes:
+      x, y: centres.
+      direction_x, direction_y: where they move to, of length 1; 0 where they stand.
+      radius: -1 where there is no obstacle.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    direction_x: jax.Array
+    direction_y: jax.Array
+    radius: jax.Array
+
+
+@flax.struct.dataclass
+class NavigationState:
+    """A room in the middle of an episode.
+
+    Attributes:
+      params: see there.
+      position, velocity: float32[2] of the robot.
+      goal: float32[2].
+      obstacles: K of them.
+      time: int32[], steps so far.
+    """
+
+    params: NavigationParams
+    position: jax.Array
+    velocity: jax.Array
+    goal: jax.Array
+    obstacles: Obstacles
+    time: jax.Array
+
+
+def words_of_layout(max_obstacles: int) -> int:
+    """How many random words `lay_out` takes."""
+    return 2 + max_obstacles * (_DRAWS + 1)
+
+
+def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> NavigationState:
+    """Places the robot, the goal and the obstacles.
+
+    An obstacle takes the first of three random places that is clear of start and goal; where none is, which
+    is rare, it is left out. Obstacles may overlap one another.
+
+    Args:
+      words: uint32[words_of_layout(max_obstacles)], random.
+      params: of the room.
+      max_obstacles: K.
+    """
+    start, end = (_place(words[i], _START_REACH) for i in (0, 1))
+    goal = _goal(start, end, params.goal_distance)
+    drawn = [words[2 + i * max_obstacles :][:max_obstacles] for i in range(_DRAWS + 1)]
+    turn, size = _halves(drawn.pop())
+    radius = _RADII[0] + (_RADII[1] - _RADII[0]) * size
+    x, y, present = jnp.zeros(max_obstacles), jnp.zeros(max_obstacles), jnp.full(max_obstacles, -1.0)
+    # The first draw comes last and wins. Numbers instead of bools, which compilers turn into branches.
+    for place in reversed(drawn):
+        new_x, new_y = ((2 * half - 1) * (HALF_WIDTH - _RADII[1]) for half in _halves(place))
+        gap = jnp.minimum(
+            _gap(new_x, new_y, start, radius + ROBOT_RADIUS + _CLEARANCE),
+            _gap(new_x, new_y, goal, radius + GOAL_RADIUS),
+        )
+        x, y = jnp.where(gap > 0, new_x, x), jnp.where(gap > 0, new_y, y)
+        present = jnp.maximum(gap, present)
+    index = jnp.arange(max_obstacles)
+    moves = (index < params.moving).astype(jnp.float32)
+    return NavigationState(
+        params=params,
+        position=start,
+        velocity=jnp.zeros(2),
+        goal=goal,
+        obstacles=Obstacles(
+            x=x,
+            y=y,
+            direction_x=moves * jnp.cos(2 * math.pi * turn),
+            direction_y=moves * jnp.sin(2 * math.pi * turn),
+            radius=jnp.where((present > 0) & (index < params.obstacles), radius, -1.0),
+        ),
+        time=jnp.zeros((), jnp.int32),
+    )
+
+
+def _goal(start: jax.Array, drawn: jax.Array, largest: jax.Array) -> jax.Array:
+    """A drawn place that is neither too near to the start nor too far from it."""
+    too_near = _length(drawn - start) < _LEAST_DISTANCE
+    # Half a room away in both directions, towards the other side.
+    drawn = jnp.where(too_near, drawn - jnp.where(drawn > 0, _START_REACH, -_START_REACH), drawn)
+    offset = drawn - start
+    return start + offset * jnp.minimum(1.0, jnp.maximum(largest, _LEAST_DISTANCE) / _length(offset))
+
+
+def move_obstacles(obstacles: Obstacles, speed: jax.Array) -> Obstacles:
+    """Moves them for one step; walls turn them back."""
+    x, direction_x = _bounce(obstacles.x, obstacles.direction_x, obstacles.radius, speed)
+    y, direction_y = _bounce(obstacles.y, obstacles.direction_y, obstacles.radius, speed)
+    return dataclasses.replace(obstacles, x=x, y=y, direction_x=direction_x, direction_y=direction_y)
+
+
+def _bounce(
+    place: jax.Array, direction: jax.Array, radius: jax.Array, speed: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    place = place + TIME_STEP * speed * direction
+    reach = HALF_WIDTH - radius
+    inward = jnp.where(place > reach, -jnp.abs(direction), jnp.abs(direction))
+    return jnp.clip(place, -reach, reach), jnp.where(jnp.abs(place) > reach, inward, direction)
+
+
+def drive(state: NavigationState, push: jax.Array, obstacles: Obstacles) -> tuple[jax.Array, ...]:
+    """Moves the robot for one step, out of whatever it runs into.
+
+    Args:
+      state: before the step.
+      push: float32[2], of length 1 at most.
+      obstacles: after the step.
+
+    Returns:
+      (position float32[2], velocity float32[2], whether it touched a wall or an obstacle bool[]).
+    """
+    velocity = state.velocity + TIME_STEP * _DRAG * (MAX_SPEED * push - state.velocity)
+    wished = state.position + TIME_STEP * velocity
+    position = jnp.clip(wished, -_REACH, _REACH)
+    touches_wall = (position != wished).any()
+    dx, dy = position[0] - obstacles.x, position[1] - obstacles.y
+    distance = jnp.sqrt(dx * dx + dy * dy + 1e-12)
+    # Of an obstacle that is not there, the radius is negative and so is this.
+    overlap = jnp.maximum(obstacles.radius + ROBOT_RADIUS - distance, 0.0)
+    touches_obstacle = (overlap > 0).any()
+    away = jnp.stack([(overlap * dx / distance).sum(), (overlap * dy / distance).sum()])
+    position = jnp.clip(position + away, -_REACH, _REACH)
+    touches = touches_wall | touches_obstacle
+    return position, jnp.where(touches, 0.0, velocity), touches
+
+
+def _place(word: jax.Array, reach: float) -> jax.Array:
+    x, y = _halves(word)
+    return (2 * jnp.stack([x, y]) - 1) * reach
+
+
+def _halves(word: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two float32 in [0, 1) of each random word, of 16 bits each: a tenth of a millimetre of this room."""
+    # By way of int32, which processors convert in one instruction.
+    high, low = (x.astype(jnp.int32).astype(jnp.float32) / 2**16 for x in (word >> 16, word & 0xFFFF))
+    return high, low
+
+
+def _gap(x: jax.Array, y: jax.Array, place: jax.Array, distance: jax.Array) -> jax.Array:
+    """Above 0 where (x, y) is farther from the place than the distance."""
+    return (x - place[0]) ** 2 + (y - place[1]) ** 2 - distance**2
+
+
+def _length(vector: jax.Array) -> jax.Array:
+    return jnp.sqrt((vector * vector).sum())

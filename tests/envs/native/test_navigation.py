@@ -1,0 +1,266 @@
+"""`jaxrl:Navigation`: geometry by hand, ends of episodes, traced parameters, batches, pictures."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.native.navigation import Navigation, sensors
+from envs.native.navigation.room import Obstacles, lay_out, move_obstacles, words_of_layout
+from envs.native.navigation.sensors import directions, normal_noise
+from envs.native.random_words import random_words
+from tests.envs.native import conformance
+
+NAME = "jaxrl:Navigation"
+lidar = jax.jit(sensors.lidar, static_argnums=2)
+
+
+@pytest.fixture(scope="module")
+def calm() -> Navigation:
+    """Without noise and obstacles, so that everything can be computed by hand."""
+    return envs.make(f"{NAME}(obstacles=0, sensor_noise=0.0, max_steps=30)")
+
+
+@pytest.fixture(scope="module")
+def step(calm):
+    return jax.jit(calm.step)
+
+
+def obstacles(*discs, direction=(0.0, 0.0)) -> Obstacles:
+    x, y, radius = (jnp.array(column, jnp.float32) for column in zip(*discs, strict=True))
+    along = [jnp.full(len(discs), part) for part in direction]
+    return Obstacles(x=x, y=y, direction_x=along[0], direction_y=along[1], radius=radius)
+
+
+def at(env, position, goal=(3.0, 3.0), discs=None, **params):
+    """A state with the robot at a place, and one obstacle or none."""
+    state, _ = env.reset(jax.random.key(0))
+    absent = obstacles(*[(0.0, 0.0, -1.0)] * 8)
+    return state.replace(
+        position=jnp.array(position, jnp.float32),
+        goal=jnp.array(goal, jnp.float32),
+        obstacles=absent if discs is None else discs,
+        params=state.params.replace(**params),
+    )
+
+
+def test_lidar_sees_walls_and_discs():
+    # Ray 0 of 2 points along y, ray 1 against it.
+    reading = lidar(jnp.array([1.0, 2.0]), obstacles((1.0, 4.0, 0.5), (1.0, 1.0, -1.0)), 2)
+    np.testing.assert_allclose(reading, [1.5, 5.0], atol=1e-4)
+    reading = lidar(jnp.array([1.0, 2.0]), obstacles((9.0, 9.0, -1.0)), 4)
+    # At 45 degrees: 3 m up, 4 m right, 6 m left, 7 m down; 5 m at most.
+    np.testing.assert_allclose(reading, [3 * 2**0.5, 3 * 2**0.5, 5, 5], atol=1e-4)
+
+
+def test_lidar_is_what_marching_along_the_rays_finds():
+    state, _ = Navigation(sensor_noise=0.0).reset(jax.random.key(3))
+    seen = np.asarray(lidar(state.position, state.obstacles, 24))
+    along = np.linspace(0, 5, 5001)
+    for ray, (x, y) in enumerate(zip(*directions(24), strict=True)):
+        px, py = (np.asarray(state.position)[i] + along * d for i, d in ((0, x), (1, y)))
+        free = (np.abs(px) < 5) & (np.abs(py) < 5)
+        for k in range(8):
+            ox, oy, radius = (float(getattr(state.obstacles, name)[k]) for name in ("x", "y", "radius"))
+            free &= (px - ox) ** 2 + (py - oy) ** 2 > (radius**2 if radius > 0 else -1)
+        first = along[np.argmin(free)] if not free.all() else 5.0
+        assert seen[ray] == pytest.approx(first, abs=2e-3)
+
+
+def test_noise_is_about_normal():
+    noise = np.asarray(normal_noise(random_words(jax.random.key(0), 20_000)))
+    assert abs(noise.mean()) < 0.03
+    assert noise.std() == pytest.approx(1, abs=0.03)
+    assert (np.abs(noise) < 1).mean() == pytest.approx(0.683, abs=0.02)
+
+
+def test_random_words_differ_and_are_even():
+    words = np.stack([np.asarray(random_words(jax.random.key(k), 64)) for k in range(64)])
+    assert len(np.unique(words)) == words.size
+    bits = (words[..., None] >> np.arange(32, dtype=np.uint32)) & 1
+    assert np.abs(bits.mean(axis=(0, 1)) - 0.5).max() < 0.04
+    assert np.abs(bits.mean(axis=(0, 2)) - 0.5).max() < 0.05
+
+
+def test_layouts_keep_clear_of_start_and_goal():
+    env = Navigation()
+    words = jax.vmap(lambda key: random_words(key, words_of_layout(8)))(
+        jax.random.split(jax.random.key(1), 2000)
+    )
+    found = jax.jit(jax.vmap(lambda w: lay_out(w, env.params.replace(goal_distance=jnp.float32(4)), 8)))(
+        words
+    )
+    distance = np.linalg.norm(found.goal - found.position, axis=-1)
+    assert distance.min() >= 0.999
+    assert distance.max() <= 4.001
+    assert np.abs(found.goal).max() < 5
+    there = np.asarray(found.obstacles.radius) > 0
+    assert there.mean() > 0.995
+    for place, gap in ((found.position, 0.25 + 0.5), (found.goal, 0.5)):
+        away = np.hypot(found.obstacles.x - place[:, :1], found.obstacles.y - place[:, 1:])
+        assert (away - found.obstacles.radius)[there].min() > gap - 1e-3
+    assert (np.asarray(found.obstacles.direction_x != 0).sum(-1) == 4).all()
+
+
+def test_obstacles_bounce_off_walls():
+    before = obstacles((4.55, 0.0, 0.4), direction=(1.0, 0.0))
+    after = move_obstacles(before, jnp.float32(1))
+    assert after.x[0] == pytest.approx(4.6)
+    assert after.direction_x[0] == -1
+    assert move_obstacles(after, jnp.float32(1)).x[0] == pytest.approx(4.5)
+
+
+def test_reward_is_progress(calm, step):
+    state = at(calm, (0, 0), goal=(3, 0))
+    state, timestep = step(jax.random.key(0), state, jnp.array([1.0, 0.0]))
+    # From rest: 0.1 s * 4 m/s^2 = 0.4 m/s, so 0.04 m.
+    np.testing.assert_allclose(state.position, [0.04, 0], atol=1e-6)
+    assert timestep.reward == pytest.approx(0.2 * 0.04, abs=1e-6)
+    np.testing.assert_allclose(timestep.obs[:4], [0.296, 0, 0.2, 0], atol=1e-6)
+
+
+def test_a_push_has_length_1_at_most(calm, step):
+    state, _ = step(jax.random.key(0), at(calm, (0, 0)), jnp.array([1.0, 1.0]))
+    assert np.linalg.norm(state.velocity) == pytest.approx(0.4)
+
+
+def test_success_terminates(calm, step):
+    _, timestep = step(jax.random.key(0), at(calm, (2.4, 3), goal=(2.9, 3)), jnp.array([1.0, 0.0]))
+    assert timestep.terminated
+    assert not timestep.truncated
+    assert timestep.info["success"]
+    assert timestep.reward == pytest.approx(1 + 0.2 * 0.04, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("position", "discs"), [((4.74, 0), None), ((0, 0), [(0.86, 0.0, 0.6)] + [(0.0, 0.0, -1.0)] * 7)]
+)
+def test_collision_terminates(calm, step, position, discs):
+    state = at(calm, position, discs=discs and obstacles(*discs))
+    state, timestep = step(jax.random.key(0), state, jnp.array([1.0, 0.0]))
+    assert timestep.terminated
+    assert timestep.info["collision"]
+    assert not timestep.info["success"]
+    assert timestep.reward == pytest.approx(-2, abs=0.02)
+
+
+def test_timeout_is_truncation(calm, step):
+    state = at(calm, (0, 0))
+    for t in range(30):
+        state, timestep = step(jax.random.key(t), state, jnp.zeros(2))
+        assert not timestep.terminated
+        assert bool(timestep.truncated) == (t == 29)
+
+
+def test_discrete_pushes_are_the_continuous_ones(calm, step):
+    env = envs.make(f"{NAME}(control='discrete', obstacles=0, sensor_noise=0.0)")
+    for action, push in ((0, (0, 0)), (1, (1, 0)), (3, (0, 1)), (4, (-(2**-0.5), 2**-0.5))):
+        state, _ = env.step(jax.random.key(0), at(env, (0, 0)), jnp.int32(action))
+        other, _ = step(jax.random.key(0), at(calm, (0, 0)), jnp.array(push, jnp.float32))
+        np.testing.assert_allclose(state.position, other.position, atol=1e-6)
+
+
+def test_goal_conditioned():
+    env = envs.make(f"{NAME}(goal_conditioned=True, obstacles=0, sensor_noise=0.0)")
+    state, timestep = env.step(jax.random.key(0), at(env, (0, 0), goal=(0.45, 0)), jnp.zeros(2))
+    assert timestep.reward == 1
+    assert timestep.info["success"]
+    assert not timestep.done
+    np.testing.assert_allclose(timestep.obs["achieved_goal"], state.position)
+    np.testing.assert_allclose(timestep.obs["desired_goal"], state.goal)
+    _, timestep = env.step(jax.random.key(0), at(env, (4.74, 0), goal=(0, 0)), jnp.array([1.0, 0.0]))
+    assert timestep.reward == -1
+    assert timestep.info["collision"]
+    assert not timestep.done
+    assert env.goal_reward(jnp.zeros((2, 2)), jnp.array([[0.5, 0], [0.51, 0]])).tolist() == [1, -1]
+    dense = Navigation(goal_conditioned=True, reward="dense")
+    assert dense.goal_reward(jnp.zeros(2), jnp.array([3.0, 4.0])) == -5
+
+
+def test_the_robot_stops_at_what_it_runs_into():
+    env = Navigation(goal_conditioned=True, obstacles=0, sensor_noise=0.0)
+    state = at(env, (0, 0), goal=(4, 4), discs=obstacles((0.86, 0.0, 0.6), *[(0.0, 0.0, -1.0)] * 7))
+    state, _ = env.step(jax.random.key(0), state, jnp.array([1.0, 0.0]))
+    np.testing.assert_allclose(state.position, [0.01, 0], atol=1e-6)
+    np.testing.assert_array_equal(state.velocity, 0)
+
+
+def test_parameters_change_without_compiling():
+    env = Navigation()
+    traces = []
+
+    @jax.jit
+    def play(key, params):
+        traces.append(None)
+        state, _ = env.reset(key, params)
+        after, timestep = env.step(key, state, jnp.zeros(2))
+        return state, after, timestep.obs
+
+    key = jax.random.key(0)
+    for count, moving, speed, noise in ((8, 4, 1.0, 0.0), (3, 1, 0.0, 0.5), (0, 0, 2.0, 0.0)):
+        params = env.params.replace(
+            obstacles=jnp.int32(count),
+            moving=jnp.int32(moving),
+            obstacle_speed=jnp.float32(speed),
+            sensor_noise=jnp.float32(noise),
+            goal_distance=jnp.float32(1 + speed),
+        )
+        before, after, obs = play(key, params)
+        there = np.asarray(before.obstacles.radius) > 0
+        assert there.sum() == count
+        way = np.hypot(after.obstacles.x - before.obstacles.x, after.obstacles.y - before.obstacles.y)
+        np.testing.assert_allclose(way[there], [0.1 * speed * (k < moving) for k in range(count)], atol=1e-5)
+        assert np.linalg.norm(before.goal - before.position) <= 1 + speed + 1e-4
+        exact = np.asarray(sensors.scaled(lidar(after.position, after.obstacles, 24)))
+        assert (np.abs(obs[4:] - exact).max() > 0.05) == (noise > 0)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "goal_conditioned=True, max_steps=5, lidar_rays=3, max_obstacles=2, obstacles=2, moving=1",
+        pytest.param("max_steps=12", marks=pytest.mark.slow),
+    ],
+)
+def test_what_it_declares_holds_in_batches(arguments):
+    found = conformance.check(f"{NAME}({arguments}, control='discrete')", length=24)
+    assert found["truncated"].any()
+
+
+def test_pictures():
+    env = Navigation(moving=0, obstacles=1)
+    state = at(env, (-2, 0), goal=(2, 2), discs=obstacles((0.0, -3.0, 0.5), *[(0.0, 0.0, -1.0)] * 7))
+    picture = env.render(state)
+    assert (picture.shape, picture.dtype) == ((240, 240, 3), np.uint8)
+    # 24 pixels a metre, from the upper left corner; y points up.
+    assert picture[120, 72].tolist() == [40, 90, 200]
+    assert picture[72, 168].tolist() == [122, 196, 122]
+    assert picture[192, 120].tolist() == [128, 132, 140]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("control='keyboard'", "control (='keyboard') must be one of continuous, discrete"),
+        ("reward='big'", "reward (='big') must be one of auto, progress, sparse, dense"),
+        ("goal_conditioned=2", "goal_conditioned (=2) must be True or False"),
+        ("obstacles=9", "obstacles (=9) must be an integer from 0 to 8"),
+        ("obstacles=2.5", "obstacles (=2.5) must be an integer from 0 to 8"),
+        ("moving=-1", "moving (=-1) must be an integer from 0 to 8"),
+        ("max_obstacles=0", "max_obstacles (=0) must be an integer of at least 1"),
+        ("goal_distance=0.5", "goal_distance (=0.5) must be a number from 1 to 15"),
+        ("sensor_noise='a'", "sensor_noise (='a') must be a number from 0 to 5"),
+        ("lidar_rays=1000", "lidar_rays (=1000) must be at most 256"),
+        ("speed=1", "unknown argument of jaxrl:Navigation 'speed'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        envs.make(f"{NAME}({arguments})")
+    assert "\n" not in str(error.value)
