@@ -12,6 +12,8 @@
                          rewards learning early
   --direction=D          maximize (default) or minimize
   --jobs=N               trials at the same time (default: 1)
+  --population=N         N trials as one program on all devices, where they
+                         differ in numbers alone (default: 1)
   --verify=N             fresh seeds with which the winner is trained again
                          before it is called the best (default: 3; 0: none)
   --seed=K               decides the points that are tried (default: 0); what
@@ -43,7 +45,7 @@ from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel.signals import Interruption, caught_signals
 
 _TEXTS = ("method", "metric", "score", "direction")
-_COUNTS = ("trials", "jobs", "verify", "seed")
+_COUNTS = ("trials", "jobs", "population", "verify", "seed")
 _OTHERS = ("space", "workdir", "debug", "config", "env", "help")
 _MOST = 2**32 - 1
 

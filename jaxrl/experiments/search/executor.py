@@ -19,7 +19,7 @@ from typing import BinaryIO
 from jaxrl.config import Config
 from jaxrl.config.listing import config_file
 
-_KILL_AFTER = 120.0  # seconds that a run may take to save
+KILL_AFTER = 120.0  # seconds that a run may take to save
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
 _LINE = 300  # characters of a reason
 
@@ -96,12 +96,8 @@ class ProcessExecutor(Executor):
         return [run.name for run in runs if self._start(run)]
 
     def _start(self, run: PlannedRun) -> bool:
-        run.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = run.folder.with_suffix(".lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
+        lock = take_lock(run)
+        if lock is None:
             return False
         file = run.folder.with_suffix(".py")
         file.write_text(config_file(run.config) + "\n")
@@ -116,14 +112,14 @@ class ProcessExecutor(Executor):
                 env=self._environment(slot),
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
-                preexec_fn=_end_with_parent(),
+                preexec_fn=end_with_parent(),
             )
         self._give_cores(process, slot)
         self._children[run.name] = _Child(run, process, slot, lock)
         return True
 
     def _environment(self, slot: int) -> dict[str, str]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = child_environment()
         if self._gpus and self._jobs > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
             # JAX takes three quarters of a GPU otherwise, so that a second run finds no memory.
@@ -145,12 +141,13 @@ class ProcessExecutor(Executor):
         endings = []
         for name, child in list(self._children.items()):
             if child.process.poll() is None:
-                if child.stopped_at is not None and time.monotonic() - child.stopped_at > _KILL_AFTER:
+                if child.stopped_at is not None and time.monotonic() - child.stopped_at > KILL_AFTER:
                     child.process.kill()
                 continue
             del self._children[name]
             child.lock.close()
-            endings.append(Ending(name, _reason(child)))
+            log = child.run.folder.with_suffix(".log")
+            endings.append(Ending(name, reason(child.process.returncode, log)))
         return endings
 
     def stop(self, name: str) -> None:
@@ -181,7 +178,24 @@ def visible_gpus() -> list[str]:
     return [str(index) for index in range(count)]
 
 
-def _end_with_parent() -> Callable[[], None] | None:
+def take_lock(run: PlannedRun) -> BinaryIO | None:
+    """The lock of a run, to be inherited by the process that makes it; None where another process has it."""
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = run.folder.with_suffix(".lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a process that trains, which finds the same modules as this one."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def end_with_parent() -> Callable[[], None] | None:
     """What makes Linux send SIGTERM to a child whose parent dies, so that no run outlives its search."""
     if sys.platform != "linux":
         return None
@@ -192,12 +206,11 @@ def _end_with_parent() -> Callable[[], None] | None:
     return lambda: prctl(1, int(signal.SIGTERM))  # 1: PR_SET_PDEATHSIG
 
 
-def _reason(child: _Child) -> str:
-    """Why a run ended before its time, in one line; its whole output is in the file beside its folder."""
-    code = child.process.returncode
+def reason(code: int, output: Path) -> str:
+    """Why a process ended before its time, in one line, from its exit code and the file of its output."""
     if code == 0:
         return ""
-    lines = _output(child).splitlines()
+    lines = _read(output).splitlines()
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
     memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
     if memory and not said:
@@ -210,7 +223,7 @@ def _reason(child: _Child) -> str:
     return " ".join(said.split())[:_LINE]
 
 
-def _output(child: _Child) -> str:
+def _read(output: Path) -> str:
     with contextlib.suppress(OSError):
-        return child.run.folder.with_suffix(".log").read_text(errors="replace")
+        return output.read_text(errors="replace")
     return ""

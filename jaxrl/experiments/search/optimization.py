@@ -11,14 +11,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import check_config
+from envs import registry
+from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.experiments.search import probe
 from jaxrl.experiments.search.display import SearchDisplay
-from jaxrl.experiments.search.executor import ProcessExecutor, visible_gpus
+from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.experiments.search.folder import SearchFolder
 from jaxrl.experiments.search.options import SearchOptions
+from jaxrl.experiments.search.population import PopulationExecutor
 from jaxrl.experiments.search.runner import Task, TrialRunner
 from jaxrl.experiments.search.samplers import GridSampler, RandomSampler, Sampler
 from jaxrl.experiments.search.space import Space
@@ -77,6 +79,11 @@ def search(
     config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
 ) -> SearchResult:
     """Does what `optimize` does; a signal that `interruption` notes ends it, to be continued."""
+    if options.population > 1 and registry.is_host(config.env.name):
+        raise ConfigError(
+            f"`population` (={options.population}): `env.name` (={config.env.name!r}) runs on the host, "
+            "where each trial needs a process: use `jobs`"
+        )
     probe.require_trainable(space.probes(config))
     folder = SearchFolder(options.folder)
     with folder.claimed(check_config(config), space, options):
@@ -88,10 +95,9 @@ def _search(
 ) -> SearchResult:
     study, total, note = _study(task, options, folder)
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
-    executor = ProcessExecutor(options.jobs, visible_gpus())
     with (
-        _display(title, total, options.jobs, task.objective) as display,
-        contextlib.closing(executor),
+        _display(title, total, options.jobs * options.population, task.objective) as display,
+        contextlib.closing(_executor(options)) as executor,
         interruption.deferred(),
     ):
         alone = TrialRunner(task, study, executor, folder, display, interruption).run()
@@ -110,12 +116,18 @@ def _search(
             return _conclude(found, task, options, folder, executor, interruption, display)
 
 
+def _executor(options: SearchOptions) -> Executor:
+    if options.population > 1:
+        return PopulationExecutor(options.population)
+    return ProcessExecutor(options.jobs, visible_gpus())
+
+
 def _conclude(
     found: list[StudyTrial],
     task: Task,
     options: SearchOptions,
     folder: SearchFolder,
-    executor: ProcessExecutor,
+    executor: Executor,
     interruption: Interruption,
     display: SearchDisplay,
 ) -> SearchResult:

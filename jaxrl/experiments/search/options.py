@@ -14,6 +14,7 @@ _MOST_TRIALS, _MOST_JOBS, _MOST_SEEDS = 100_000, 4096, 1000
 _RULES: dict[str, tuple[Rule, ...]] = {
     "trials": (at_least(1), at_most(_MOST_TRIALS)),
     "jobs": (at_least(1), at_most(_MOST_JOBS)),
+    "population": (at_least(1), at_most(_MOST_JOBS)),
     "seed": (at_least(0), at_most(2**32 - 1)),
     "verify": (at_least(0), at_most(_MOST_SEEDS)),
     "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
@@ -32,6 +33,7 @@ class SearchOptions:
       metric, score, direction: see `Objective`.
       seed: of the proposals; all trials train with the configuration's own.
       jobs: trials at the same time.
+      population: trials that are trained as one program, where they differ in numbers alone; 1: none.
       verify: fresh seeds with which the winner is trained again; 0: none.
 
     Raises:
@@ -46,6 +48,7 @@ class SearchOptions:
     direction: str = "maximize"
     seed: int = 0
     jobs: int = 1
+    population: int = 1
     verify: int = 3
 
     def __post_init__(self) -> None:
@@ -55,6 +58,11 @@ class SearchOptions:
         for name, rules in _RULES.items():
             kind = {"trials": int | None, "metric": str}.get(name, int)
             check(name, getattr(self, name), kind, *rules)
+        if self.population > 1 and self.jobs > 1:
+            raise ConfigError(
+                f"`population` (={self.population}) trains trials as one program on all devices, so `jobs` "
+                f"(={self.jobs}) must be 1"
+            )
 
     @property
     def budget(self) -> int:
@@ -68,5 +76,5 @@ class SearchOptions:
     @property
     def defining(self) -> dict[str, object]:
         """What a search that continues must keep."""
-        free = {"trials", "workdir", "jobs", "verify"}
+        free = {"trials", "workdir", "jobs", "population", "verify"}
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in free}

@@ -45,7 +45,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Ending:
+class MemberEnding:
     """How a member ended.
 
     Attributes:
@@ -85,7 +85,9 @@ def program_shape(config: Config) -> Config:
     return dataclasses.replace(config, seed=0, **section)
 
 
-def train_members(members: Sequence[Member], rows: PopulationRows, conditions: Conditions) -> list[Ending]:
+def train_members(
+    members: Sequence[Member], rows: PopulationRows, conditions: Conditions
+) -> list[MemberEnding]:
     """Trains members of one `program_shape` to their ends; returns how each ended.
 
     Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
@@ -100,14 +102,14 @@ def train_members(members: Sequence[Member], rows: PopulationRows, conditions: C
         assemble(member.config, i, programs, rendezvous, conditions.interruption, conditions.process_started)
         for i, member in enumerate(members)
     ]
-    endings: dict[int, Ending] = {}
+    endings: dict[int, MemberEnding] = {}
 
     def train(i: int) -> None:
         run_name.set(members[i].name)
         try:
-            endings[i] = Ending(_train(members[i], assemblies[i], rows, i, conditions.debug))
+            endings[i] = MemberEnding(_train(members[i], assemblies[i], rows, i, conditions.debug))
         except Exception as error:  # It must not end the others.
-            endings[i] = Ending(None, " ".join(str(error).split()) or type(error).__name__)
+            endings[i] = MemberEnding(None, " ".join(str(error).split()) or type(error).__name__)
             log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
         finally:
             rendezvous.leave(i)

@@ -28,7 +28,7 @@ from jaxrl.runs.folder import MEMBERS, RunFolder
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.outcome import RunOutcome
-from jaxrl.training.population.members import Conditions, Ending, Member, train_members
+from jaxrl.training.population.members import Conditions, Member, MemberEnding, train_members
 
 
 def run_population(
@@ -113,7 +113,7 @@ def _conclude(
     folder: RunFolder,
     config: Config,
     members: Sequence[Member],
-    endings: Sequence[Ending],
+    endings: Sequence[MemberEnding],
     writer: MultiWriter,
     interruption: Interruption,
 ) -> RunOutcome:

@@ -21,7 +21,7 @@ from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.population.members import Conditions, Ending, Member, program_shape, train_members
+from jaxrl.training.population.members import Conditions, Member, MemberEnding, program_shape, train_members
 from jaxrl.training.population.run import run_population
 from tests.training.test_functional import tiny_config
 
@@ -129,7 +129,7 @@ def test_a_population_that_was_ended_goes_on_exactly(
 @pytest.mark.slow
 def test_a_member_that_diverges_does_not_touch_the_others(tmp_path: Path) -> None:
     # correctness 25.
-    def ends(name: str, rate: float) -> list[Ending]:
+    def ends(name: str, rate: float) -> list[MemberEnding]:
         overrides = [{"seed": 0}, {"seed": 1, "ppo.learning_rate": rate}]
         configs = [resolve(tiny_config(**each), 1) for each in overrides]
         assert len({program_shape(config) for config in configs}) == 1

@@ -1,0 +1,121 @@
+"""Trials as members of a population: those that differ in numbers alone are one program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from jaxrl.config import to_json
+from jaxrl.experiments.search.executor import (
+    KILL_AFTER,
+    Ending,
+    Executor,
+    PlannedRun,
+    child_environment,
+    end_with_parent,
+    reason,
+    take_lock,
+)
+
+
+@dataclass
+class _Generation:
+    """Runs that one process makes, and the locks that it holds for them."""
+
+    runs: list[PlannedRun]
+    locks: list[BinaryIO]
+    process: subprocess.Popen[bytes]
+    stopped_at: float | None = None
+
+    @property
+    def file(self) -> Path:
+        """What the process is told, beside the folder of its first run."""
+        return _file(self.runs)
+
+
+class PopulationExecutor(Executor):
+    """Trains several runs at once in one process, each `program_shape` among them as one program.
+
+    The next ones begin when all have ended. None is stopped early: they are one program.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Takes how many runs are trained together."""
+        self._size = size
+        self._waiting: list[tuple[PlannedRun, BinaryIO]] = []
+        self._generation: _Generation | None = None
+
+    def room(self) -> int:
+        return 0 if self._generation else self._size - len(self._waiting)
+
+    def start(self, runs: Sequence[PlannedRun]) -> list[str]:
+        locked = [(run, lock) for run in runs if (lock := take_lock(run)) is not None]
+        self._waiting += locked
+        return [run.name for run, _ in locked]
+
+    def poll(self) -> list[Ending]:
+        if self._generation is None:
+            if self._waiting:
+                self._begin()
+            return []
+        process, stopped_at = self._generation.process, self._generation.stopped_at
+        if process.poll() is None:
+            if stopped_at is not None and time.monotonic() - stopped_at > KILL_AFTER:
+                process.kill()
+            return []
+        return self._end(self._generation)
+
+    def _begin(self) -> None:
+        """Starts the process of the runs that wait."""
+        runs, locks = [run for run, _ in self._waiting], [lock for _, lock in self._waiting]
+        self._waiting = []
+        file = _file(runs)
+        told = [{"name": r.name, "config": to_json(r.config), "folder": str(r.folder)} for r in runs]
+        file.write_text(json.dumps(told))
+        with file.with_suffix(".log").open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "jaxrl.experiments.search.generation", str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=child_environment(),
+                pass_fds=[lock.fileno() for lock in locks],
+                start_new_session=True,
+                preexec_fn=end_with_parent(),
+            )
+        self._generation = _Generation(runs, locks, process)
+
+    def _end(self, generation: _Generation) -> list[Ending]:
+        self._generation = None
+        for lock in generation.locks:
+            lock.close()
+        log, results = generation.file.with_suffix(".log"), generation.file.with_suffix(".results.json")
+        told = json.loads(results.read_text()) if results.exists() else {}
+        common = reason(generation.process.returncode, log) or "its process ended before it"
+        for file in (generation.file, results):
+            file.unlink(missing_ok=True)
+        return [Ending(run.name, told.get(run.name, common)) for run in generation.runs]
+
+    def stop(self, name: str) -> None:
+        """Nothing to do: a member trains on with the others."""
+
+    def close(self) -> None:
+        for _, lock in self._waiting:
+            lock.close()
+        self._waiting = []
+        while self._generation is not None:
+            if self._generation.stopped_at is None:
+                self._generation.stopped_at = time.monotonic()
+                self._generation.process.terminate()
+            self.poll()
+            time.sleep(0.05)
+
+
+def _file(runs: Sequence[PlannedRun]) -> Path:
+    return runs[0].folder.with_suffix(".population.json")
