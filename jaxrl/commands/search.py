@@ -5,8 +5,15 @@
   --space=FILE           which fields vary and how, YAML or JSON, such as
                          ppo.learning_rate: {log: [1e-5, 1e-2]}
                          (docs/search.md)
-  --method=M             random (default) or grid
-  --trials=N             how many (default: 20; a grid ends with its points)
+  --method=M             random (default), grid, or optuna (needs that extra)
+  --trials=N             how many (default: 20; a grid ends with its points;
+                         optuna 50)
+  --sampler=S            of optuna: tpe (default), gp (needs torch) or cmaes
+  --pruner=P             of optuna, which stops hopeless trials: median
+                         (default), asha, hyperband or none
+  --storage=S            of optuna: a journal file, or the URL of a database
+                         such as sqlite:///study.db, for processes and hosts
+                         that share one study (default: a journal in DIR)
   --metric=KEY           what counts, of metrics.jsonl (default: eval/return)
   --score=S              its final value (default), or the mean of all, which
                          rewards learning early
@@ -44,7 +51,7 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel.signals import Interruption, caught_signals
 
-_TEXTS = ("method", "metric", "score", "direction")
+_TEXTS = ("method", "metric", "score", "direction", "sampler", "pruner", "storage")
 _COUNTS = ("trials", "jobs", "population", "verify", "seed")
 _OTHERS = ("space", "workdir", "debug", "config", "env", "help")
 _MOST = 2**32 - 1

@@ -41,7 +41,7 @@ class SearchDisplay:
         self._total, self._jobs, self._objective = total, jobs, objective
         self._stream = stream or sys.stdout
         self._seconds: list[float] = []
-        self._drawn = self._printed = time.monotonic()
+        self._shown = time.monotonic()
         self._live: Live | None = None
         self.message(title)
         if self._stream is not None and can_redraw(self._stream):
@@ -56,16 +56,17 @@ class SearchDisplay:
         self._live = rich.live.Live(console=console, refresh_per_second=4)
         self._live.start()
 
-    def update(self, trials: Sequence[StudyTrial], running: int) -> None:
-        """Shows the state of all trials, of which `running` run here."""
-        now = time.monotonic()
-        if now - self._drawn < _REFRESH:
-            return
-        self._drawn = now
+    def is_due(self) -> bool:
+        """Whether `update` has something to show again."""
+        every = _REFRESH if self._live is not None else _LINE_EVERY
+        return time.monotonic() - self._shown >= every
+
+    def update(self, trials: Sequence[StudyTrial]) -> None:
+        """Shows the state of all trials."""
+        self._shown = time.monotonic()
         if self._live is not None:
-            self._live.update(self._bar(trials, running))
-        elif now - self._printed > _LINE_EVERY:
-            self._printed = now
+            self._live.update(self._bar(trials))
+        else:
             self.message(self.line(trials))
 
     def line(self, trials: Sequence[StudyTrial]) -> str:
@@ -86,7 +87,7 @@ class SearchDisplay:
         open_ = max(self._total - sum(trial.ended for trial in trials), 0)
         return open_ * sum(self._seconds) / len(self._seconds) / self._jobs
 
-    def _bar(self, trials: Sequence[StudyTrial], running: int) -> RenderableType:
+    def _bar(self, trials: Sequence[StudyTrial]) -> RenderableType:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

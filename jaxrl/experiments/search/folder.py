@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -48,7 +50,7 @@ class SearchFolder:
         Raises:
           ConfigError: the folder holds another search.
         """
-        given = {"options": options.defining, "space": space.to_json(), "config": to_json(config)}
+        given = _description(config, space, options)
         content = json.dumps(given, indent=2) + "\n"
         stored = _read(self.path / "study.json")
         if stored is not None and (self.path / "trials.jsonl").exists():
@@ -98,6 +100,17 @@ class SearchFolder:
             replace_text(self.path / name, content)
         except OSError as error:
             raise ConfigError(f"{self.path / name} cannot be written: {error}") from error
+
+
+def study_name(config: Config, space: Space, options: SearchOptions) -> str:
+    """A name for what is searched, the same on every host and wherever it is stored."""
+    anywhere = dataclasses.replace(options, storage="")
+    text = json.dumps(_description(config, space, anywhere), sort_keys=True)
+    return f"jaxrl-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _description(config: Config, space: Space, options: SearchOptions) -> dict[str, Any]:
+    return {"options": options.defining, "space": space.to_json(), "config": to_json(config)}
 
 
 def _read(file: Path) -> Mapping[str, Any] | None:

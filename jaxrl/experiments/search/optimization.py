@@ -18,8 +18,9 @@ from jaxrl.config.files import load_config
 from jaxrl.experiments.search import probe
 from jaxrl.experiments.search.display import SearchDisplay
 from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
-from jaxrl.experiments.search.folder import SearchFolder
+from jaxrl.experiments.search.folder import SearchFolder, study_name
 from jaxrl.experiments.search.options import SearchOptions
+from jaxrl.experiments.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.experiments.search.population import PopulationExecutor
 from jaxrl.experiments.search.runner import Task, TrialRunner
 from jaxrl.experiments.search.samplers import GridSampler, RandomSampler, Sampler
@@ -87,7 +88,9 @@ def search(
     probe.require_trainable(space.probes(config))
     folder = SearchFolder(options.folder)
     with folder.claimed(check_config(config), space, options):
-        return _search(Task(config, space, _objective(options)), options, folder, interruption)
+        return _search(
+            Task(config, space, _objective(options), options.prunes), options, folder, interruption
+        )
 
 
 def _search(
@@ -207,6 +210,15 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
         return task.space.problem(task.config, values)
 
     total, note = options.budget, ""
+    if options.method == "optuna":
+        settings = OptunaSettings(
+            options=options,
+            name=study_name(check_config(task.config), task.space, options),
+            steps=task.config.stop.steps,
+            folder=folder.path,
+        )
+        note = f"; {options.sampler}, pruner {options.pruner}"
+        return OptunaStudy(records, task.space, check, settings), total, note
     sampler: Sampler
     if options.method == "grid":
         sampler = GridSampler(task.space, check, options.budget, options.seed)

@@ -7,9 +7,11 @@ import dataclasses
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Rule, at_least, at_most, check, matches
 
-METHODS = {"grid": 20, "random": 20}  # and their default number of trials
+METHODS = {"grid": 20, "random": 20, "optuna": 50}  # and their default number of trials
 SCORES = ("final", "mean")
 DIRECTIONS = ("maximize", "minimize")
+SAMPLERS = ("tpe", "gp", "cmaes")
+PRUNERS = ("median", "asha", "hyperband", "none")
 _MOST_TRIALS, _MOST_JOBS, _MOST_SEEDS = 100_000, 4096, 1000
 _RULES: dict[str, tuple[Rule, ...]] = {
     "trials": (at_least(1), at_most(_MOST_TRIALS)),
@@ -19,7 +21,14 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "verify": (at_least(0), at_most(_MOST_SEEDS)),
     "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
 }
-_NAMES = {"method": tuple(METHODS), "score": SCORES, "direction": DIRECTIONS}
+_NAMES = {
+    "method": tuple(METHODS),
+    "score": SCORES,
+    "direction": DIRECTIONS,
+    "sampler": SAMPLERS,
+    "pruner": PRUNERS,
+}
+_OF_OPTUNA = ("sampler", "pruner", "storage")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +36,7 @@ class SearchOptions:
     """How to search.
 
     Attributes:
-      method: grid, random.
+      method: grid, random, optuna.
       trials: how many; None takes the method's default.
       workdir: the folder of the search; "" is runs/search-METHOD.
       metric, score, direction: see `Objective`.
@@ -35,6 +44,9 @@ class SearchOptions:
       jobs: trials at the same time.
       population: trials that are trained as one program, where they differ in numbers alone; 1: none.
       verify: fresh seeds with which the winner is trained again; 0: none.
+      sampler: of optuna: tpe, gp, cmaes.
+      pruner: of optuna, which stops trials early: median, asha, hyperband, none.
+      storage: of optuna: a journal file or the URL of a database, for several hosts; "" is in the folder.
 
     Raises:
       ConfigError: one of them is wrong.
@@ -50,11 +62,17 @@ class SearchOptions:
     jobs: int = 1
     population: int = 1
     verify: int = 3
+    sampler: str = "tpe"
+    pruner: str = "median"
+    storage: str = ""
 
     def __post_init__(self) -> None:
         for name, valid in _NAMES.items():
             if (given := getattr(self, name)) not in valid:
                 raise ConfigError(f"`{name}` (={given!r}) is none{did_you_mean(str(given), valid)}")
+        for name in _OF_OPTUNA:
+            if self.method != "optuna" and getattr(self, name) != getattr(type(self), name):
+                raise ConfigError(f"`{name}` (={getattr(self, name)!r}) is for the method optuna")
         for name, rules in _RULES.items():
             kind = {"trials": int | None, "metric": str}.get(name, int)
             check(name, getattr(self, name), kind, *rules)
@@ -64,10 +82,21 @@ class SearchOptions:
                 f"(={self.jobs}) must be 1"
             )
 
+        if self.population > 1 and self.prunes:
+            raise ConfigError(
+                f"`population` (={self.population}) trains trials as one program, where none can be stopped "
+                f"early: `pruner` (={self.pruner!r}) must be 'none'"
+            )
+
     @property
     def budget(self) -> int:
         """How many trials."""
         return METHODS[self.method] if self.trials is None else self.trials
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials may be stopped early."""
+        return self.method == "optuna" and self.pruner != "none"
 
     @property
     def folder(self) -> str:

@@ -49,7 +49,7 @@ class Task:
             config.seed = seed
         if "jsonl" not in config.log.writers:
             config.log.writers = (*config.log.writers, "jsonl")
-        if self.prunes and seed is None:
+        if self.prunes:  # Also to verify: a mean over other evaluations would be another score.
             often = max(1, config.stop.steps // _STEPS_OF_A_GRACE)
             config.evaluate.every_steps = min(config.evaluate.every_steps or often, often)
         return check_config(config)
@@ -78,9 +78,14 @@ class TrialRunner:
         self._task, self._study, self._executor = task, study, executor
         self._folder, self._display, self._interruption = folder, display, interruption
         self._running: dict[str, _Running] = {}
+        self._has_started = False
 
     def run(self) -> bool:
-        """Runs until nothing is left to start; whether no trial of another process is still running.
+        """Runs until nothing is left to start.
+
+        Returns:
+          Whether there is nothing to wait for: no trial of another process still runs, or it is elsewhere and
+          there was nothing to do here from the beginning.
 
         Raises:
           ConfigError: the first trial to end did not log the metric.
@@ -92,7 +97,8 @@ class TrialRunner:
             for ending in self._executor.poll():
                 self._end(ending)
             self._watch()
-            self._display.update(self._study.trials(), len(self._running))
+            if self._display.is_due():
+                self._display.update(self._study.trials())
             while proposes and self._executor.room():
                 trial = self._study.propose()
                 proposes = trial is not None
@@ -102,7 +108,9 @@ class TrialRunner:
                 others = [trial for trial in self._study.trials() if not trial.ended]
                 if not others:
                     return True
-                if not self._folder.is_alone() or not any(trial.here for trial in others):
+                if not any(trial.here for trial in others):
+                    return not self._has_started  # Said once; another host may have gone for good.
+                if not self._folder.is_alone():
                     return False
                 self._adopt()  # A run whose search was killed may take a while to save.
             if self._interruption.signum is not None:
@@ -125,6 +133,7 @@ class TrialRunner:
             if self._executor.start([run]):
                 curve = TrialCurve(folder, self._task.objective.metric)
                 self._running[name] = _Running(trial, curve, time.monotonic())
+                self._has_started = True
 
     def _watch(self) -> None:
         """Reads new evaluations and stops trials that the study gives up."""

@@ -54,7 +54,12 @@ class RandomSampler(Sampler):
         self._space, self._check, self._seed = space, check, seed
 
     def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
-        return draw(self._space, self._check, np.random.default_rng((self._seed, number)))
+        return draw(self._space, self._check, generator(self._seed, number))
+
+
+def generator(seed: int, number: int, place: str = "") -> np.random.Generator:
+    """Random numbers for one trial, which the seed, its number and, where given, a place decide."""
+    return np.random.default_rng((seed, number, *place.encode()))
 
 
 def draw(space: Space, check: Check, rng: np.random.Generator) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def verify(
         best = max((gain(v.score) for v in found if not math.isnan(v.score)), default=-math.inf)
         if found and gain(trial.score or 0.0) <= best:
             break
-        say(f"verifying trial {trial.number} with {seeds} fresh seeds")
+        say(f"verifying trial {trial.number} with {_fresh(seeds)}")
         one = _verified(trial, seeds, task, folder, executor, interruption)
         if interruption.signum is not None:
             return []
@@ -122,6 +122,9 @@ def best_config(trial: StudyTrial, verified: Verified | None, task: Task) -> str
 def summary_of(verified: Verified) -> str:
     """`481.2 with 3 fresh seeds (470.1, 488.0, 485.4)`."""
     each = ", ".join("failed" if x is None else text.number(x) for x in verified.scores)
-    seeds = f"{len(verified.seeds)} fresh seed{'' if len(verified.seeds) == 1 else 's'}"
     mean = "not reached" if math.isnan(verified.score) else text.number(verified.score)
-    return f"{mean} with {seeds} ({each})"
+    return f"{mean} with {_fresh(len(verified.seeds))} ({each})"
+
+
+def _fresh(count: int) -> str:
+    return f"{count} fresh seed{'' if count == 1 else 's'}"

@@ -45,6 +45,7 @@ def test_trials_together_score_as_trials_alone(tmp_path: Path) -> None:
     ("options", "overrides", "text"),
     [
         ({"population": 4, "jobs": 2}, {}, "`jobs` \\(=2\\) must be 1"),
+        ({"population": 2, "method": "optuna"}, {}, "`pruner` \\(='median'\\) must be 'none'"),
         ({"population": 0}, {}, "`population` \\(=0\\) must be at least 1"),
         ({"population": 2}, {"env.name": "gymnasium:CartPole-v1"}, "runs on the host"),
     ],
