@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from envs import registry
 from jaxrl import networks
@@ -107,6 +108,10 @@ class Assembly:
                 job.result()
             self.agreement.begin()  # Other processes may still be compiling.
         return state
+
+    def programs(self) -> tuple[Any, ...]:
+        """What has been compiled."""
+        return (self.runtime.compiled, *self.evaluators.compiled)
 
     def display(self) -> Writer:
         """What shows metrics to a person, in the first of several processes."""

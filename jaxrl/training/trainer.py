@@ -34,7 +34,7 @@ from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.schedule import Schedule
 from jaxrl.training.start import Start, StartingPoint, keep_earlier_rows
-from jaxrl.types import EpisodeTotals, TrainState, Trajectory
+from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +89,7 @@ class Trainer:
         self._assembly = assembly = assembly or Assembly.build(config)
         self._clock, self._agreement = assembly.clock, assembly.agreement
         self._runtime, self.policy = assembly.runtime, assembly.runtime.policy
-        one_by_one = callbacks.on_iteration is not None
-        self._pipeline = Pipeline(self._runtime, self._clock, self._agreement, one_by_one)
+        self._pipeline = Pipeline(self._runtime, self._clock, self._agreement, bool(callbacks.on_iteration))
         self._checkpoints = RunCheckpoints(folder, self._runtime.learning)
         self._start = Start(config, self._runtime.learning, self._checkpoints)
         self._recovery = Recovery(config, self._runtime, self._checkpoints, self._start, debug)
@@ -98,12 +97,10 @@ class Trainer:
         self._writer = writer
         self._reporter = Reporter(config, self._runtime, self._clock, lambda: self.writer)
         self.progress = Progress(self._pipeline.interval)
-        self.interrupted = False
-        self._has_started = False
+        self.interrupted = self._has_started = False
         self._state: TrainState | None = None
         self._totals: EpisodeTotals | None = None
-        self._steps_at_start = 0
-        self._saved_at = 0.0  # wall seconds
+        self._steps_at_start, self._saved_at = 0, 0.0  # environment steps, wall seconds
 
     @property
     def state(self) -> TrainState:
@@ -161,6 +158,11 @@ class Trainer:
         topology = self._runtime.learning.topology
         self._state = with_hyperparameters(self.config, topology, self.state, hyperparameters)
         log.info("step %d: %s", self.steps, hyperparameters)
+
+    def adopt(self, learner: LearnerState) -> None:
+        """Goes on with what another run has learnt; the environments stay where they are."""
+        self._state = dataclasses.replace(self.state, learner=learner)
+        self.progress = dataclasses.replace(self.progress, evaluated_at=-1)
 
     def save(self, path: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> None:
         """Writes the whole state as a run folder, which `load`, `resume_from` and all commands take.
@@ -239,7 +241,6 @@ class Trainer:
                 raise self._schedule.out_of_time(self._clock.seconds("compile"))
             if reason is not None and self.progress.is_evaluated:
                 self.writer.status("nothing to do: the run has used up its budget")
-                log.info("nothing to do at step %d: %s", self.steps, reason)
                 return self._finish(reason)
             self.writer.status("compiling the training program")
             self._state = self._assembly.compile(lambda: self.state)
@@ -263,8 +264,8 @@ class Trainer:
         """Collects, learns, logs, evaluates and saves until there is a reason to stop; returns that."""
         interruption, folder = self._agreement.interruption, self.folder
         trace_folder = folder.trace_folder if folder is not None and is_first() else None
-        programs = lambda: (self._runtime.compiled, *self._assembly.evaluators.compiled)  # noqa: E731
-        traces = Traces(trace_folder, self.config.profile_window, programs, self.writer.message, self._clock)
+        window, programs = self.config.profile_window, self._assembly.programs
+        traces = Traces(trace_folder, window, programs, self.writer.message, self._clock)
         self._saved_at = self._agreement.wall_seconds
         while (reason := self._schedule.stop_reason(self.progress)) is None or not self._drain(0):
             iteration = self.progress.iteration
@@ -282,8 +283,8 @@ class Trainer:
             if due.evaluation and not self._evaluate():
                 continue
             # The state that the run ends with is saved at its end.
-            saves = due.checkpoint or self.progress.is_best
-            if saves and self._schedule.stop_reason(self.progress) is None:
+            ends = self._schedule.stop_reason(self.progress) is not None
+            if not ends and (due.checkpoint or self.progress.is_best):
                 self._save()
         traces.close()
         self._runtime.close()
@@ -393,8 +394,7 @@ class Trainer:
         self._save(last=True)
         self.writer.flush()
         log.info("stopped at step %d: %s", self.steps, reason)
-        facts: dict[str, Any] = {"steps": self.steps, "seconds": round(self._clock.total(), 3)}
-        if not self.interrupted:
-            device = self._assembly.topology.description
-            facts = self._reporter.summary(self.progress, made, device)
-        return {"stop_reason": reason, **facts}
+        if self.interrupted:
+            return {"stop_reason": reason, "steps": self.steps, "seconds": round(self._clock.total(), 3)}
+        device = self._assembly.topology.description
+        return {"stop_reason": reason, **self._reporter.summary(self.progress, made, device)}

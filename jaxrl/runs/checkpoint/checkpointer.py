@@ -217,6 +217,19 @@ class Checkpointer:
             )
         return None
 
+    def rewind(self, step: int) -> None:
+        """Deletes the checkpoints after `step`; where none is left, it is as if the run had never saved.
+
+        Raises:
+          OSError: one cannot be deleted.
+        """
+        found = self._find().steps
+        for later in (each for each in found if each > step):
+            checkpoint_files.remove(found[later])
+            self._scores.pop(later, None)
+        if min(found, default=step + 1) > step:
+            (self._folder / _STARTED).unlink(missing_ok=True)
+
     def wait(self) -> None:
         """Blocks until everything is written.
 

@@ -13,14 +13,16 @@ from typing import Any
 from jaxrl import algorithms
 from jaxrl.config import Config
 from jaxrl.metrics.logs import run_name
-from jaxrl.metrics.writers import MultiWriter, configured_writers
+from jaxrl.metrics.writers import MultiWriter, Writer, configured_writers
 from jaxrl.metrics.writers.population import PopulationRows
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watched
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.in_folder import train_in
+from jaxrl.training.population.exchange import Exchange
 from jaxrl.training.population.member import assemble
 from jaxrl.training.population.programs import Programs
 from jaxrl.training.population.rendezvous import Rendezvous
@@ -86,16 +88,22 @@ def program_shape(config: Config) -> Config:
 
 
 def train_members(
-    members: Sequence[Member], rows: PopulationRows, conditions: Conditions
+    members: Sequence[Member],
+    rows: PopulationRows,
+    conditions: Conditions,
+    exchange: Exchange | None = None,
 ) -> list[MemberEnding]:
     """Trains members of one `program_shape` to their ends; returns how each ended.
 
     Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
-    run does. Their iterations and episodes run as one program.
+    run does. Their iterations and episodes run as one program. With an `exchange` none can be resumed alone,
+    so all go on from the newest step of which every member has an intact checkpoint.
 
     Raises:
       ConfigError: the configuration cannot be trained here.
     """
+    if exchange is not None:
+        exchange.rewind(_rewind(members))
     programs = Programs(members[0].config, len(members), conditions.topology)
     rendezvous = Rendezvous(len(members))
     assemblies = [
@@ -107,7 +115,10 @@ def train_members(
     def train(i: int) -> None:
         run_name.set(members[i].name)
         try:
-            endings[i] = MemberEnding(_train(members[i], assemblies[i], rows, i, conditions.debug))
+            callbacks = Callbacks(on_evaluation=exchange.callback(i, rendezvous) if exchange else None)
+            endings[i] = MemberEnding(
+                _train(members[i], assemblies[i], rows.of(i), callbacks, conditions.debug)
+            )
         except Exception as error:  # It must not end the others.
             endings[i] = MemberEnding(None, " ".join(str(error).split()) or type(error).__name__)
             log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
@@ -129,7 +140,7 @@ def train_members(
 
 
 def _train(
-    member: Member, assembly: Assembly, rows: PopulationRows, index: int, debug: bool
+    member: Member, assembly: Assembly, rows: Writer, callbacks: Callbacks, debug: bool
 ) -> Mapping[str, Any]:
     """Trains one member in its folder; returns the summary."""
     folder, config = member.folder, member.config
@@ -138,5 +149,16 @@ def _train(
         folder.require_same(config)
         highlights = assembly.runtime.learning.learning.highlights
         writers = configured_writers(folder.path, config, logs, highlights)
-        with contextlib.closing(MultiWriter([*writers, rows.of(index)])) as writer:
-            return train_in(folder, Trainer(config, folder, writer, assembly, debug), assembly)
+        with contextlib.closing(MultiWriter([*writers, rows])) as writer:
+            return train_in(folder, Trainer(config, folder, writer, assembly, debug, callbacks), assembly)
+
+
+def _rewind(members: Sequence[Member]) -> int:
+    """Takes all members back to the newest step of which each has an intact checkpoint; returns it, or 0."""
+    for member in members:
+        member.folder.create()
+    steps = [set(member.folder.checkpoints.intact_steps()) for member in members]
+    newest = max(set.intersection(*steps), default=0)
+    for member in members:
+        member.folder.checkpoints.rewind(newest)
+    return newest
