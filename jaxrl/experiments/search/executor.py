@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from jaxrl.config import Config
 from jaxrl.config.listing import config_file
+from jaxrl.parallel import child_process
 
 KILL_AFTER = 120.0  # seconds that a run may take to save
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
@@ -102,7 +102,7 @@ class ProcessExecutor(Executor):
         file = run.folder.with_suffix(".py")
         file.write_text(config_file(run.config) + "\n")
         slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
-        command = [sys.executable, "-m", "jaxrl.main", f"--config={file}", f"--workdir={run.folder}"]
+        command = child_process.command("jaxrl.main", f"--config={file}", f"--workdir={run.folder}")
         with run.folder.with_suffix(".log").open("wb") as output:
             process = subprocess.Popen(
                 command,
@@ -112,7 +112,6 @@ class ProcessExecutor(Executor):
                 env=self._environment(slot),
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
-                preexec_fn=end_with_parent(),
             )
         self._give_cores(process, slot)
         self._children[run.name] = _Child(run, process, slot, lock)
@@ -193,17 +192,6 @@ def take_lock(run: PlannedRun) -> BinaryIO | None:
 def child_environment() -> dict[str, str]:
     """The environment of a process that trains, which finds the same modules as this one."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-
-
-def end_with_parent() -> Callable[[], None] | None:
-    """What makes Linux send SIGTERM to a child whose parent dies, so that no run outlives its search."""
-    if sys.platform != "linux":
-        return None
-    try:
-        prctl = ctypes.CDLL(None).prctl
-    except (OSError, AttributeError):
-        return None
-    return lambda: prctl(1, int(signal.SIGTERM))  # 1: PR_SET_PDEATHSIG
 
 
 def reason(code: int, output: Path) -> str:

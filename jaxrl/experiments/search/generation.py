@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -18,6 +19,7 @@ from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption, caught_signals
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.population.exchange import Exchange, Range
 from jaxrl.training.population.members import Conditions, Member, program_shape, train_members
 
 
@@ -26,7 +28,9 @@ def train(file: Path, interruption: Interruption) -> None:
 
     Runs of one `program_shape` are one program; one such group is trained after the other.
     """
-    members = list(_members(file, interruption))
+    told = json.loads(file.read_text())
+    members = list(_members(told["runs"], interruption))
+    exchange = told["exchange"] and _exchange(members, told["exchange"])
     cpu_devices.offer_cpu_devices(min(len(members), cpu_devices.available_cores()))
     use_compilation_cache()
     groups: dict[Config, list[Member]] = {}
@@ -35,20 +39,27 @@ def train(file: Path, interruption: Interruption) -> None:
     results: dict[str, str] = {}
     for group in groups.values():
         if interruption.signum is None:
-            results |= _train_group(group, interruption)
+            results |= _train_group(group, interruption, exchange)
             replace_text(file.with_suffix(".results.json"), json.dumps(results))
 
 
-def _members(file: Path, interruption: Interruption) -> Iterator[Member]:
-    for told in json.loads(file.read_text()):
+def _members(runs: Sequence[Mapping[str, Any]], interruption: Interruption) -> Iterator[Member]:
+    for told in runs:
         config = from_json(told["config"])
         yield Member(told["name"], config, RunFolder(told["folder"], config.checkpoint.keep, interruption))
 
 
-def _train_group(group: list[Member], interruption: Interruption) -> Mapping[str, str]:
+def _exchange(members: Sequence[Member], told: Mapping[str, Any]) -> Exchange:
+    ranges = {name: Range(*given) for name, given in told["ranges"].items()}
+    return Exchange([member.name for member in members], ranges, told["seed"], Path(told["lineage"]))
+
+
+def _train_group(
+    group: Sequence[Member], interruption: Interruption, exchange: Exchange | None
+) -> Mapping[str, str]:
     topology = Topology.of(min(len(group), jax.local_device_count()))
     rows = PopulationRows(len(group), MultiWriter(()))
-    endings = train_members(group, rows, Conditions(topology, interruption))
+    endings = train_members(group, rows, Conditions(topology, interruption), exchange)
     return {
         member.name: ending.error
         for member, ending in zip(group, endings, strict=True)

@@ -15,7 +15,7 @@ from envs import registry
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.experiments.search import probe
+from jaxrl.experiments.search import pbt, probe
 from jaxrl.experiments.search.display import SearchDisplay
 from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.experiments.search.folder import SearchFolder, study_name
@@ -80,17 +80,17 @@ def search(
     config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
 ) -> SearchResult:
     """Does what `optimize` does; a signal that `interruption` notes ends it, to be continued."""
-    if options.population > 1 and registry.is_host(config.env.name):
+    if options.method == "pbt":
+        pbt.require_exchangeable(config, space)
+    if (options.population > 1 or options.method == "pbt") and registry.is_host(config.env.name):
         raise ConfigError(
-            f"`population` (={options.population}): `env.name` (={config.env.name!r}) runs on the host, "
-            "where each trial needs a process: use `jobs`"
+            f"`env.name` (={config.env.name!r}) runs on the host, "
+            "where each trial needs a process: no population of them can be one program"
         )
     probe.require_trainable(space.probes(config))
     folder = SearchFolder(options.folder)
     with folder.claimed(check_config(config), space, options):
-        return _search(
-            Task(config, space, _objective(options), options.prunes), options, folder, interruption
-        )
+        return _search(_task(config, space, options), options, folder, interruption)
 
 
 def _search(
@@ -100,11 +100,13 @@ def _search(
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
     with (
         _display(title, total, options.jobs * options.population, task.objective) as display,
-        contextlib.closing(_executor(options)) as executor,
+        contextlib.closing(_executor(options, task, folder)) as executor,
         interruption.deferred(),
     ):
         alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
+        if options.method == "pbt":
+            found = pbt.with_last_values(found, task.config, folder.path)
         display.message(display.line(found))
         unfinished = SearchResult(str(folder.path), found)
         if interruption.signum is not None:
@@ -116,12 +118,24 @@ def _search(
             if not mine:
                 display.message("another process verifies the best")
                 return unfinished
-            return _conclude(found, task, options, folder, executor, interruption, display)
+            with contextlib.closing(_verifier(options)) as verifier:
+                return _conclude(found, task, options, folder, verifier, interruption, display)
 
 
-def _executor(options: SearchOptions) -> Executor:
+def _executor(options: SearchOptions, task: Task, folder: SearchFolder) -> Executor:
+    """What trains the trials."""
+    if options.method == "pbt":
+        exchange = pbt.exchange_of(task.config, task.space, options.seed, folder.path)
+        return PopulationExecutor(options.budget, exchange)
     if options.population > 1:
         return PopulationExecutor(options.population)
+    return ProcessExecutor(options.jobs, visible_gpus())
+
+
+def _verifier(options: SearchOptions) -> Executor:
+    """What trains the winner with fresh seeds."""
+    if options.method == "pbt" or options.population > 1:
+        return PopulationExecutor(max(options.population, options.verify))
     return ProcessExecutor(options.jobs, visible_gpus())
 
 
@@ -198,8 +212,10 @@ def _record(result: SearchResult, task: Task) -> dict[str, Any]:
     }
 
 
-def _objective(options: SearchOptions) -> Objective:
-    return Objective(options.metric, options.score, options.direction)
+def _task(config: ConfigDict, space: Space, options: SearchOptions) -> Task:
+    exchanges = options.method == "pbt"
+    objective = Objective(options.metric, options.score, options.direction)
+    return Task(config, space, objective, options.prunes or exchanges, exchanges)
 
 
 def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[Study, int, str]:

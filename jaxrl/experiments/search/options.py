@@ -7,7 +7,7 @@ import dataclasses
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Rule, at_least, at_most, check, matches
 
-METHODS = {"grid": 20, "random": 20, "optuna": 50}  # and their default number of trials
+METHODS = {"grid": 20, "random": 20, "optuna": 50, "pbt": 16}  # and their default number of trials
 SCORES = ("final", "mean")
 DIRECTIONS = ("maximize", "minimize")
 SAMPLERS = ("tpe", "gp", "cmaes")
@@ -36,7 +36,7 @@ class SearchOptions:
     """How to search.
 
     Attributes:
-      method: grid, random, optuna.
+      method: grid, random, optuna, pbt.
       trials: how many; None takes the method's default.
       workdir: the folder of the search; "" is runs/search-METHOD.
       metric, score, direction: see `Objective`.
@@ -81,12 +81,22 @@ class SearchOptions:
                 f"`population` (={self.population}) trains trials as one program on all devices, so `jobs` "
                 f"(={self.jobs}) must be 1"
             )
-
+        if self.method == "pbt":
+            self._check_pbt()
         if self.population > 1 and self.prunes:
             raise ConfigError(
                 f"`population` (={self.population}) trains trials as one program, where none can be stopped "
                 f"early: `pruner` (={self.pruner!r}) must be 'none'"
             )
+
+    def _check_pbt(self) -> None:
+        """Members are compared by what every run evaluates, and all train at once."""
+        fixed = {"metric": "eval/return", "direction": "maximize", "jobs": 1, "population": 1}
+        for name, value in fixed.items():
+            if (given := getattr(self, name)) != value:
+                raise ConfigError(f"`{name}` (={given!r}) must be {value!r} for the method pbt")
+        if self.budget < 2:
+            raise ConfigError(f"`trials` (={self.budget}) must be at least 2 for the method pbt")
 
     @property
     def budget(self) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from jaxrl.config import to_json
 from jaxrl.experiments.search.executor import (
@@ -18,10 +17,10 @@ from jaxrl.experiments.search.executor import (
     Executor,
     PlannedRun,
     child_environment,
-    end_with_parent,
     reason,
     take_lock,
 )
+from jaxrl.parallel import child_process
 
 
 @dataclass
@@ -45,9 +44,9 @@ class PopulationExecutor(Executor):
     The next ones begin when all have ended. None is stopped early: they are one program.
     """
 
-    def __init__(self, size: int) -> None:
-        """Takes how many runs are trained together."""
-        self._size = size
+    def __init__(self, size: int, exchange: Mapping[str, Any] | None = None) -> None:
+        """Takes how many runs are trained together, and what `pbt.exchange_of` says where they exchange."""
+        self._size, self._exchange = size, exchange
         self._waiting: list[tuple[PlannedRun, BinaryIO]] = []
         self._generation: _Generation | None = None
 
@@ -77,17 +76,16 @@ class PopulationExecutor(Executor):
         self._waiting = []
         file = _file(runs)
         told = [{"name": r.name, "config": to_json(r.config), "folder": str(r.folder)} for r in runs]
-        file.write_text(json.dumps(told))
+        file.write_text(json.dumps({"runs": told, "exchange": self._exchange}))
         with file.with_suffix(".log").open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "jaxrl.experiments.search.generation", str(file)],
+                child_process.command("jaxrl.experiments.search.generation", str(file)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=child_environment(),
                 pass_fds=[lock.fileno() for lock in locks],
                 start_new_session=True,
-                preexec_fn=end_with_parent(),
             )
         self._generation = _Generation(runs, locks, process)
 

@@ -30,13 +30,17 @@ class Task:
       config: the configuration that trials change.
       space: what they change.
       objective: what they are judged by.
-      prunes: whether they may be stopped early, for which they are evaluated every 5% of their steps.
+      is_compared_early: whether trials are compared while they train, for which they are evaluated every 5%
+        of their steps.
+      exchanges: whether they are members that exchange what they have learnt: each has a seed of its own, and
+        saves whenever it is evaluated.
     """
 
     config: ConfigDict
     space: Space
     objective: Objective
-    prunes: bool = False
+    is_compared_early: bool = False
+    exchanges: bool = False
 
     def configured(self, trial: StudyTrial, seed: int | None = None) -> Config:
         """The configuration of a trial, with another seed to verify it.
@@ -49,9 +53,13 @@ class Task:
             config.seed = seed
         if "jsonl" not in config.log.writers:
             config.log.writers = (*config.log.writers, "jsonl")
-        if self.prunes:  # Also to verify: a mean over other evaluations would be another score.
+        if self.exchanges and seed is None:
+            config.seed += trial.number
+        if self.is_compared_early:  # Also to verify: a mean over other evaluations would be another score.
             often = max(1, config.stop.steps // _STEPS_OF_A_GRACE)
             config.evaluate.every_steps = min(config.evaluate.every_steps or often, often)
+        if self.exchanges:
+            config.checkpoint.update(every_steps=config.evaluate.every_steps, every_seconds=0.0)
         return check_config(config)
 
 

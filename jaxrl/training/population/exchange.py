@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,15 +59,16 @@ class Exchange:
     step alone, so a population that is resumed repeats it.
     """
 
-    def __init__(self, ranges: Mapping[str, Range], seed: int, lineage: Path) -> None:
+    def __init__(self, members: Sequence[str], ranges: Mapping[str, Range], seed: int, lineage: Path) -> None:
         """Exchanges nothing yet.
 
         Args:
+          members: their names.
           ranges: by the name of the hyperparameter; the others are copied as they are.
           seed: of what is drawn.
           lineage: file to which each copy is added as a JSON line: step, member, source, both scores, values.
         """
-        self._ranges, self._seed, self._lineage = ranges, seed, lineage
+        self._members, self._ranges, self._seed, self._lineage = members, ranges, seed, lineage
 
     def callback(self, member: int, rendezvous: Rendezvous) -> Callable[[Trainer, Result], None]:
         """What the trainer of a member calls after an evaluation."""
@@ -102,7 +103,8 @@ class Exchange:
             values = self._values(found[winner].learner, rng)
             answers[loser] = _copy(found[winner].learner, found[loser].learner, values)
             scores = {"score": found[loser].score, "source_score": found[winner].score}
-            lines.append({"step": step, "member": loser, "source": winner, **scores, "values": values})
+            names = {"member": self._members[loser], "source": self._members[winner]}
+            lines.append({"step": step, **names, **scores, "values": values})
         with self._lineage.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()

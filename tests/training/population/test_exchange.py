@@ -43,7 +43,7 @@ def learner(rate: float) -> Any:
 
 @pytest.mark.slow
 def test_the_bottom_quarter_goes_on_as_the_top_quarter(tmp_path: Path) -> None:
-    exchange = Exchange(RATE, 0, tmp_path / "lineage.jsonl")
+    exchange = Exchange("abcd", RATE, 0, tmp_path / "lineage.jsonl")
     learners = [learner(rate) for rate in (1e-3, 2e-3, 3e-3, 4e-3)]
     # By score: 2 is the worst, 0 the best.
     scores = dict(zip(range(4), (9.0, 3.0, 1.0, 5.0), strict=True))
@@ -57,7 +57,7 @@ def test_the_bottom_quarter_goes_on_as_the_top_quarter(tmp_path: Path) -> None:
     assert float(copy.hyperparams.gamma) == float(source.hyperparams.gamma)
     assert float(copy.hyperparams.learning_rate) != float(source.hyperparams.learning_rate)
     (line,) = map(json.loads, (tmp_path / "lineage.jsonl").read_text().splitlines())
-    assert (line["step"], line["member"], line["source"], line["source_score"]) == (512, 2, 0, 9.0)
+    assert (line["step"], line["member"], line["source"], line["source_score"]) == (512, "c", "a", 9.0)
     assert line["values"]["learning_rate"] == pytest.approx(float(copy.hyperparams.learning_rate))
     again = exchange.serve(asked)[2]
     assert again is not None
@@ -77,7 +77,7 @@ def trained(folder: Path, stops_at: int | None = None) -> list[dict[str, Any]]:
         config = resolve(tiny_config(**settings, seed=seed, **{"ppo.learning_rate": rate}), 1)
         members.append(Member(f"seed_{seed}", config, RunFolder(str(folder / f"seed_{seed}"), 3)))
     interruption = Interruption()
-    exchange = Exchange(RATE, 7, folder / "lineage.jsonl")
+    exchange = Exchange([member.name for member in members], RATE, 7, folder / "lineage.jsonl")
     if stops_at is not None:
         serve = exchange.serve
 
