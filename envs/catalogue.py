@@ -38,7 +38,7 @@ class Collection:
 
 
 SUITES = (
-    Collection("jaxrl", "", "", False, "navigation, and probes with known answers"),
+    Collection("jaxrl", "", "", False, "navigation, a platform game, probes with known answers"),
     Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
     Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
     Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),

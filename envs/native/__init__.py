@@ -8,6 +8,7 @@ from typing import Any
 from envs.base import JaxEnv
 from envs.names import check_32_bits, check_arguments
 from envs.native.navigation import Navigation
+from envs.native.platformer import Platformer
 from envs.native.probe_memory import ProbeMemory
 from envs.native.probe_policy import (
     ProbeAction,
@@ -27,6 +28,7 @@ from envs.native.probe_value import (
 
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "Navigation": Navigation,
+    "Platformer": Platformer,
     "ProbeAction": ProbeAction,
     "ProbeContinuous": ProbeContinuous,
     "ProbeDict": ProbeDict,

@@ -24,6 +24,8 @@ COMMANDS = (
     "export",
     "convert",
     "environments",
+    "prepare-data",
+    "verify-data",
     "watch",
     "doctor",
     "preflight",

@@ -75,7 +75,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("jaxrl ver", ["verify-checkpoint"]),
+        ("jaxrl ver", ["verify-data", "verify-checkpoint"]),
         ("jaxrl train ppo_mi", ["ppo_minatar"]),
         ("jaxrl train --config=ppo_mi", ["ppo_minatar"]),  # bash replaces what follows the `=`
         ("jaxrl train ppo --config.ppo.ga", ["--config.ppo.gamma=", "--config.ppo.gae_lambda="]),

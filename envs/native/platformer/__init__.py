@@ -1,0 +1,5 @@
+"""A platform game on tiles: run, jump, kick off walls, avoid mines, open the exit (docs/platformer.md)."""
+
+from __future__ import annotations
+
+from envs.native.platformer.environment import Platformer as Platformer

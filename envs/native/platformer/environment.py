@@ -1,0 +1,156 @@
+"""`jaxrl:Platformer`: levels, rewards and ends of episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.names import changed_arguments, check_choice, check_positive, format_call
+from envs.native.platformer import pictures
+from envs.native.platformer.dataset import read_levels
+from envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
+from envs.native.platformer.observations import MODALITIES, Observer, PlatformerState, rows_of, space_of
+from envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
+from envs.native.random_words import random_words
+
+_NAME = "jaxrl:Platformer"
+_TILE_REWARD = 0.02  # for each tile that the way gets shorter
+
+
+class Platformer(JaxEnv):
+    """Reach the switch, then the exit, without touching a mine; docs/platformer.md.
+
+    Args:
+      levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" are those that
+        come with the package.
+      category: of the levels that are played: simple, medium, complex, mine_heavy, exploration, or "all".
+      observation: "state", "local" or "global"; several give a dict.
+      reward: "shaped", with rewards on the way, or "sparse", for the exit and mines alone.
+      max_steps: an episode is truncated after so many.
+    """
+
+    def __init__(
+        self,
+        levels: str = "train",
+        category: str = "all",
+        observation: str | tuple[str, ...] = "state",
+        reward: str = "shaped",
+        max_steps: int = 400,
+    ):
+        given = dict(locals())
+        label = f"{_NAME}: "
+        self._several = not isinstance(observation, str)
+        self._modalities: tuple[str, ...] = (observation,) if isinstance(observation, str) else observation
+        if not isinstance(self._modalities, tuple) or not self._modalities:
+            raise ValueError(f"{label}observation (={observation!r}) must be a name, or a tuple of names")
+        for modality in self._modalities:
+            check_choice(f"{label}observation", modality, MODALITIES)
+        if len(set(self._modalities)) < len(self._modalities):
+            raise ValueError(f"{label}observation (={observation!r}) must hold each name once")
+        self._max_steps = check_positive(f"{label}max_steps", max_steps)
+        self._shaped = check_choice(f"{label}reward", reward, ("shaped", "sparse")) == "shaped"
+        self.levels = read_levels(label, levels, category)
+        self._tables = LevelTables.of(self.levels)
+        self._observer = Observer(self._tables)
+        spaces = tuple((modality, space_of(modality)) for modality in sorted(self._modalities))
+        self.spec = EnvSpec(
+            name=format_call(_NAME, changed_arguments(Platformer, given)),
+            observation_space=Dict(spaces) if self._several else spaces[0][1],
+            action_space=Discrete(NUM_ACTIONS),
+            max_episode_steps=max_steps,
+            reports=(
+                InfoMetric("success", "max"),
+                InfoMetric("mine_contacts", "sum"),
+                InfoMetric("steps_over_optimal", "last"),
+            ),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[PlatformerState, Any]:
+        # Of so few levels each is drawn equally often, up to a part in millions.
+        word = random_words(key, 1)[0] >> 1
+        return self.start((word % jnp.uint32(len(self.levels))).astype(jnp.int32))
+
+    def start(self, level: jax.Array) -> tuple[PlatformerState, Any]:
+        """Starts an episode in one of `levels`, by its index int32[]."""
+        place = jnp.asarray(self._tables.start)[level]
+        x, y = start_of(place[0], place[1])
+        zero = jnp.zeros((), jnp.int32)
+        state = PlatformerState(level=level, x=x, y=y, vx=zero, vy=zero, on=zero > 0, time=zero)
+        return state, self._observe(state)
+
+    def step(self, key: jax.Array, state: PlatformerState, action: jax.Array) -> tuple[Any, TimeStep]:
+        body = (state.x, state.y, state.vx, state.vy)
+        x, y, vx, vy = advance(jnp, self._blocked(state.level), body, action)
+        on = state.on | self._touches(self._tables.switch, state.level, x, y)
+        mine = self._touches_mine(state.level, x, y)
+        success = on & self._touches(self._tables.exit, state.level, x, y) & ~mine
+        after = dataclasses.replace(state, x=x, y=y, vx=vx, vy=vy, on=on, time=state.time + 1)
+        reward = success.astype(jnp.float32) - mine.astype(jnp.float32)
+        if self._shaped:
+            reward = reward + _TILE_REWARD * (self._way(state) - self._way(after)).astype(jnp.float32)
+        optimal = jnp.asarray(self._tables.optimal_steps)[state.level]
+        ratio = after.time.astype(jnp.float32) / jnp.maximum(optimal, 1).astype(jnp.float32)
+        return after, TimeStep(
+            obs=self._observe(after),
+            reward=reward,
+            terminated=success | mine,
+            truncated=after.time >= self._max_steps,
+            info={
+                "success": success,
+                "mine_contacts": mine,
+                "steps_over_optimal": jnp.where(success & (optimal > 0), ratio, jnp.nan),
+            },
+        )
+
+    def render(self, state: PlatformerState) -> np.ndarray:
+        """uint8[height, width, 3]: the whole level, 16 pixels a tile."""
+        return pictures.draw(self.levels[int(state.level)], jax.device_get(state))
+
+    def _observe(self, state: PlatformerState) -> Any:
+        blocked = self._blocked(state.level)
+        touches: tuple[jax.Array, ...] = ()
+        if "state" in self._modalities:
+            x, y = state.x, state.y
+            touches = (blocked(x, y + 1), blocked(x - 1, y), blocked(x + 1, y))
+        found = {name: self._observer.observe(name, state, touches) for name in self._modalities}
+        return found if self._several else found[self._modalities[0]]
+
+    def _blocked(self, level: jax.Array) -> Any:
+        def blocked(x: jax.Array, y: jax.Array) -> jax.Array:
+            words = self._row(self._tables.solid, level, y) | self._row(
+                self._tables.solid, level, y + SIZE - 1
+            )
+            return (((words >> (x // TILE)) | (words >> ((x + SIZE - 1) // TILE))) & 1) > 0
+
+        return blocked
+
+    def _row(self, table: np.ndarray, level: jax.Array, y: jax.Array) -> jax.Array:
+        return rows_of(table, level, y // TILE)
+
+    def _touches(self, places: np.ndarray, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        """bool[]: whether the player overlaps the tile of the switch or the exit."""
+        left, top = (jnp.asarray(places)[level, i] * TILE for i in (0, 1))
+        return (x < left + TILE) & (x + SIZE > left) & (y < top + TILE) & (y + SIZE > top)
+
+    def _touches_mine(self, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        columns, rows = spans(x, *MINE_PART), spans(y, *MINE_PART)
+        words = [jnp.where(rows[2 + i], rows_of(self._tables.mines, level, rows[i]), 0) for i in (0, 1)]
+        found = words[0] | words[1]
+        hits = [((found >> columns[i]) & 1 > 0) & columns[2 + i] for i in (0, 1)]
+        return hits[0] | hits[1]
+
+    def _way(self, state: PlatformerState) -> jax.Array:
+        """int32[]: tiles to walk from here to the switch and on to the exit, or from here to the exit."""
+        level, tables = state.level, self._tables
+        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        index = (level * ROWS + row) * COLUMNS + column
+        switch = jnp.asarray(tables.switch)[level]
+        switch_index = (level * ROWS + switch[1]) * COLUMNS + switch[0]
+        to_switch, to_exit = (jnp.asarray(table.reshape(-1)) for table in (tables.to_switch, tables.to_exit))
+        first = jnp.where(state.on, to_exit[index], to_switch[index])
+        return first + jnp.where(state.on, 0, to_exit[switch_index])

@@ -1,0 +1,160 @@
+"""A level: a picture of letters, checked and turned into arrays. Never pickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ROWS, COLUMNS = 16, 24  # of the largest level
+CATEGORIES = ("simple", "medium", "complex", "mine_heavy", "exploration")
+SOLID, EMPTY, MINE, START, SWITCH, EXIT = "#.xSKE"
+MINE_PART = (2, 6)  # of a tile, in units; the rest of a mine's tile is safe
+
+
+class LevelError(ValueError):
+    """A level is not one. The message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlatformerLevel:
+    """One level.
+
+    Attributes:
+      rows: of letters: `#` solid, `.` empty, `x` a mine, `S` the start, `K` the switch, `E` the exit.
+      category: one of `CATEGORIES`.
+      seed: it was generated from.
+      solution: one of the shortest, a digit 0 to 5 for each step; "" where none is known.
+    """
+
+    rows: tuple[str, ...]
+    category: str
+    seed: int
+    solution: str = ""
+
+    def __post_init__(self) -> None:
+        if self.category not in CATEGORIES:
+            raise LevelError(f"category (={self.category!r}) must be one of {', '.join(CATEGORIES)}")
+        widths = {len(row) for row in self.rows}
+        if not 3 <= len(self.rows) <= ROWS or len(widths) != 1 or not 3 <= min(widths) <= COLUMNS:
+            raise LevelError(f"rows must be 3 to {ROWS} strings of one length, 3 to {COLUMNS}")
+        text = "".join(self.rows)
+        for letter in sorted(set(text) - {SOLID, EMPTY, MINE, START, SWITCH, EXIT}):
+            raise LevelError(f"rows hold {letter!r}; letters are {SOLID}{EMPTY}{MINE}{START}{SWITCH}{EXIT}")
+        for letter in (START, SWITCH, EXIT):
+            if text.count(letter) != 1:
+                raise LevelError(f"rows must hold {letter!r} once, not {text.count(letter)} times")
+        border = self.rows[0] + self.rows[-1] + "".join(row[0] + row[-1] for row in self.rows)
+        if set(border) != {SOLID}:
+            raise LevelError(f"the border of a level must be solid ({SOLID!r})")
+        if not isinstance(self.solution, str) or set(self.solution) - set("012345"):
+            raise LevelError("solution must be a string of the digits 0 to 5")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rows: levels that look the same have the same."""
+        return hashlib.sha256("\n".join(self.rows).encode()).hexdigest()
+
+    @property
+    def optimal_steps(self) -> int:
+        """Length of the solution."""
+        return len(self.solution)
+
+    def place_of(self, letter: str) -> tuple[int, int]:
+        """(column, row) of the start, the switch or the exit."""
+        row = next(i for i, line in enumerate(self.rows) if letter in line)
+        return self.rows[row].index(letter), row
+
+    def tiles_of(self, letter: str) -> np.ndarray:
+        """bool[ROWS, COLUMNS]: where that letter is; beyond the level everything is solid."""
+        found = np.full((ROWS, COLUMNS), letter == SOLID)
+        for i, line in enumerate(self.rows):
+            found[i, : len(line)] = np.array(list(line)) == letter
+        return found
+
+    def distances_to(self, letter: str) -> np.ndarray:
+        """int32[ROWS, COLUMNS]: tiles to walk to the switch or the exit, if there were no gravity or mines.
+
+        In solid tiles it is the largest number of tiles.
+        """
+        column, row = self.place_of(letter)
+        closed = self.tiles_of(SOLID)
+        found = np.full((ROWS, COLUMNS), ROWS * COLUMNS, np.int32)
+        found[row, column] = 0
+        waiting = deque([(row, column)])
+        while waiting:
+            r, c = waiting.popleft()
+            for i, j in ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)):
+                if not closed[i, j] and found[i, j] > found[r, c] + 1:
+                    found[i, j] = found[r, c] + 1
+                    waiting.append((i, j))
+        return found
+
+    def to_json(self) -> str:
+        """The text of its file."""
+        return json.dumps(dataclasses.asdict(self), indent=0) + "\n"
+
+
+def from_json(text: str) -> PlatformerLevel:
+    """Reads `to_json`; LevelError, one line, where it is not of a level."""
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LevelError(f"is not JSON: {' '.join(str(error).split())}") from error
+    names = {field.name for field in dataclasses.fields(PlatformerLevel)}
+    if not isinstance(data, dict) or set(data) != names:
+        raise LevelError(f"must be an object with {', '.join(sorted(names))}")
+    rows, seed = data["rows"], data["seed"]
+    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+        raise LevelError("rows must be a list of strings")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise LevelError(f"seed (={seed!r}) must be an integer")
+    return PlatformerLevel(tuple(rows), data["category"], seed, data["solution"])
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelTables:
+    """N levels as arrays.
+
+    Attributes:
+      solid, mines: int32[N * ROWS], bit c of a row's word for column c.
+      start, switch, exit: int32[N, 2], (column, row).
+      to_switch, to_exit: int32[N, ROWS, COLUMNS], see `PlatformerLevel.distances_to`.
+      optimal_steps: int32[N].
+    """
+
+    solid: np.ndarray
+    mines: np.ndarray
+    start: np.ndarray
+    switch: np.ndarray
+    exit: np.ndarray
+    to_switch: np.ndarray
+    to_exit: np.ndarray
+    optimal_steps: np.ndarray
+
+    @classmethod
+    def of(cls, levels: Sequence[PlatformerLevel]) -> LevelTables:
+        """Packs levels."""
+        bits = 1 << np.arange(COLUMNS, dtype=np.int32)
+
+        def words(letter: str) -> np.ndarray:
+            return np.concatenate([level.tiles_of(letter) @ bits for level in levels]).astype(np.int32)
+
+        def places(letter: str) -> np.ndarray:
+            return np.array([level.place_of(letter) for level in levels], np.int32)
+
+        return cls(
+            solid=words(SOLID),
+            mines=words(MINE),
+            start=places(START),
+            switch=places(SWITCH),
+            exit=places(EXIT),
+            to_switch=np.stack([level.distances_to(SWITCH) for level in levels]),
+            to_exit=np.stack([level.distances_to(EXIT) for level in levels]),
+            optimal_steps=np.array([level.optimal_steps for level in levels], np.int32),
+        )

@@ -1,0 +1,136 @@
+"""What of a level is observed, by modality. Rows of tiles are bits of a word: a look at a tile is a shift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box
+from envs.native.platformer.level import COLUMNS, ROWS, LevelTables
+from envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
+
+MODALITIES = ("state", "local", "global")
+PIXELS = 44  # of the local picture, a side
+_UNITS_PER_PIXEL = 2
+_SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector, around the player's tile
+_NUM_BODY = 16
+_GREY_SOLID, _GREY_MINE, _GREY_SWITCH, _GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 90, 255, 200, 160, 50, 128
+
+
+@flax.struct.dataclass
+class PlatformerState:
+    """The player in a level; int32[] each, `on` bool[].
+
+    Attributes:
+      level: which of the environment's levels.
+      x, y: the upper left corner of the player's square, in units of an eighth of a tile.
+      vx, vy: units a step.
+      on: whether the switch has been reached, which opens the exit.
+      time: steps so far.
+    """
+
+    level: jax.Array
+    x: jax.Array
+    y: jax.Array
+    vx: jax.Array
+    vy: jax.Array
+    on: jax.Array
+    time: jax.Array
+
+
+def space_of(modality: str) -> Box:
+    """The space of one modality."""
+    if modality == "local":
+        return Box.of(0, 255, (PIXELS, PIXELS, 1), np.uint8)
+    if modality == "global":
+        return Box.of(0, 1, (ROWS, COLUMNS, 5), np.uint8)
+    return Box.of(-1.0, 1.0, (_NUM_BODY + 2 * len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS)),))
+
+
+class Observer:
+    """Draws observations of some levels."""
+
+    def __init__(self, tables: LevelTables):
+        self._solid, self._mines = tables.solid, tables.mines
+        self._switch, self._exit = tables.switch, tables.exit
+
+    def observe(self, modality: str, state: PlatformerState, touches: tuple[jax.Array, ...]) -> Any:
+        """One modality of the state; `touches` is whether there is ground below, a wall left, one right."""
+        if modality == "local":
+            return self._local(state)
+        return self._whole(state) if modality == "global" else self._vector(state, touches)
+
+    def _vector(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> jax.Array:
+        middle = jnp.stack([state.x, state.y]) + SIZE // 2
+        size = np.array([COLUMNS * TILE, ROWS * TILE], np.float32)
+        targets = [jnp.asarray(table)[state.level] * TILE + TILE // 2 for table in (self._switch, self._exit)]
+        ways = [(target - middle).astype(jnp.float32) / size for target in targets]
+        body = [
+            2 * middle.astype(jnp.float32) / size - 1,
+            (middle % TILE).astype(jnp.float32) / TILE,
+            jnp.stack([state.vx, state.vy]).astype(jnp.float32) / np.array([MAX_RUN, MAX_FALL], np.float32),
+            jnp.stack([*touches, state.on]).astype(jnp.float32),
+            *ways,
+            jnp.where(state.on, ways[1], ways[0]),
+        ]
+        column, row = middle[0] // TILE, middle[1] // TILE
+        return jnp.concatenate(
+            [*body, *(self._patch(table, state.level, row, column) for table in (self._solid, self._mines))]
+        )
+
+    def _patch(self, table: np.ndarray, level: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
+        """float32[rows * columns]: tiles around a place, 1 where the table's bit is set."""
+        words = rows_of(table, level, row + np.arange(*_SEEN_ROWS, dtype=np.int32))
+        columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
+        return ((words[:, None] >> columns[None]) & 1).astype(jnp.float32).reshape(-1)
+
+    def _whole(self, state: PlatformerState) -> jax.Array:
+        rows, columns = np.arange(ROWS, dtype=np.int32), np.arange(COLUMNS, dtype=np.int32)
+
+        def plane(table: np.ndarray) -> jax.Array:
+            return (rows_of(table, state.level, jnp.asarray(rows))[:, None] >> columns[None]) & 1
+
+        def one(place: jax.Array) -> jax.Array:
+            return ((rows[:, None] == place[1]) & (columns[None] == place[0])).astype(jnp.int32)
+
+        player = (jnp.stack([state.x, state.y]) + SIZE // 2) // TILE
+        planes = [
+            plane(self._solid),
+            plane(self._mines),
+            one(jnp.asarray(self._switch)[state.level]) * (1 - state.on.astype(jnp.int32)),
+            one(jnp.asarray(self._exit)[state.level]),
+            one(player),
+        ]
+        return jnp.stack(planes, axis=-1).astype(jnp.uint8)
+
+    def _local(self, state: PlatformerState) -> jax.Array:
+        """Grey, the player in the middle; two units a pixel."""
+        offset = (np.arange(PIXELS, dtype=np.int32) - PIXELS // 2) * _UNITS_PER_PIXEL + SIZE // 2
+        x, y = state.x + offset, state.y + offset
+        row, column = jnp.clip(y // TILE, 0, ROWS - 1), jnp.clip(x // TILE, 0, COLUMNS - 1)
+
+        def bits(table: np.ndarray) -> jax.Array:
+            return ((rows_of(table, state.level, row)[:, None] >> column[None]) & 1) > 0
+
+        def at(place: jax.Array) -> jax.Array:
+            return (row[:, None] == place[1]) & (column[None] == place[0])
+
+        inner = ((y % TILE >= 2) & (y % TILE < 6))[:, None] & ((x % TILE >= 2) & (x % TILE < 6))[None]
+        body = (np.abs(offset - SIZE // 2) <= SIZE // 2)[:, None] & (np.abs(offset - SIZE // 2) <= SIZE // 2)[
+            None
+        ]
+        grey = jnp.where(bits(self._solid), _GREY_SOLID, 0)
+        grey = jnp.where(bits(self._mines) & inner, _GREY_MINE, grey)
+        grey = jnp.where(at(jnp.asarray(self._switch)[state.level]) & ~state.on, _GREY_SWITCH, grey)
+        door = jnp.where(state.on, _GREY_EXIT, _GREY_CLOSED)
+        grey = jnp.where(at(jnp.asarray(self._exit)[state.level]), door, grey)
+        return jnp.where(body, _GREY_PLAYER, grey).astype(jnp.uint8)[..., None]
+
+
+def rows_of(table: np.ndarray, level: jax.Array, rows: jax.Array) -> jax.Array:
+    """int32[...], the words of some rows of a level; rows beyond it are its border."""
+    return jnp.asarray(table)[level * ROWS + jnp.clip(rows, 0, ROWS - 1)]
