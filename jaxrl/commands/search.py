@@ -5,11 +5,12 @@
   --space=FILE           which fields vary and how, YAML or JSON, such as
                          ppo.learning_rate: {log: [1e-5, 1e-2]}
                          (docs/search.md)
-  --method=M             random (default), grid, optuna (needs that extra), or
+  --method=M             random (default) or grid; optuna (needs that extra);
+                         pareto, by score and seconds (needs the search extra);
                          pbt: one population whose members exchange what they
                          have learnt
   --trials=N             how many (default: 20; a grid ends with its points;
-                         optuna 50; the members of pbt 16)
+                         optuna 50, pareto 100, the members of pbt 16)
   --sampler=S            of optuna: tpe (default), gp (needs torch) or cmaes
   --pruner=P             of optuna, which stops hopeless trials: median
                          (default), asha, hyperband or none

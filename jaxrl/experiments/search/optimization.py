@@ -16,11 +16,12 @@ from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.experiments.search import pbt, probe
-from jaxrl.experiments.search.display import SearchDisplay
+from jaxrl.experiments.search.display import SearchDisplay, describe
 from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.experiments.search.folder import SearchFolder, study_name
 from jaxrl.experiments.search.options import SearchOptions
 from jaxrl.experiments.search.optuna_study import OptunaSettings, OptunaStudy
+from jaxrl.experiments.search.pareto import ParetoSampler, pareto_front
 from jaxrl.experiments.search.population import PopulationExecutor
 from jaxrl.experiments.search.runner import Task, TrialRunner
 from jaxrl.experiments.search.samplers import GridSampler, RandomSampler, Sampler
@@ -171,9 +172,17 @@ def _conclude(
         config=task.space.apply(task.config, best.values),
     )
     folder.write("result.json", json.dumps(_record(result, task), indent=2) + "\n")
-    for line in conclusion(result):
+    front = pareto_front(found, task.objective) if options.method == "pareto" else []
+    for line in (*_front_lines(front), *conclusion(result)):
         display.message(line)
     return result
+
+
+def _front_lines(front: list[StudyTrial]) -> Iterator[str]:
+    """The Pareto front, a line each."""
+    if front:
+        yield "no trial is better in less time than these:"
+        yield from (f"  {describe(trial)}" for trial in front)
 
 
 def conclusion(result: SearchResult) -> Iterator[str]:
@@ -199,6 +208,10 @@ def _record(result: SearchResult, task: Task) -> dict[str, Any]:
         "score": task.objective.score,
         "direction": task.objective.direction,
         "best": {"trial": best.number, "values": dict(best.values), "searched": best.score},
+        "front": [
+            {"trial": t.number, "score": t.score, "seconds": t.seconds, "values": dict(t.values)}
+            for t in pareto_front(result.trials, task.objective)
+        ],
         "verified": [
             {
                 "trial": v.trial.number,
@@ -243,6 +256,8 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
             note = f"; the grid has {sampler.size} points, of which they are a random part (--trials)"
         if sampler.invalid:
             note += f"; {sampler.invalid} combinations are not valid and left out"
+    elif options.method == "pareto":
+        sampler = ParetoSampler(task.space, check, task.objective, options.seed)
     else:
         sampler = RandomSampler(task.space, check, options.seed)
     return LocalStudy(records, sampler, options.budget), total, note

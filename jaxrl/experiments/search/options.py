@@ -7,7 +7,8 @@ import dataclasses
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import Rule, at_least, at_most, check, matches
 
-METHODS = {"grid": 20, "random": 20, "optuna": 50, "pbt": 16}  # and their default number of trials
+# And their default number of trials.
+METHODS = {"grid": 20, "random": 20, "optuna": 50, "pareto": 100, "pbt": 16}
 SCORES = ("final", "mean")
 DIRECTIONS = ("maximize", "minimize")
 SAMPLERS = ("tpe", "gp", "cmaes")
@@ -36,7 +37,7 @@ class SearchOptions:
     """How to search.
 
     Attributes:
-      method: grid, random, optuna, pbt.
+      method: grid, random, optuna, pareto, pbt.
       trials: how many; None takes the method's default.
       workdir: the folder of the search; "" is runs/search-METHOD.
       metric, score, direction: see `Objective`.
