@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Distinguishable with colour blindness (Okabe and Ito 2008).
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B2A400")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B2A400")
 _STYLES = ("-", "--", "-.", ":")
 
 
 def curves(comparison: Comparison) -> Figure:
     """The interquartile mean of the return over steps, with its interval."""
-    figure, ax = _empty(7.5, 3.8)
+    figure, ax = empty_figure(7.5, 3.8)
     for index, outcome in enumerate(comparison.outcomes):
         _draw(ax, outcome.curve, outcome.name, index)
     ax.axhline(comparison.threshold, color="grey", linewidth=0.8, linestyle=":")
@@ -35,9 +35,9 @@ def curves(comparison: Comparison) -> Figure:
 def intervals(comparison: Comparison) -> Figure:
     """Final returns: a dot for each run, and the interquartile mean with its interval."""
     count = len(comparison.outcomes)
-    figure, ax = _empty(7.5, 1.1 + 0.45 * count)
+    figure, ax = empty_figure(7.5, 1.1 + 0.45 * count)
     for index, outcome in enumerate(comparison.outcomes):
-        y, color = count - 1 - index, _COLORS[index % len(_COLORS)]
+        y, color = count - 1 - index, COLORS[index % len(COLORS)]
         ax.scatter(outcome.finals, [y] * len(outcome.finals), s=16, color=color, alpha=0.35, linewidths=0)
         low, high = outcome.final.low, outcome.final.high
         if low is not None and high is not None:
@@ -51,7 +51,7 @@ def intervals(comparison: Comparison) -> Figure:
 
 def profiles(comparison: Comparison) -> Figure:
     """Share of runs whose final return is above each value."""
-    figure, ax = _empty(7.5, 3.4)
+    figure, ax = empty_figure(7.5, 3.4)
     for index, outcome in enumerate(comparison.outcomes):
         _draw(ax, outcome.profile, outcome.name, index, drawstyle="steps-post")
     ax.set_ylim(-0.03, 1.03)
@@ -72,7 +72,8 @@ def render(figure: Figure, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def _empty(width: float, height: float) -> tuple[Figure, Any]:
+def empty_figure(width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of so many inches and its axes, in the style of all reports."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -84,8 +85,8 @@ def _empty(width: float, height: float) -> tuple[Figure, Any]:
 
 
 def _draw(ax: Any, curve: Curve, name: str, index: int, drawstyle: str = "default") -> None:
-    color = _COLORS[index % len(_COLORS)]
-    style = _STYLES[(index // len(_COLORS)) % len(_STYLES)]
+    color = COLORS[index % len(COLORS)]
+    style = _STYLES[(index // len(COLORS)) % len(_STYLES)]
     mark = "o" if len(curve.x) == 1 else None
     ax.plot(curve.x, curve.value, style, color=color, label=name, drawstyle=drawstyle, marker=mark)
     if curve.low:

@@ -27,7 +27,7 @@ _MAX_COLUMN = 40
 
 
 @dataclasses.dataclass(frozen=True)
-class _Section:
+class Section:
     """A table, or a picture under a file name."""
 
     title: str
@@ -70,40 +70,61 @@ def write(comparison: Comparison, folder: str) -> list[str]:
     return [str(place / name) for name in files]
 
 
-def _sections(comparison: Comparison) -> list[_Section]:
+def _sections(comparison: Comparison) -> list[Section]:
     returns, costs, *rest = tables.all_of(comparison)
 
-    def picture(title: str, name: str, figure: Any) -> _Section:
+    def picture(title: str, name: str, figure: Any) -> Section:
         svg, png = (figures.render(figure, kind) for kind in ("svg", "png"))
-        return _Section(title, None, name, svg, png)
+        return Section(title, None, name, svg, png)
 
     return [
-        _Section(returns.title, returns),
+        Section(returns.title, returns),
         picture("Learning curves", "curves", figures.curves(comparison)),
         picture("Final return of every run", "final", figures.intervals(comparison)),
         picture("Performance profile", "profile", figures.profiles(comparison)),
-        _Section(costs.title, costs),
-        *(_Section(table.title, table) for table in rest),
+        Section(costs.title, costs),
+        *(Section(table.title, table) for table in rest),
     ]
 
 
-def _html(comparison: Comparison, sections: Sequence[_Section]) -> str:
+def _html(comparison: Comparison, sections: Sequence[Section]) -> str:
+    return html_page(
+        title=TITLE,
+        introduction=tables.introduction(comparison),
+        problems=comparison.problems,
+        sections=sections,
+        notes=tables.notes(comparison),
+        command="compare",
+    )
+
+
+def html_page(
+    *,
+    title: str,
+    introduction: str,
+    problems: Sequence[str],
+    sections: Sequence[Section],
+    notes: Sequence[str],
+    command: str,
+) -> str:
+    """A self-contained page; `problems` are shown as what was compared by force, `command` in its footer."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.get_template("report.html")
     return page.render(
-        title=TITLE,
-        introduction=tables.introduction(comparison),
-        problems=comparison.problems,
+        title=title,
+        introduction=introduction,
+        problems=problems,
         sections=sections,
-        notes=tables.notes(comparison),
+        notes=notes,
+        command=command,
         version=jaxrl.__version__,
     )
 
 
-def _markdown(comparison: Comparison, sections: Sequence[_Section]) -> str:
+def _markdown(comparison: Comparison, sections: Sequence[Section]) -> str:
     lines = [f"# {TITLE}", "", _escape(tables.introduction(comparison)), ""]
     if comparison.problems:
         lines += ["**Compared by force although:**", ""]
@@ -131,7 +152,7 @@ def _escape(line: str) -> str:
     return " ".join(line.split())
 
 
-def _pdf(comparison: Comparison, sections: Sequence[_Section]) -> bytes:
+def _pdf(comparison: Comparison, sections: Sequence[Section]) -> bytes:
     import matplotlib
     from fpdf import FPDF
 
@@ -159,7 +180,7 @@ def _pdf(comparison: Comparison, sections: Sequence[_Section]) -> bytes:
     return bytes(pdf.output())
 
 
-def _pdf_section(pdf: Any, section: _Section) -> None:
+def _pdf_section(pdf: Any, section: Section) -> None:
     import io
 
     from fpdf.fonts import FontFace

@@ -15,7 +15,7 @@ from envs import registry
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.experiments.search import pbt, probe
+from jaxrl.experiments.search import pbt, probe, report
 from jaxrl.experiments.search.display import SearchDisplay, describe
 from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.experiments.search.folder import SearchFolder, study_name
@@ -173,9 +173,17 @@ def _conclude(
     )
     folder.write("result.json", json.dumps(_record(result, task), indent=2) + "\n")
     front = pareto_front(found, task.objective) if options.method == "pareto" else []
-    for line in (*_front_lines(front), *conclusion(result)):
+    for line in (*_front_lines(front), *conclusion(result), _report_line(result, task, folder)):
         display.message(line)
     return result
+
+
+def _report_line(result: SearchResult, task: Task, folder: SearchFolder) -> str:
+    """Where the report is, or why there is none: the search itself is done."""
+    try:
+        return f"report: {report.write(result.trials, result.candidates, task, folder)}"
+    except ConfigError as error:
+        return f"no report: {error}"
 
 
 def _front_lines(front: list[StudyTrial]) -> Iterator[str]:
