@@ -13,7 +13,10 @@ from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.recurrent_scan import GPU_UNROLL, recurrent_scan
 from jaxrl.parallel import gpus
+from jaxrl.parallel.sharding import Topology
 from jaxrl.training.iteration import Iteration
+from jaxrl.training.population.placement import Placement
+from jaxrl.training.population.programs import TrainingProgram
 from jaxrl.types import Axis, PyTree
 from tests.programs import tiny_config
 
@@ -114,3 +117,17 @@ def test_advantages() -> None:
     arguments = (rows, rows, last, flags, flags, rows)
     launches = compiled(lambda *x: advantage.gae(*x, 0.99, 0.95, GPU.unroll), *arguments)
     assert launches.kernels <= 50
+
+
+def test_members_of_a_population_share_their_kernels() -> None:
+    config = tiny_config(env__num_envs=64, ppo__rollout_length=16, network__core="lstm")
+    topology = Topology.on(gpus.Gpus("h200", 1).devices()[:1])
+    env = registry.make("gymnax:CartPole-v1", ())
+    policy = networks.build(config.network, env.spec, config.normalize)
+    iteration = Iteration.build(config, env, policy, GPU)
+    one, eight = (
+        read_launches(TrainingProgram(iteration, Placement(n, topology)).trace().lower().compile().as_text())
+        for n in (1, 8)
+    )
+    assert eight.kernels <= 1.2 * one.kernels
+    assert eight.conditionals == 0
