@@ -28,7 +28,8 @@ _NOTES = (
     "squared over groups of its values); what fields do together is not in it. With few trials it is rough.",
     "In the parallel coordinates a line is a trial, the darker the better; the best is thick. Ranges that "
     "are searched by their logarithm are drawn so.",
-    "No trial is better in less time than those of the Pareto front. Seconds are those of training.",
+    "No trial is better in less time than those of the Pareto front. Seconds are those of training alone, as "
+    "stop.seconds counts them.",
 )
 
 

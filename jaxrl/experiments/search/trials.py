@@ -31,7 +31,7 @@ class StudyTrial:
       values: of the dimensions, by name.
       state: "running", "done", "pruned" or "failed".
       score: the metric, whichever direction is better; None while it is unknown.
-      seconds: of training, as the run logged them.
+      seconds: of training alone, as `stop.seconds` counts them.
       reason: why it failed, in one line.
       here: whether its run is in this folder, and not another process's elsewhere.
     """
@@ -157,7 +157,7 @@ class TrialCurve:
             self._rows.clear()
         for row in rows:
             self.keys |= row.keys()
-            self.seconds = row.get("time/seconds") or self.seconds
+            self.seconds = row.get("time/budget_seconds") or self.seconds
             if self._metric in row:
                 value = row[self._metric]
                 self._rows[row["step"]] = math.nan if value is None else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ class InstantExecutor(Executor):
         config = run.config
         rate = json.loads(json.dumps(config.learner.learning_rate))  # type: ignore[attr-defined]
         score = 100 - abs(math.log10(rate) + 3) + (10 if config.seed == 0 else 0)  # luck of the trials' seed
-        row = {"step": 10, self.metric: score, "time/seconds": 2.0}
+        row = {"step": 10, self.metric: score, "time/budget_seconds": 2.0}
         if run.name not in self.failing:
             (run.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
             (run.folder / "summary.json").write_text("{}")
@@ -193,6 +194,16 @@ def test_best_config_is_a_config_file(tmp_path: Path) -> None:
     file.write_text(best_config(trial, None, task))
     assert "final eval/return 487.5" in file.read_text()
     assert check_config(load_config(str(file))) == check_config(SPACE.apply(task.config, trial.values))
+
+
+def test_line_counts_trials_and_says_what_is_left() -> None:
+    display = SearchDisplay("a search", 6, jobs=2, objective=Objective(), stream=io.StringIO())
+    trials = [StudyTrial(0, {}, DONE, 3.0), StudyTrial(1, {}, FAILED), StudyTrial(2, {})]
+    assert display.line(trials) == "1 of 6 trials done, 1 running, 0 pruned, 1 failed, best 3.000 (trial 0)"
+    display.ended(trials[0], 20.0)
+    display.ended(trials[1], 10.0)
+    # Four of 15 seconds each, two at a time.
+    assert display.line(trials).endswith(", 0:30 left")
 
 
 @pytest.mark.parametrize(
