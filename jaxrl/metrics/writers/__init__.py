@@ -100,12 +100,17 @@ def require_packages(config: Config) -> None:
 def console(config: Config, highlights: Sequence[tuple[str, str]] = (), network: str = "") -> Console:
     """The display of a run of `config`, on standard output; `network` is in words."""
     return Console(
-        title=f"{config.env.name}  seed {config.seed}",
+        title=f"{config.env.name}  {_seeds(config)}",
         subtitle=_describe(config, network),
         total_steps=config.num_iterations * config.steps_per_iteration,
         total_seconds=config.stop.seconds,
         highlights=highlights,
     )
+
+
+def _seeds(config: Config) -> str:
+    last = config.seed + config.population.seeds - 1
+    return f"seed {config.seed}" if last == config.seed else f"seeds {config.seed} to {last}"
 
 
 def _describe(config: Config, network: str) -> str:

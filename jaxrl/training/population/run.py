@@ -100,7 +100,7 @@ def _member_folder(workdir: str, seed: int, config: Config, interruption: Interr
 def _writers(folder: RunFolder, config: Config, topology: Topology) -> Iterator[MultiWriter]:
     """What shows and writes the rows of the whole population."""
     spec = registry.spec_of(config.env.name, config.env.wrappers)
-    shown = f"{config.population.seeds} seeds; {networks.describe(config.network, spec)}"
+    shown = networks.describe(config.network, spec)
     placed = dataclasses.replace(config, device_count=topology.axis.size)
     mirrors = []
     if target := config.storage.sync_to:
