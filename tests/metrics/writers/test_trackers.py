@@ -116,7 +116,14 @@ class TestWandb:
         first, second = sorted(
             tmp_path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda p: p.stat().st_mtime
         )
-        records = [*_records(first), *_records(second)]
+        deadline = time.monotonic() + 60
+        while True:
+            records = [*_records(first), *_records(second)]
+            rows = [_row(record.history) for record in records if record.HasField("history")]
+            # W&B's own process may still be writing when a run is said to be finished.
+            if len(rows) >= 4 or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
         runs = [record.run for record in records if record.HasField("run")]
         stored = json.loads((tmp_path / "trackers" / "wandb.json").read_text())["id"]
         assert {(run.run_id, run.project, run.display_name) for run in runs} == {
@@ -124,7 +131,6 @@ class TestWandb:
         }
         config = {item.key: json.loads(item.value_json) for item in runs[0].config.update}
         assert config["env"]["name"] == "gymnax:CartPole-v1"
-        rows = [_row(record.history) for record in records if record.HasField("history")]
         assert [(row["_step"], row["loss/policy"]) for row in rows] == [
             (5, 2.5),
             (10, 5),
