@@ -26,6 +26,7 @@ COMMANDS = (
     "environments",
     "prepare-data",
     "verify-data",
+    "play",
     "watch",
     "doctor",
     "preflight",

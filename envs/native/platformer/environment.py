@@ -19,7 +19,8 @@ from envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spa
 from envs.native.random_words import random_words
 
 _NAME = "jaxrl:Platformer"
-_TILE_REWARD = 0.02  # for each tile that the way gets shorter
+_TILE_REWARD = 0.05  # for each tile that the way gets shorter
+_MINE_REWARD = -0.5  # with more at stake, mines teach a policy to stand still
 
 
 class Platformer(JaxEnv):
@@ -90,7 +91,7 @@ class Platformer(JaxEnv):
         mine = self._touches_mine(state.level, x, y)
         success = on & self._touches(self._tables.exit, state.level, x, y) & ~mine
         after = dataclasses.replace(state, x=x, y=y, vx=vx, vy=vy, on=on, time=state.time + 1)
-        reward = success.astype(jnp.float32) - mine.astype(jnp.float32)
+        reward = success.astype(jnp.float32) + _MINE_REWARD * mine.astype(jnp.float32)
         if self._shaped:
             reward = reward + _TILE_REWARD * (self._way(state) - self._way(after)).astype(jnp.float32)
         optimal = jnp.asarray(self._tables.optimal_steps)[state.level]
