@@ -2,7 +2,8 @@
 
   --levels=DIR    whose levels: train (default), test, or a folder that jaxrl
                   prepare-data has written, such as data/levels/train
-  --category=C    simple (default), medium, complex, mine_heavy, exploration, all
+  --category=C    simple (default), medium, complex, mine_heavy, exploration or
+                  all
   --level=N       the first level that is played (default: 0)
   --record=FILE   appends each attempt to FILE, a line of JSON
   --speed=X       steps per second, 1 to 60 (default: 12)
