@@ -26,11 +26,10 @@ from jaxrl.parallel.signals import Interruption, leave
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
 from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.records import MEMBERS
 
 # Time for a file that one process wrote to be seen by all.
 _SEEN_SECONDS = 3.0
-# Where a population keeps the run folders of its members.
-MEMBERS = "members"
 
 log = logging.getLogger(__name__)
 

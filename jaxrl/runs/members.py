@@ -8,7 +8,7 @@ from etils import epath
 
 from jaxrl.config.errors import ConfigError
 from jaxrl.runs import records, storage
-from jaxrl.runs.folder import MEMBERS
+from jaxrl.runs.records import MEMBERS
 
 
 def member_folders(workdir: str) -> list[str]:

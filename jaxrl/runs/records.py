@@ -14,10 +14,11 @@ from etils import epath
 from jaxrl.config import ConfigError, flatten
 from jaxrl.metrics.writers.jsonl import is_number
 from jaxrl.runs import storage
-from jaxrl.runs.folder import MEMBERS
 
 Row = dict[str, Any]
 
+# Where a population keeps the run folders of its members.
+MEMBERS = "members"
 # How many levels below a named folder to look for runs.
 _DEPTH = 4
 _WILDCARDS = "*?["

@@ -64,7 +64,7 @@ def test_arguments_are_never_evaluated(tmp_path):
         ("gymnax:CartPole-v0", ["unknown environment", "did you mean gymnax:CartPole-v1"]),
         ("gymnax:XXXXXXXXXX", ["gymnax:Acrobot-v1", "gymnax:UmbrellaChain-bsuite"]),
         ("gymnx:CartPole-v1", ["unknown suite 'gymnx'", "did you mean gymnax or gymnasium", "jaxrl"]),
-        ("jaxrl:ProbeMemry", ["did you mean jaxrl:ProbeMemory", "jaxrl:ProbeDict"]),
+        ("jaxrl:ProbeMemry", ["did you mean jaxrl:ProbeMemory or jaxrl:Probe"]),
         ("jaxrl:ProbeMemory(dealy=3)", ["argument of jaxrl:ProbeMemory", "did you mean delay?"]),
         ("jaxrl:ProbeMemory(delay=0)", ["delay (=0)", "at least 1"]),
         ("jaxrl:ProbeMemory(delay=True)", ["delay (=True)", "integer"]),

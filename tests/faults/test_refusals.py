@@ -172,15 +172,17 @@ def test_no_config_json_is_executed(straight: Run, run: Run, marker: Path) -> No
 EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runpy", "shelve", "yaml"}
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
-# The config file; messages between the trainer and the workers that it has started itself; suites, by
-# `yaml.safe_load`; exported and converted arrays, with `allow_pickle=False`; the error of a damaged archive.
+# The config file; messages between the trainer and the workers that it has started itself; modules that a
+# search names for its children; suites and spaces, by `yaml.safe_load`; exported and converted arrays, with `allow_pickle=False`; the error of a damaged archive.
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
     ("envs/host/worker.py", "pickle"),
     ("jaxrl/evaluation/suites/definition.py", "yaml"),
+    ("jaxrl/experiments/search/space.py", "yaml"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),
+    ("jaxrl/parallel/child_process.py", "runpy"),
     ("jaxrl/training/conversion.py", "zipfile"),
 }
 

@@ -24,7 +24,8 @@ from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
-from jaxrl.runs.folder import MEMBERS, RunFolder
+from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.outcome import RunOutcome
