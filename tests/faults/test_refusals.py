@@ -173,7 +173,8 @@ EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runp
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
 # The config file; messages between the trainer and the workers that it has started itself; modules that a
-# search names for its children; suites and spaces, by `yaml.safe_load`; exported and converted arrays, with `allow_pickle=False`; the error of a damaged archive.
+# search names for its children; suites and spaces, by `yaml.safe_load`; exported and converted arrays, with
+# `allow_pickle=False`; the error of a damaged archive.
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
