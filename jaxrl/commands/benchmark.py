@@ -39,6 +39,7 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)
     arguments = command_line.parse_training([argv[0], *left])
+    command_line.require_single(arguments.config, "benchmark")
     workdir = values["workdir"].value
     if workdir and not is_remote(workdir):
         command_line.require_writable_folder("workdir", workdir)

@@ -268,6 +268,12 @@ def _workdir(given: str | None, config_name: str) -> str:
     return given
 
 
+def require_single(config: ConfigDict, command: str) -> None:
+    """Raises ConfigError where `config` is of a population, of which a command would look at one member."""
+    if (seeds := check_config(config).population.seeds) > 1:
+        raise ConfigError(f"`population.seeds` (={seeds}): {command} looks at a single run")
+
+
 def require_writable_folder(flag: str, path: str) -> None:
     """Raises ConfigError unless the local folder `path` can be written, or made."""
     existing = os.path.abspath(path)

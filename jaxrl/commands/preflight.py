@@ -59,6 +59,7 @@ def _job(argv: Sequence[str]) -> int:
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     left = command_line.parse_flags(values, argv, known_only=True)
     config = command_line.parse_training([argv[0], *left]).config
+    command_line.require_single(config, "preflight")
     described = topologies.parse(values["topology"].value) if values["topology"].value else None
 
     from jaxrl.diagnostics import memory_fit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jaxrl
-from jaxrl.commands import command_line
+from jaxrl.commands import benchmark, command_line, preflight
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
 from jaxrl.main import main
@@ -270,3 +270,9 @@ def test_package_exposes_its_names_and_no_others() -> None:
     assert {"make_train", "Trainer", "default_config"} <= set(dir(jaxrl))
     with pytest.raises(AttributeError, match="make_trian"):
         _ = jaxrl.make_trian
+
+
+@pytest.mark.parametrize("job", [benchmark, preflight])
+def test_what_looks_at_one_run_refuses_a_population(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main(["jaxrl", "ppo", "--config.population.seeds=8"]) == 2
+    assert "`population.seeds` (=8)" in capsys.readouterr().err

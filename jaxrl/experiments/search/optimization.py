@@ -88,6 +88,11 @@ def search(
             f"`env.name` (={config.env.name!r}) runs on the host, "
             "where each trial needs a process: no population of them can be one program"
         )
+    if config.population.seeds > 1:
+        raise ConfigError(
+            f"`population.seeds` (={config.population.seeds}): a trial is a single run; --population=N "
+            "trains N of them as one program"
+        )
     probe.require_trainable(space.probes(config))
     folder = SearchFolder(options.folder)
     with folder.claimed(check_config(config), space, options):

@@ -54,6 +54,7 @@ def test_trials_together_score_as_trials_alone(tmp_path: Path) -> None:
         ({"population": 2, "method": "optuna"}, {}, "`pruner` \\(='median'\\) must be 'none'"),
         ({"population": 0}, {}, "`population` \\(=0\\) must be at least 1"),
         ({"population": 2}, {"env.name": "gymnasium:CartPole-v1"}, "runs on the host"),
+        ({}, {"population.seeds": 2}, "a trial is a single run"),
     ],
 )
 def test_what_cannot_be_one_program_is_refused(
