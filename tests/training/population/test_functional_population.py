@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Three members on two devices: one of them is trained twice there, and must not show.
 SCRIPT = """
 import json, jax, jaxrl
