@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
+from jaxrl.metrics.writers import MultiWriter, open_writers
 from jaxrl.parallel import process_group
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def run_writers(
+    folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
+) -> Iterator[MultiWriter]:
+    """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
+    mirrors = []
+    if target := config.storage.sync_to:
+        mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
+    with (
+        folder.logs() as logs,
+        open_writers(folder.path, config, logs, highlights, network, mirrors) as writer,
+    ):
+        yield writer
 
 
 def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 
 import jax
@@ -25,7 +24,7 @@ from jaxrl.config import (
     versions,
 )
 from jaxrl.metrics.tracing import host_profile
-from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
+from jaxrl.metrics.writers import MultiWriter, require_packages
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
@@ -33,10 +32,9 @@ from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watched
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.storage.bucket import require_client
-from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import find_checkpoint
-from jaxrl.training.in_folder import train_in
+from jaxrl.training.in_folder import run_writers, train_in
 from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.population.run import run_population
 from jaxrl.training.trainer import Trainer
@@ -138,13 +136,7 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     config, runtime = assembly.config, assembly.runtime
     highlights = runtime.learning.learning.highlights
     network = networks.describe(config.network, runtime.spec)
-    mirrors = []
-    if target := config.storage.sync_to:
-        mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
-    with (
-        folder.logs() as logs,
-        open_writers(folder.path, config, logs, highlights, network, mirrors) as writer,
-    ):
+    with run_writers(folder, config, highlights, network) as writer:
         yield writer
 
 

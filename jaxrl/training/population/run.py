@@ -14,10 +14,11 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from jaxrl import networks
-from jaxrl.config import Config, ConfigError, check_config, resolve
+from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
 from jaxrl.config.errors import RunError
+from jaxrl.config.sections import PopulationConfig
 from jaxrl.metrics import text
-from jaxrl.metrics.writers import MultiWriter, open_writers, require_packages
+from jaxrl.metrics.writers import MultiWriter, require_packages
 from jaxrl.metrics.writers.population import HIGHLIGHTS, PopulationRows
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
@@ -27,7 +28,7 @@ from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MEMBERS
 from jaxrl.runs.storage.bucket import require_client
-from jaxrl.runs.storage.mirror import Mirror
+from jaxrl.training.in_folder import run_writers
 from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.population.members import Conditions, Member, MemberEnding, train_members
 
@@ -51,8 +52,8 @@ def run_population(
     cpu_devices.offer_cpu_devices(min(seeds, config.num_devices or cores))
     resolved = resolve(config, 1)
     members = [
-        Member(f"seed_{seed}", each, _member_folder(workdir, seed, each, interruption))
-        for seed, each in ((each.seed, each) for each in _member_configs(config))
+        Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
+        for each in _member_configs(resolved)
     ]
     require_packages(resolved)
     require_client("storage.sync_to", resolved.storage.sync_to)
@@ -85,16 +86,21 @@ def _require_trainable(config: ConfigDict, processes: Processes) -> None:
             raise ConfigError(f"`population.seeds` (={seeds}): {reason}")
 
 
-def _member_configs(config: ConfigDict) -> Iterator[Config]:
-    """The configuration of each member: that of a single run with its seed, on one device."""
+def _member_configs(config: Config) -> Iterator[Config]:
+    """The configuration of each member: that of a single run with its seed, on one device.
+
+    Raises:
+      ConfigError: a seed is out of range.
+    """
+    alone = dataclasses.replace(config, population=PopulationConfig(seeds=1), num_devices=0)
     for seed in range(config.seed, config.seed + config.population.seeds):
-        of_member = ConfigDict(config.to_dict())
-        of_member.update_from_flattened_dict({"seed": seed, "population.seeds": 1, "num_devices": 0})
-        yield resolve(of_member, 1)
+        yield dataclasses.replace(alone, seed=declared_fields()["seed"].check(seed))
 
 
-def _member_folder(workdir: str, seed: int, config: Config, interruption: Interruption) -> RunFolder:
-    return RunFolder(os.path.join(workdir, MEMBERS, f"seed_{seed}"), config.checkpoint.keep, interruption)
+def _member_folder(workdir: str, config: Config, interruption: Interruption) -> RunFolder:
+    return RunFolder(
+        os.path.join(workdir, MEMBERS, f"seed_{config.seed}"), config.checkpoint.keep, interruption
+    )
 
 
 @contextlib.contextmanager
@@ -103,10 +109,7 @@ def _writers(folder: RunFolder, config: Config, topology: Topology) -> Iterator[
     spec = registry.spec_of(config.env.name, config.env.wrappers)
     shown = networks.describe(config.network, spec)
     placed = dataclasses.replace(config, device_count=topology.axis.size)
-    mirrors = []
-    if target := config.storage.sync_to:
-        mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
-    with folder.logs() as logs, open_writers(folder.path, placed, logs, HIGHLIGHTS, shown, mirrors) as writer:
+    with run_writers(folder, placed, HIGHLIGHTS, shown) as writer:
         yield writer
 
 
