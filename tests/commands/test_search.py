@@ -68,16 +68,20 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
     return {record["number"]: record for record in map(json.loads, lines)}
 
 
+def wait_for_checkpoint(process: subprocess.Popen[Any], folder: Path) -> None:
+    """Waits until the first trial has a checkpoint that is whole, not one that is being written."""
+    deadline = time.monotonic() + 120
+    while not any((folder / "search/trials/0000/checkpoints").glob("*/commit_success.txt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.slow
 def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
     arguments = command(tmp_path, "--trials=1", "--verify=1")
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
-    first = tmp_path / "search/trials/0000"
-    deadline = time.monotonic() + 120
-    while not list(first.glob("checkpoints/[0-9]*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_checkpoint(process, tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert {n: t["state"] for n, t in trials(tmp_path).items()} == {0: "running"}
@@ -99,10 +103,7 @@ def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
 def test_interrupted_search_saves_its_trials_and_says_how_to_go_on(tmp_path: Path) -> None:
     arguments = command(tmp_path, "--trials=1", "--config.stop.steps=100000000")
     with subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while not list((tmp_path / "search/trials/0000").glob("checkpoints/[0-9]*")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for_checkpoint(process, tmp_path)
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         error = process.stderr.read()
