@@ -8,7 +8,8 @@
   --environment=E  play another one, such as levels that training never shows
                    (default: the run's)
   --suite=FILE     play the categories of environments that FILE lists
-                   (docs/evaluation.md), or those of a shipped suite: cartpole
+                   (docs/evaluation.md), or those of a shipped suite: cartpole,
+                   navigation, platformer
   --video=FILE     a film of one episode, FILE.gif; with --suite a folder for a
                    film of each level
   --trust          import the modules that the run's configuration names
@@ -33,7 +34,6 @@ from absl import flags
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError, versions
 from jaxrl.config.errors import RunError
-from jaxrl.config.files import suite_file
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
     """Films an episode; returns a line that says so."""
     from envs.base import HostEnvError
     from envs.pictures import CannotRender
+    from jaxrl.evaluation.evaluators import EvaluationTask
     from jaxrl.evaluation.suites import video
-    from jaxrl.evaluation.suites.definition import Level
 
-    level = Level(environment, wrappers=None, episodes=1, success=None, cost=None, steps=None)
+    task = EvaluationTask(environment, trained.config.env.wrappers)
     try:
-        return video.write(trained, level, sample, seed, file)
+        return video.write(trained, task, sample, seed, file)
     except CannotRender as error:
         raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
     except HostEnvError as error:
@@ -139,7 +139,7 @@ def _suite(values: flags.FlagValues) -> int:
 
     named = ("checkpoint", "episodes", "sample", "seed", "video", "trust")
     options: dict[str, Any] = {name: values[name].value for name in named}
-    return job.run(str(values["workdir"].value), suite_file(str(values["suite"].value)), **options)
+    return job.run(str(values["workdir"].value), str(values["suite"].value), **options)
 
 
 def _show(step: int, result: Result) -> None:

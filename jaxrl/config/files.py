@@ -19,6 +19,11 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.py") if not path.stem.startswith("_"))
 
 
+def suite_names() -> list[str]:
+    """Returns the names of the shipped evaluation suites, such as "cartpole"."""
+    return sorted(path.stem for path in (SHIPPED / "suites").glob("*.yaml"))
+
+
 def suite_file(given: str) -> str:
     """Returns the file of a shipped evaluation suite, such as "cartpole"; any other path as it is."""
     shipped = SHIPPED / "suites" / f"{given}.yaml"

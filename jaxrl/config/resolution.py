@@ -230,10 +230,11 @@ def _check_environment(c: Config) -> None:
     if c.evaluate.unseen:
         check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
     if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
-        try:
-            registry.check_info_key(c.env.name, c.env.wrappers, rule.subject)
-        except ValueError as error:
-            raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
+        for name in filter(None, (c.env.name, c.evaluate.unseen)):
+            try:
+                registry.check_info_key(name, c.env.wrappers, rule.subject)
+            except ValueError as error:
+                raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
     if registry.is_host(c.env.name):
         _check_host(c)
 

@@ -208,6 +208,7 @@ class EvaluateConfig:
         help="another environment with the same spaces, such as levels that training never shows; evaluated "
         "as well",
     )
+    suite: str = field("", help="file or name of a suite that is played as well, by category")
 
 
 @dataclasses.dataclass(frozen=True)

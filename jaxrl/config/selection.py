@@ -33,7 +33,7 @@ def suitable_config(environment: str) -> SuitableConfig:
     """Returns the shipped config for the spaces of `environment`.
 
     What the config says of its own environment alone is left out: wrappers, a return at which to stop, and
-    unseen levels.
+    unseen levels and suites.
 
     Raises:
       ConfigError: there is no such environment.
@@ -50,7 +50,7 @@ def suitable_config(environment: str) -> SuitableConfig:
     config.env.name = environment
     config.env.wrappers = ()
     config.stop["return"] = None
-    config.evaluate.unseen = ""
+    config.evaluate.unseen = config.evaluate.suite = ""
     return SuitableConfig(name, f"{reason}, so the config is {name}", config)
 
 

@@ -7,8 +7,11 @@ these are names of modules, and importing one runs its code.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.files import suite_file
 from jaxrl.config.sections import Config
 
 
@@ -30,7 +33,34 @@ def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
     for wrapper in config.env.wrappers:
         if (module := wrappers.module_of(wrapper)) is not None:
             yield "env.wrappers", wrapper, module
+    if (unseen := config.evaluate.unseen) and (module := registry.module_of(unseen)) is not None:
+        yield "evaluate.unseen", unseen, module
+    for name, is_wrapper in _names(config.evaluate.suite):
+        if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
+            yield "evaluate.suite", name, module
     network = config.network
     for part, name in (("encoder", network.encoder), ("core", network.core), ("head", network.head)):
         if ":" in name:
             yield f"network.{part}", name, name.rpartition(":")[0].rpartition("=")[2]
+
+
+def _names(suite: str) -> Iterator[tuple[str, bool]]:
+    """(text, whether it is a wrapper) of every text in the file of a suite."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(suite_file(suite)).read_text()) if suite else None
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return  # nothing can be made of it
+    yield from _texts(data, False)
+
+
+def _texts(data: Any, is_wrapper: bool) -> Iterator[tuple[str, bool]]:
+    if isinstance(data, str):
+        yield data, is_wrapper
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            yield from _texts(value, name == "wrappers")
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value, is_wrapper)

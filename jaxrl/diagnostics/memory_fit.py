@@ -115,7 +115,8 @@ def examine(
     trained = time.perf_counter() - started
     evaluated = None
     if evaluation and not complaint:
-        evaluator = evaluators.build(config, config.env.name, runtime.policy, topology)
+        task = evaluators.EvaluationTask.of(config, runtime.spec)
+        evaluator = evaluators.build(config, task, runtime.policy, topology)
         policy = runtime.learning.abstract_state().learner.policy
         _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None

@@ -17,6 +17,7 @@ from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.parallel.signals import abandon
 from jaxrl.rollout.episodes import Episodes, play
 from jaxrl.rollout.host.waiting import Cancelled
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.types import Array, Axis, PolicyState
 
 # Environments played side by side at most; more episodes are played one after the other.
@@ -65,7 +66,7 @@ class DeviceEvaluator(Evaluator):
         policy: Policy,
         env: VectorEnv,
         topology: Topology,
-        info_keys: tuple[str, ...] = (),
+        reports: EpisodeReports = NO_REPORTS,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepares to play.
@@ -74,11 +75,11 @@ class DeviceEvaluator(Evaluator):
           policy: the policy.
           env: environments, not staggered: evaluation episodes are whole.
           topology: all devices.
-          info_keys: as for `episodes.play`.
+          reports: as for `episodes.play`.
           given_up: asked now and then: whether the result is not wanted any more.
         """
         self._policy, self._env, self._topology = policy, env, topology
-        self._info_keys, self._given_up = info_keys, given_up
+        self._reports, self._given_up = reports, given_up
         self._compiled: dict[tuple[int, bool], Callable[..., Episodes]] = {}
 
     def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
@@ -94,7 +95,7 @@ class DeviceEvaluator(Evaluator):
         return tuple(self._compiled.values())
 
     def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
-        program = player(self._policy, self._env, self._topology.axis, episodes, sample, self._info_keys)
+        program = player(self._policy, self._env, self._topology.axis, episodes, sample, self._reports)
         sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
         self._compiled[episodes, sample] = sharded.lower(state, key).compile()
@@ -106,7 +107,7 @@ def player(
     axis: Axis,
     episodes: int,
     sample: bool = False,
-    info_keys: tuple[str, ...] = (),
+    reports: EpisodeReports = NO_REPORTS,
 ) -> Callable[[PolicyState, Array], Episodes]:
     """Returns a device's part of a program that plays exactly `episodes` episodes over all of `axis`."""
     per_device = -(-min(episodes, MAX_ENVIRONMENTS) // axis.size)
@@ -118,7 +119,7 @@ def player(
         quota = episodes // environments + (index < episodes % environments).astype(jnp.int32)
         most = -(-episodes // environments)
         with tracing.phase("evaluate"):
-            return play(policy, env, state, keys, quota, most, sample, info_keys)
+            return play(policy, env, state, keys, quota, most, sample, reports)
 
     return program
 

@@ -17,6 +17,7 @@ from jaxrl.parallel import process_group
 from jaxrl.parallel.sharding import one_copy
 from jaxrl.rollout.episodes import Episodes
 from jaxrl.rollout.host.episodes import HostPlayer, quotas
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.types import Array, PolicyState
 
 
@@ -27,6 +28,7 @@ class HostEvaluator(Evaluator):
       policy: the policy.
       factory: of the environments, started afresh for each evaluation.
       config: says how many environments are played side by side and how they are started.
+      reports: what to record beside returns and lengths.
       given_up: asked now and then: whether the result is not wanted any more.
     """
 
@@ -35,9 +37,11 @@ class HostEvaluator(Evaluator):
         policy: Policy,
         factory: HostFactory,
         config: Config,
+        reports: EpisodeReports = NO_REPORTS,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._policy, self._factory, self._config, self._given_up = policy, factory, config, given_up
+        self._reports = reports
         self._players: dict[bool, HostPlayer] = {}
 
     @property
@@ -49,7 +53,7 @@ class HostEvaluator(Evaluator):
 
     def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
         if sample not in self._players:
-            self._players[sample] = HostPlayer(self._policy, self._factory, sample)
+            self._players[sample] = HostPlayer(self._policy, self._factory, sample, self._reports)
         num_envs = min(episodes, self._config.env.num_envs)
         mine = process_group.share(num_envs)
         key = jax.random.fold_in(key, STREAM)
@@ -59,15 +63,18 @@ class HostEvaluator(Evaluator):
             episodes_E = self._players[sample].play(
                 self._options(keys), one_copy(state), keys, quotas(num_envs, episodes)[mine], self._given_up
             )
-            rows = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
+            own = (episodes_E.episode_return, episodes_E.length, episodes_E.finished)
+            rows = (*own, *jax.tree.leaves(episodes_E.tallies))
             played = np.stack([np.asarray(x, np.float64)[episodes_E.played] for x in rows]).tolist()
         parts = [part for part in process_group.everywhere(played) if part]
-        score, length, finished = (np.concatenate(x) for x in zip(*parts, strict=True))
+        score, length, finished, *told = (np.concatenate(x) for x in zip(*parts, strict=True))
+        tallies = jax.tree.unflatten(jax.tree.structure(self._reports.begin(0, np)), told)
         on_host: dict[str, Any] = {
             "episode_return": score,
             "length": length.astype(int),
             "played": np.ones(len(score), bool),
             "finished": finished.astype(bool),
+            "tallies": tallies,
         }
         return Episodes(**on_host)
 
@@ -80,4 +87,5 @@ class HostEvaluator(Evaluator):
             num_groups=host.num_groups if divides else 1,
             num_workers=host.num_workers,
             timeout=host.timeout,
+            info_keys=self._reports.info_keys,
         )

@@ -105,7 +105,8 @@ def evaluate(
     config = trained.config
     if environment:
         check_same_spaces("--environment", environment, config.env)
-    player = evaluators.build(config, environment or config.env.name, trained.policy, trained.topology)
+    task = evaluators.EvaluationTask(environment or config.env.name, config.env.wrappers)
+    player = evaluators.build(config, task, trained.policy, trained.topology)
     try:
         return Result.of(player.play(trained.state, jax.random.key(seed), episodes, sample))
     except HostEnvError as error:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from envs.base import TimeStep
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
 from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
-from jaxrl.types import Array, PolicyState, PyTree
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.types import Array, PolicyState, PyTree, Tally
 
 # Where an environment states no time limit, an evaluation episode is cut off here.
 DEFAULT_MAX_EPISODE_STEPS = 10_000
@@ -29,16 +32,26 @@ class Episodes:
       length: int32[E, Q], steps.
       played: bool[E, Q], whether the slot was asked for.
       finished: bool[E, Q], False where the episode was cut off by the safety limit.
-      info_sum, info_max: float32[E, Q] by key of the environment's info, over the steps of the episode; for
-        the keys that were asked for.
+      tallies: [E, Q] by label, what the entries of `EpisodeReports` came to over the steps of the episode.
     """
 
     episode_return: Array
     length: Array
     played: Array
     finished: Array
-    info_sum: dict[str, Array] = flax.struct.field(default_factory=dict)
-    info_max: dict[str, Array] = flax.struct.field(default_factory=dict)
+    tallies: dict[str, Tally] = flax.struct.field(default_factory=dict)
+
+    def told(self, reports: EpisodeReports) -> dict[str, np.ndarray]:
+        """float64[N] by label, what each played episode came to; NaN where it said nothing. On the host."""
+        played = np.asarray(self.played)
+        score, length, tallies = jax.tree.map(
+            lambda x: np.asarray(x)[played], (self.episode_return, self.length, self.tallies)
+        )
+        ended: dict[str, Any] = reports.ended(tallies, score, length, np.ones(len(score), bool), np)
+        return {
+            label: np.where(tally.count > 0, tally.value, np.nan).astype(np.float64)
+            for label, tally in ended.items()
+        }
 
 
 def play(
@@ -49,7 +62,7 @@ def play(
     quota_E: Array,
     max_quota: int,
     sample: bool,
-    info_keys: tuple[str, ...] = (),
+    reports: EpisodeReports = NO_REPORTS,
 ) -> Episodes:
     """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
 
@@ -63,7 +76,7 @@ def play(
       quota_E: int32[E], episodes to play; at most `max_quota`.
       max_quota: Q.
       sample: sample actions instead of taking the distribution's mode.
-      info_keys: what of the environment's info to record; `TimeStep.info` must have them at each step.
+      reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
     """
     limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
     most_steps = min(limit * max_quota, _MOST_STEPS)
@@ -75,14 +88,14 @@ def play(
     env_state, obs = env.reset(reset_keys)
     empty = jnp.zeros((num_envs, max_quota))
     asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
-    sums, largest = dict.fromkeys(info_keys, empty), dict.fromkeys(info_keys, empty - jnp.inf)
+    tallies = {label: Tally(empty, empty) for label, _ in reports.entries}
     start = _Loop(
         t=jnp.zeros((), jnp.int32),
         env_state=env_state,
         obs=obs,
         reset=jnp.ones(num_envs, bool),
         carry=policy.initial_carry(num_envs),
-        episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), sums, largest),
+        episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
         ended=empty.astype(bool),
     )
 
@@ -94,7 +107,7 @@ def play(
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
         action = _sampled(policy, keys, out.distribution) if sample else out.distribution.mode()
         env_state, timestep = env.step(keys, loop.env_state, policy.head.to_env(action))
-        episodes, ended = _counted(loop.episodes, loop.ended, timestep, limit if endless else None)
+        episodes, ended = _counted(reports, loop.episodes, loop.ended, timestep, limit if endless else None)
         return _Loop(
             t=loop.t + 1,
             env_state=env_state,
@@ -110,7 +123,7 @@ def play(
 
 
 def _counted(
-    episodes: Episodes, ended: Array, timestep: TimeStep, limit: int | None
+    reports: EpisodeReports, episodes: Episodes, ended: Array, timestep: TimeStep, limit: int | None
 ) -> tuple[Episodes, Array]:
     """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
     # The slot of the episode in progress; none once the quota is played.
@@ -119,16 +132,14 @@ def _counted(
     ends = finishes = current & timestep.done[:, None]
     if limit is not None:
         finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
-    info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in episodes.info_sum}
+    info = {key: timestep.info[key].astype(jnp.float32)[:, None] for key in reports.info_keys}
+    tallies = reports.add(episodes.tallies, info)
     episodes = dataclasses.replace(
         episodes,
         episode_return=episodes.episode_return + jnp.where(current, timestep.reported_reward[:, None], 0.0),
         length=length,
         finished=episodes.finished | finishes,
-        info_sum={key: x + jnp.where(current, info[key], 0) for key, x in episodes.info_sum.items()},
-        info_max={
-            key: jnp.where(current, jnp.maximum(x, info[key]), x) for key, x in episodes.info_max.items()
-        },
+        tallies=jax.tree.map(lambda new, old: jnp.where(current, new, old), tallies, episodes.tallies),
     )
     return episodes, ended | ends
 

@@ -10,7 +10,8 @@ from typing import Any
 from envs import registry
 from jaxrl import networks
 from jaxrl.config import Config
-from jaxrl.evaluation.evaluators import Evaluators, build
+from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
+from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.writers import MultiWriter, Writer, console
 from jaxrl.parallel.coordination import Agreement
@@ -86,7 +87,9 @@ class Assembly:
         agreement = Agreement(clock, topology.gatherer(), interruption)
         runtime = build_runtime(config, topology, clock, agreement)
         evaluators = Evaluators(
-            config, lambda name: build(config, name, runtime.policy, topology, agreement.gives_up)
+            config,
+            EvaluationPlan.of(config, runtime.spec),
+            lambda task: build(config, task, runtime.policy, topology, agreement.gives_up),
         )
         return cls(config, clock, topology, agreement, runtime, evaluators)
 

@@ -131,6 +131,7 @@ BAD_NAMES = [
     ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
+    ("evaluate.suite=cartpol", "cannot be read: No such file or directory; did you mean `cartpole`"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.
 LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}

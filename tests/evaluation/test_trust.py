@@ -84,6 +84,7 @@ def refused(command: str, run: Path, capfd: pytest.CaptureFixture[str], *argumen
         ("network", "encoder", "evil:encoder"),
         ("network", "core", "evil:encoder"),
         ("network", "head", "evil:encoder"),
+        ("evaluate", "unseen", "evil:Env"),
     ],
 )
 def test_modules_that_only_a_run_names_are_not_imported(
@@ -102,6 +103,18 @@ def test_modules_that_only_a_run_names_are_not_imported(
     error = refused(command, run, capfd)
     assert f"`{section}.{key}` (={value!r})" in error
     assert "--trust" in error
+    assert not marker.exists()
+
+
+def test_modules_of_a_suite_that_a_run_names_are_not_imported(
+    run: Path, marker: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evil.py").write_text(MODULE.format(marker=str(marker)))
+    change(run, "env", "name", "gymnax:CartPole-v1")
+    for line in ("categories: {a: ['evil:Env']}", "categories: {a: [{env: x, wrappers: ['evil:Wrap']}]}"):
+        (tmp_path / "suite.yaml").write_text(line)
+        change(run, "evaluate", "suite", str(tmp_path / "suite.yaml"))
+        assert "`evaluate.suite` (='evil:" in refused("evaluate", run, capfd)
     assert not marker.exists()
 
 

@@ -179,6 +179,7 @@ CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
     ("envs/host/worker.py", "pickle"),
+    ("jaxrl/config/trust.py", "yaml"),
     ("jaxrl/evaluation/suites/definition.py", "yaml"),
     ("jaxrl/experiments/search/space.py", "yaml"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from envs.base import InfoMetric
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
+from jaxrl.config.files import suite_file, suite_names
 from jaxrl.config.success import Success
+from jaxrl.rollout.statistics import SUCCESS, EpisodeReports
 
 # What a level may say; the suite says the defaults of all but the first.
 # Of each field: its type and rules.
@@ -27,6 +30,8 @@ _SUITE: dict[str, tuple[Any, ...]] = {
     "modes": (tuple[str, ...],),
     "seed": (int, at_least(0)),
 }
+# The label of a level's cost among what is recorded of its episodes.
+COST = "cost"
 _MODES = ("greedy", "sample")
 _NAME = re.compile(r"[\w ._-]{1,100}")
 
@@ -51,40 +56,78 @@ class Level:
     steps: float | None
 
     @property
-    def info_keys(self) -> tuple[str, ...]:
-        """What must be recorded of the environment's info."""
-        keys = {self.cost, self.success.subject if self.success and self.success.is_info else None}
-        return tuple(sorted(key for key in keys if key))
+    def reports(self) -> EpisodeReports:
+        """What is recorded of each episode beside return and length."""
+        entries = {COST: InfoMetric(self.cost, "sum")} if self.cost else {}
+        if self.success and self.success.is_info:
+            entries[SUCCESS] = InfoMetric(self.success.subject, "max")
+        return EpisodeReports(tuple(entries.items()), self.success)
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Categories by name, each of some levels; `modes` are "greedy", "sample" or both."""
+    """Categories by name, each of some levels.
 
+    Attributes:
+      given: how it was asked for, for messages.
+      name: part of the report's file name.
+      modes: "greedy", "sample" or both.
+      seed: decides the episodes.
+      categories: levels by the name of their category.
+    """
+
+    given: str
     name: str
     modes: tuple[str, ...]
     seed: int
     categories: Mapping[str, tuple[Level, ...]]
 
 
-def read(file: str) -> Suite:
+def read(name: str, field: str = "--suite") -> Suite:
     """Reads a suite from YAML or JSON.
+
+    Args:
+      name: the file, or the name of a shipped suite.
+      field: where that was given, for messages.
 
     Raises:
       ConfigError: there is no such file, or something in it is wrong; the message names the field.
     """
     import yaml
 
-    given = f"`--suite` (={file!r})"
+    given, file = f"`{field}` (={name!r})", suite_file(name)
     try:
         # YAML contains JSON.
         data = yaml.safe_load(Path(file).read_text())
     except OSError as error:
-        raise ConfigError(f"{given} cannot be read: {error.strerror or error}") from error
+        hint = did_you_mean(name, suite_names())
+        raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{given} must be YAML or JSON: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
         raise ConfigError(f"{given} must hold `categories`, each a list of environments")
+    try:
+        return _suite(data, given, Path(file).stem)
+    except ConfigError as error:
+        raise ConfigError(f"{given}: {error}") from error
+
+
+def require_metric_names(suite: Suite) -> None:
+    """Raises ConfigError unless categories can be told apart in the names of metrics."""
+    names = [metric_name(category) for category in suite.categories]
+    for category, name in zip(suite.categories, names, strict=True):
+        if names.count(name) > 1 or name in ("all", "env"):
+            raise ConfigError(
+                f"{suite.given}: the category {category!r} needs another name for its metrics eval/{name}/..."
+            )
+
+
+def metric_name(category: str) -> str:
+    """A category as a part of the names of metrics: `full room` is `full_room`."""
+    return re.sub(r"[^\w.-]+", "_", category).strip("_") or "_"
+
+
+def _suite(data: Mapping[str, Any], given: str, stem: str) -> Suite:
     defaults = _checked(
         {key: value for key, value in data.items() if key != "categories"}, _SUITE | _LEVEL, ""
     )
@@ -97,12 +140,12 @@ def read(file: str) -> Suite:
     modes = defaults.get("modes", _MODES)
     if not modes or not {*modes} <= {*_MODES}:
         raise ConfigError(f"`modes` (={list(modes)}) must hold some of {', '.join(_MODES)}")
-    name = defaults.get("name", Path(file).stem)
+    name = defaults.get("name", stem)
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"`name` (={name!r}) must be letters, digits, spaces and `._-`: files are named after it"
         )
-    return Suite(name, modes, defaults.get("seed", 0), categories)
+    return Suite(given, name, modes, defaults.get("seed", 0), categories)
 
 
 def _levels(given: Any, where: str, defaults: Mapping[str, Any]) -> tuple[Level, ...]:
@@ -117,14 +160,19 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
         raise ConfigError(f"`{where}` (={given!r}) must be the name of an environment, or fields with `env`")
     fields = {**defaults, **_checked(given, _LEVEL, f"{where}.")}
     rule = Success.parse(fields["success"], f"{where}.success") if fields.get("success") else None
-    return Level(
-        fields["env"],
-        fields.get("wrappers"),
-        fields.get("episodes", 100),
-        rule,
-        fields.get("cost"),
-        fields.get("steps"),
+    level = Level(
+        env=fields["env"],
+        wrappers=fields.get("wrappers"),
+        episodes=fields.get("episodes", 100),
+        success=rule,
+        cost=fields.get("cost"),
+        steps=fields.get("steps"),
     )
+    try:
+        level.reports  # noqa: B018
+    except ValueError as error:
+        raise ConfigError(f"`{where}`: {error}") from error
+    return level
 
 
 def _checked(given: Mapping[Any, Any], fields: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from envs.base import EnvSpec, HostEnvError
+from envs.base import HostEnvError
 from envs.pictures import CannotRender
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
-from jaxrl.evaluation import trained_policy
-from jaxrl.evaluation.suites import definition, play
-from jaxrl.evaluation.suites.definition import Level, Suite
+from jaxrl.evaluation import evaluators, trained_policy
+from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.suites import definition
+from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
+from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.metrics.display import table
 from jaxrl.runs.folder import RunFolder
-
-Levels = Mapping[str, list[tuple[Level, EnvSpec]]]
 
 
 def run(
@@ -52,44 +54,39 @@ def run(
         suite,
         modes=("sample",) if sample else suite.modes,
         seed=suite.seed if seed is None else seed,
+        categories={
+            name: tuple(dataclasses.replace(x, episodes=episodes or x.episodes) for x in category)
+            for name, category in suite.categories.items()
+        },
     )
     policy = trained_policy.load(workdir, checkpoint, trust=trust)
-    levels = {
-        name: [
-            (_changed(level, episodes), play.check(policy, level, f"categories.{name}[{i}]"))
-            for i, level in enumerate(category)
-        ]
-        for name, category in suite.categories.items()
-    }
+    levels = SuiteLevels.of(suite, policy.spec, policy.config.env.wrappers)
     try:
-        report = _report(policy, suite, levels)
+        report = _report(policy, levels)
         _show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
         print(f"written to {RunFolder(policy.folder).write_evaluation(name, report)}")
-        for line in _films(policy, suite, levels, video) if video else ():
+        for line in _films(policy, levels, video) if video else ():
             print(line, flush=True)
     except HostEnvError as error:
         raise RunError(str(error)) from error
     return 0
 
 
-def _changed(level: Level, episodes: int | None) -> Level:
-    return dataclasses.replace(level, episodes=episodes or level.episodes)
-
-
-def _report(policy: TrainedPolicy, suite: Suite, levels: Levels) -> dict[str, Any]:
+def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
+    suite = levels.suite
     modes: dict[str, Any] = {}
+    player = SuitePlayer(levels, functools.partial(_evaluator, policy))
     for mode in suite.modes:
         categories: dict[str, Any] = {}
-        everything = []
-        for name, category in levels.items():
-            found = [play.play(policy, *level, mode == "sample", suite.seed) for level in category]
+        played = player.play(policy.state, mode == "sample")
+        for name, found in played.items():
             rows = [
-                {**_described(policy, level), **dataclasses.asdict(summarize([outcomes]))}
-                for (level, _), outcomes in zip(category, found, strict=True)
+                {**_described(level), **dataclasses.asdict(summarize([outcomes]))}
+                for level, outcomes in zip(levels.categories[name], found, strict=True)
             ]
             categories[name] = {**dataclasses.asdict(summarize(found)), "levels": rows}
-            everything += found
+        everything = [outcomes for found in played.values() for outcomes in found]
         modes[mode] = {"all": dataclasses.asdict(summarize(everything)), "categories": categories}
     return {
         "suite": suite.name,
@@ -101,24 +98,30 @@ def _report(policy: TrainedPolicy, suite: Suite, levels: Levels) -> dict[str, An
     }
 
 
-def _described(policy: TrainedPolicy, level: Level) -> dict[str, Any]:
+def _evaluator(policy: TrainedPolicy, task: EvaluationTask) -> Evaluator:
+    return evaluators.build(policy.config, task, policy.policy, policy.topology)
+
+
+def _described(playable: PlayableLevel) -> dict[str, Any]:
+    level = playable.level
     return {
         "env": level.env,
-        "wrappers": list(play.wrappers_of(policy, level)),
+        "wrappers": list(playable.task.wrappers),
         "success": level.success.text if level.success else None,
         "cost_key": level.cost,
     }
 
 
-def _films(policy: TrainedPolicy, suite: Suite, levels: Levels, folder: str) -> Iterator[str]:
+def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[str]:
     """Writes a film of each level in the first mode; yields lines that say so, or why not."""
     from jaxrl.evaluation.suites import video
 
-    for name, category in levels.items():
-        for i, (level, _) in enumerate(category):
+    suite = levels.suite
+    for name, category in levels.categories.items():
+        for i, level in enumerate(category):
             file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
             try:
-                yield video.write(policy, level, suite.modes[0] == "sample", suite.seed, file)
+                yield video.write(policy, level.task, suite.modes[0] == "sample", suite.seed, file)
             except CannotRender as error:
                 yield f"no video: {error}"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from jaxrl.evaluation.suites.play import Outcomes
+from jaxrl.evaluation.suites.definition import metric_name
+from jaxrl.evaluation.suites.levels import Outcomes
 
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -69,6 +70,28 @@ def summarize(parts: Sequence[Outcomes]) -> Summary:
         cost_rate=None if cost is None else float((cost > 0).mean()),
         unfinished=int((~finished).sum()),
     )
+
+
+def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:
+    """`eval/CATEGORY/...` of what a suite's levels came to, and `eval/all/...` of all episodes together.
+
+    What no rule of the suite asks for is left out.
+    """
+    row: dict[str, float] = {}
+    everything = [outcomes for category in categories.values() for outcomes in category]
+    named = {metric_name(name): outcomes for name, outcomes in categories.items()} | {"all": everything}
+    for name, outcomes in named.items():
+        found = summarize(outcomes)
+        values = {
+            "success_rate": found.success_rate,
+            "efficiency": found.efficiency,
+            "safety": None if found.cost_rate is None else 1.0 - found.cost_rate,
+            "cost": found.cost,
+            "steps": found.length,
+            "return": found.return_mean,
+        }
+        row |= {f"eval/{name}/{key}": value for key, value in values.items() if value is not None}
+    return row
 
 
 def _pooled(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:

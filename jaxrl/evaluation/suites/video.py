@@ -13,9 +13,8 @@ import numpy as np
 from envs import filming
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
+from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.policy_function import PolicyFunction
-from jaxrl.evaluation.suites import play
-from jaxrl.evaluation.suites.definition import Level
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 # A longer episode is cut; of a long one only every n-th step is shown.
@@ -34,15 +33,15 @@ def require_packages() -> None:
         raise ConfigError(f"`--video` needs the package pillow: {installation.command('video')}")
 
 
-def write(trained: TrainedPolicy, level: Level, sample: bool, seed: int, file: str) -> str:
-    """Films one episode of a level; returns a line that says where it is.
+def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str) -> str:
+    """Films one episode of a task; returns a line that says where it is.
 
     Raises:
       CannotRender: the environment cannot be drawn.
       ConfigError: the file cannot be written, or pillow is missing.
       HostEnvError: the environment failed.
     """
-    pictures, steps = _play(trained, level, sample, seed)
+    pictures, steps = _play(trained, task, sample, seed)
     try:
         save(pictures, file)
     except OSError as error:
@@ -50,10 +49,12 @@ def write(trained: TrainedPolicy, level: Level, sample: bool, seed: int, file: s
     return f"video of {steps} steps: {file} ({Path(file).stat().st_size / 1e3:.0f} kB)"
 
 
-def _play(trained: TrainedPolicy, level: Level, sample: bool, seed: int) -> tuple[list[np.ndarray], int]:
+def _play(
+    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
+) -> tuple[list[np.ndarray], int]:
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
-    film = filming.film(level.env, play.wrappers_of(trained, level), seed)
+    film = filming.film(task.env, task.wrappers, seed)
     pictures: list[np.ndarray] = []
     shot, reset, stride = next(film), np.ones(1, bool), 1
     try:

@@ -21,21 +21,26 @@ def opening(config: Mapping[str, Any], highlights: Sequence[tuple[str, str]]) ->
     experiment, session, _ = summary.hparams(_hyperparameters(config), dict.fromkeys(_RESULTS, 0.0))
     charts = {
         group: {title: ["Multiline", tags] for title, tags in titles.items()}
-        for group, titles in layout(highlights).items()
+        for group, titles in layout(highlights, bool(config.get("evaluate", {}).get("suite"))).items()
     }
     return [experiment, session, summary.custom_scalars(charts), summary.text("config", _table(config))]
 
 
-def layout(highlights: Sequence[tuple[str, str]]) -> dict[str, dict[str, list[str]]]:
-    """Patterns of metrics by chart, charts by group; each of `highlights` (metric, label) has a chart."""
-    return {
+def layout(highlights: Sequence[tuple[str, str]], suite: bool = False) -> dict[str, dict[str, list[str]]]:
+    """Patterns of metrics by chart, charts by group.
+
+    Args:
+      highlights: (metric, label); each has a chart.
+      suite: whether evaluations play one.
+    """
+    charts = {
         "Learning": {
             "return: training (sampled) and evaluation (greedy)": ["episode/return$", "eval/return$"],
             "return of an episode: lowest, mean, highest": ["episode/return(_min|_max)?$"],
             "episode length": ["episode/length", "eval/length$"],
         },
         "Environment": {
-            "success rate": ["env/success_rate$"],
+            "success rate": ["env/success_rate$", "eval/success_rate$"],
             "what the environment reports": ["env/.*"],
         },
         "Health": {label: [f"{key}$"] for key, label in highlights}
@@ -46,6 +51,13 @@ def layout(highlights: Sequence[tuple[str, str]]) -> dict[str, dict[str, list[st
             "host": ["host/.*utilization"],
         },
     }
+    if suite:
+        charts["Categories"] = {
+            label: [f"eval/.+/{key}$"]
+            for key, label in (("success_rate", "success rate"), ("efficiency", "efficiency"),
+                               ("safety", "safety"), ("steps", "steps"), ("return", "return"))
+        }  # fmt: skip
+    return charts
 
 
 def closing(config: Mapping[str, Any]) -> list[Any]:

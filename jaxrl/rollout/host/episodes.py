@@ -13,7 +13,8 @@ from jaxrl.networks import Policy
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.rollout.host.waiting import Cancelled, Watch, attended
-from jaxrl.types import Array, PolicyState, PyTree
+from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.types import Array, PolicyState, PyTree, Tally
 
 
 class HostPlayer:
@@ -23,10 +24,14 @@ class HostPlayer:
       policy: the policy.
       factory: of the environments, started afresh for every evaluation.
       sample: sample actions instead of taking the distribution's mode.
+      reports: what to record beside returns and lengths.
     """
 
-    def __init__(self, policy: Policy, factory: HostFactory, sample: bool):
+    def __init__(
+        self, policy: Policy, factory: HostFactory, sample: bool, reports: EpisodeReports = NO_REPORTS
+    ):
         self._policy, self._factory, self._sample = policy, factory, sample
+        self._reports = reports
         self._act = jax.jit(self._actions)
 
     def play(
@@ -45,7 +50,7 @@ class HostPlayer:
         environment, and fewer episodes than asked for are reported as played.
 
         Args:
-          options: how to start the environments; not staggered.
+          options: how to start the environments, not staggered, with the `info_keys` of the reports.
           state: parameters and frozen statistics of the policy.
           keys_E: one key per environment, for sampled actions.
           quota_E: int[E], episodes to play.
@@ -58,7 +63,8 @@ class HostPlayer:
           HostEnvError: an environment failed or hung.
           Cancelled: it was given up.
         """
-        book = _Book(quota_E, self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS)
+        limit = self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+        book = _Book(quota_E, limit, self._reports)
         env = self._factory.start(options)
         watch = Watch(env)
         attended(
@@ -114,11 +120,14 @@ class HostPlayer:
 class _Book:
     """The episodes played so far; see `Episodes` for the arrays."""
 
-    def __init__(self, quota_E: np.ndarray, limit: int):
-        self._quota, self._limit = np.array(quota_E), limit
+    def __init__(self, quota_E: np.ndarray, limit: int, reports: EpisodeReports):
+        self._quota, self._limit, self._reports = np.array(quota_E), limit, reports
         shape = (len(self._quota), int(self._quota.max()))
         self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
         self._ended = np.zeros(shape, bool)
+        self._tallies: dict[str, Tally] = {
+            label: Tally(*np.zeros((2, *shape), np.float32)) for label, _ in reports.entries
+        }
         self._slot = np.zeros(len(self._quota), int)
         self.steps = 0  # rows of each environment so far
 
@@ -136,6 +145,12 @@ class _Book:
         slot = self._slot[environment]
         self._score[environment, slot] += step.score[playing]
         self._length[environment, slot] += 1
+        now = {label: Tally(x.value[environment, slot], x.count[environment, slot])
+               for label, x in self._tallies.items()}  # fmt: skip
+        info = {key: step.info[key][playing] for key in self._reports.info_keys}
+        for label, tally in self._reports.add(now, info, np).items():
+            for total, row in zip(*map(jax.tree.leaves, (self._tallies[label], tally)), strict=True):
+                total[environment, slot] = row
         over = step.game_over[playing]
         self._ended[environment, slot] = over
         self._slot[environment] += over
@@ -151,6 +166,7 @@ class _Book:
             "length": self._length,
             "played": played,
             "finished": self._ended,
+            "tallies": self._tallies,
         }
         return Episodes(**on_host)
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config
+from jaxrl.evaluation.during_training import Evaluators
 from jaxrl.evaluation.evaluator import STREAM, Evaluator, await_episodes
-from jaxrl.evaluation.evaluators import Evaluators
+from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.coordination import Agreement
@@ -108,8 +109,8 @@ def assemble(
     agreement = Agreement(clock, interruption=interruption)
     runtime = MemberRuntime(config, member, programs, rendezvous)
 
-    def evaluator_of(name: str) -> MemberEvaluator:
-        return MemberEvaluator(member, programs.evaluation[name], rendezvous, agreement.gives_up)
+    def evaluator_of(task: EvaluationTask) -> MemberEvaluator:
+        return MemberEvaluator(member, programs.evaluation[task], rendezvous, agreement.gives_up)
 
     return Assembly(
         config=config,
@@ -117,5 +118,5 @@ def assemble(
         topology=runtime.learning.topology,
         agreement=agreement,
         runtime=runtime,
-        evaluators=Evaluators(config, evaluator_of),
+        evaluators=Evaluators(config, programs.plan, evaluator_of),
     )

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 from envs import registry
 from envs.vector import VectorEnv
 from jaxrl.config import Config
+from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import player
+from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.rollout.episodes import Episodes
@@ -67,8 +69,9 @@ class TrainingProgram:
 class EpisodesProgram:
     """Plays the episodes of an evaluation for each member; compiled once for all."""
 
-    def __init__(self, iteration: Iteration, env: VectorEnv, placement: Placement) -> None:
-        self._policy, self._env = iteration.collector.policy, env
+    def __init__(self, iteration: Iteration, task: EvaluationTask, placement: Placement) -> None:
+        self._policy, self._reports = iteration.collector.policy, task.reports
+        self._env = VectorEnv(registry.make(task.env, task.wrappers))
         self._placement = placement
         self._lock = threading.Lock()
         self._compiled: dict[tuple[int, bool], Any] = {}
@@ -84,7 +87,7 @@ class EpisodesProgram:
         with self._lock:
             if (episodes, sample) in self._compiled:
                 return
-            play = player(self._policy, self._env, Axis(), episodes, sample)
+            play = player(self._policy, self._env, Axis(), episodes, sample, self._reports)
             program = self._placement.trace(play, state, jax.eval_shape(lambda: jax.random.key(0)))
             compiled = self._compiled[episodes, sample] = program.lower().compile()
             self._services[episodes, sample] = functools.partial(self._play, compiled)
@@ -103,7 +106,8 @@ class Programs:
 
     Attributes:
       training: makes their iterations.
-      evaluation: plays their episodes, by the name of the environment.
+      plan: what evaluations play.
+      evaluation: plays their episodes, by task.
     """
 
     def __init__(self, config: Config, members: int, topology: Topology) -> None:
@@ -130,12 +134,9 @@ class Programs:
         env = registry.make(config.env.name, config.env.wrappers)
         iteration = Iteration.build(config, env, self._runtimes[0].policy, axis)
         self.training = TrainingProgram(iteration, self._placement)
-        names = filter(None, (config.env.name, config.evaluate.unseen))
+        self.plan = EvaluationPlan.of(config, env.spec)
         self.evaluation = {
-            name: EpisodesProgram(
-                iteration, VectorEnv(registry.make(name, config.env.wrappers)), self._placement
-            )
-            for name in names
+            task: EpisodesProgram(iteration, task, self._placement) for task in self.plan.every_task
         }
 
     def runtime_of(self, member: int) -> DeviceRuntime:

@@ -163,7 +163,7 @@ def test_gymnax_gymnasium_and_envpool_are_filmed_or_say_why_not(
         ({"categories": {"a": [{"env": ENV, "success": "return > x"}]}}, "must compare with a number"),
         ({"categories": {"a": ["gymnax:CartPol-v1"]}}, "`categories.a[0].env` (='gymnax:CartPol-v1')"),
         ({"categories": {"a": ["gymnax:CartPole-v1"]}}, "has observations of float32[4], the policy"),
-        ({"categories": {"a": [ENV]}, "cost": "damage"}, "no 'damage' in its info, it reports cost, goal"),
+        ({"categories": {"a": [ENV]}, "cost": "damage"}, "no info['damage']; its info has cost, goal"),
     ],
 )  # fmt: skip
 def test_bad_suites_are_one_line(

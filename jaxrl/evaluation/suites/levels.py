@@ -1,0 +1,146 @@
+"""The levels of a suite, checked for a policy, and what their episodes come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs import registry
+from envs.base import Dict, EnvSpec, Space
+from jaxrl.config import ConfigError, environment_spec
+from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.suites.definition import COST, Level, Suite
+from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
+from jaxrl.rollout.statistics import SUCCESS
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """One row per episode; float64 or bool of [N].
+
+    Attributes:
+      score: the return, raw.
+      length: steps.
+      normalized: length over what counts as 1 in this level.
+      finished: False where it was cut off by the safety limit.
+      success: bool, or None without a rule, or where no episode said what the rule asks for.
+      cost: summed over the episode, or None likewise.
+    """
+
+    score: np.ndarray
+    length: np.ndarray
+    normalized: np.ndarray
+    finished: np.ndarray
+    success: np.ndarray | None
+    cost: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class PlayableLevel:
+    """A level that the policy can play.
+
+    Attributes:
+      level: as the suite has it.
+      task: what an evaluator plays.
+      steps: what counts as 1 in normalised steps.
+    """
+
+    level: Level
+    task: EvaluationTask
+    steps: float
+
+    @property
+    def episodes(self) -> int:
+        """How many are played."""
+        return self.level.episodes
+
+    def outcomes(self, played: Episodes) -> Outcomes:
+        """What the episodes, host copies, came to."""
+        told = played.told(self.task.reports)
+        asked = np.asarray(played.played)
+        length = np.asarray(played.length, np.float64)[asked]
+        success, cost = _said(told.get(SUCCESS)), _said(told.get(COST))
+        return Outcomes(
+            score=np.asarray(played.episode_return, np.float64)[asked],
+            length=length,
+            normalized=length / self.steps,
+            finished=np.asarray(played.finished)[asked],
+            success=None if success is None else success > 0,
+            cost=cost,
+        )
+
+
+@dataclass(frozen=True)
+class SuiteLevels:
+    """A suite whose levels the policy can play, by category."""
+
+    suite: Suite
+    categories: Mapping[str, tuple[PlayableLevel, ...]]
+
+    @classmethod
+    def of(cls, suite: Suite, spec: EnvSpec, wrappers: tuple[str, ...]) -> SuiteLevels:
+        """Checks every level, before anything is played.
+
+        Args:
+          suite: the suite.
+          spec: of the environment that the policy was made for.
+          wrappers: of its run; levels that name none take them.
+
+        Raises:
+          ConfigError: the policy cannot play a level, or this does not report what its rules ask for.
+        """
+        try:
+            return cls(
+                suite,
+                {
+                    name: tuple(
+                        _playable(level, spec, wrappers, f"categories.{name}[{i}].env")
+                        for i, level in enumerate(category)
+                    )
+                    for name, category in suite.categories.items()
+                },
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{suite.given}: {error}") from error
+
+    @property
+    def tasks(self) -> list[EvaluationTask]:
+        """What evaluators are needed for."""
+        return [level.task for category in self.categories.values() for level in category]
+
+
+def _said(values: np.ndarray | None) -> np.ndarray | None:
+    """The values, 0 in episodes that said nothing; None where none of the level's episodes said anything."""
+    if values is None or np.isnan(values).all():
+        return None
+    return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def _playable(level: Level, own: EnvSpec, default: tuple[str, ...], where: str) -> PlayableLevel:
+    wrappers = default if level.wrappers is None else level.wrappers
+    name = f"`{where}` (={level.env!r})"
+    spec = environment_spec(where, level.env, level.env, wrappers)
+    for what, field in (("observations", "observation_space"), ("actions", "action_space")):
+        ours, theirs = (_form(getattr(x, field)) for x in (own, spec))
+        if ours != theirs:
+            raise ConfigError(f"{name} has {what} of {theirs}, the policy has {ours}")
+    if spec.has_action_mask != own.has_action_mask:
+        raise ConfigError(f"{name} and the environment of the run must both have action masks, or neither")
+    for key in level.reports.info_keys:
+        try:
+            registry.check_info_key(level.env, wrappers, key)
+        except ValueError as error:
+            raise ConfigError(f"{name} cannot report {key!r}: {error}") from error
+    steps = level.steps or spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    return PlayableLevel(level, EvaluationTask(level.env, wrappers, level.reports), float(steps))
+
+
+def _form(space: Space) -> str:
+    """What a policy depends on: not the bounds."""
+    if isinstance(space, Dict):
+        return "{" + ", ".join(f"{key}: {_form(part)}" for key, part in space.spaces) + "}"
+    if hasattr(space, "low"):
+        return f"{np.dtype(space.dtype)}{list(space.shape)}"
+    return str(space).replace(f", dtype={space.dtype!r}", "")
