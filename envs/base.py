@@ -42,6 +42,8 @@ class EnvSpec:
         None where there is no such number.
       has_action_mask: whether `action_mask` of the environment gives masks.
       reports: entries of `TimeStep.info` that are reported of every episode.
+      reset_ratio: for a dear `reset`. A `VectorEnv` of B environments that finds some ended computes B /
+        `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
     """
 
     name: str
@@ -50,9 +52,11 @@ class EnvSpec:
     max_episode_steps: int | None = None
     has_action_mask: bool = False
     reports: tuple[InfoMetric, ...] = ()
+    reset_ratio: int = 1
 
     def __post_init__(self) -> None:
         check_reports("EnvSpec.reports", self.reports)
+        check_count("EnvSpec.reset_ratio", self.reset_ratio, _LONGEST_EPISODE)
         if self.max_episode_steps is not None:
             check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)
 
@@ -104,7 +108,9 @@ class TimeStep:
 class JaxEnv(Protocol):
     """One environment as pure functions, without automatic reset.
 
-    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes.
+    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes; and
+    `restart(key, state) -> (state, obs)`, which starts the episode after `state` instead of `reset(key)`, so
+    that parameters in the state stay as a curriculum has set them.
     """
 
     spec: EnvSpec

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from envs.base import EnvSpec, JaxEnv, TimeStep
 from envs.trees import select_rows, strong_types
+from envs.wrappers.wrapper import has_restart
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: numbers far above
 # any `n` keep the keys of resets and staggering distinct from an environment's own.
@@ -59,6 +60,16 @@ class VectorEnv:
         return self.env.spec
 
     @property
+    def resets_in_rounds(self) -> bool:
+        """Whether a step computes the first states of ended episodes alone, some at a time."""
+        return self.spec.reset_ratio > 1
+
+    @property
+    def starts_by_keys(self) -> bool:
+        """Whether the keys of a step alone decide `starts`."""
+        return not has_restart(self.env)
+
+    @property
     def staggered(self) -> bool:
         """Whether first episodes are cut off, so that statistics of episodes should skip them."""
         return self._first_episode_max > 1
@@ -74,10 +85,19 @@ class VectorEnv:
 
         return VectorState(env_state, jax.vmap(draw)(keys_B)), obs_B
 
-    def starts(self, keys_B: jax.Array) -> tuple[Any, Any]:
-        """`(env_state, obs_B)` of the episodes that `step` with these keys starts, where it starts one."""
+    def starts(self, keys_B: jax.Array, ended: Any = None) -> tuple[Any, Any]:
+        """`(env_state, obs_B)` of the episodes that `step` with these keys starts, where it starts one.
+
+        Args:
+          keys_B: of the step.
+          ended: the environments' states at the ends of the episodes before, unless `starts_by_keys`.
+        """
         reset_keys_B = jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B)
-        started: tuple[Any, Any] = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
+        started: tuple[Any, Any]
+        if self.starts_by_keys:
+            started = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
+        else:
+            started = strong_types(jax.vmap(self.env.restart)(reset_keys_B, ended))  # type: ignore[attr-defined]
         return started
 
     def step(
@@ -86,6 +106,7 @@ class VectorEnv:
         state: VectorState,
         action_B: jax.Array,
         starts: tuple[Any, Any] | None = None,
+        conditional: bool = True,
     ) -> tuple[VectorState, TimeStep]:
         """Advances every environment by one step.
 
@@ -96,15 +117,19 @@ class VectorEnv:
           keys_B: one key per environment.
           state: before the step.
           action_B: as the environment accepts them.
-          starts: what `starts` returned for these keys, to select from. None computes it in the steps in
-            which an episode ends, under a condition.
+          starts: what `starts` returned for these keys, to select from. None computes it here.
+          conditional: compute it only in the steps in which an episode ends, under a condition.
         """
         env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
         left = state.first_episode_left
         if left is not None:
             timestep = dataclasses.replace(timestep, truncated=timestep.truncated | (left == 1))
             left = jnp.where(timestep.done, 0, jnp.maximum(left - 1, 0))
-        env_state, obs_B = self._reset_ended(keys_B, timestep.done, (env_state, timestep.obs), starts)
+        stepped = env_state, timestep.obs
+        if self.resets_in_rounds and starts is None:
+            env_state, obs_B = self._reset_in_rounds(keys_B, timestep.done, stepped)
+        else:
+            env_state, obs_B = self._reset_ended(keys_B, timestep.done, stepped, starts, conditional)
         return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
@@ -114,15 +139,42 @@ class VectorEnv:
         return jax.vmap(self.env.action_mask)(state.env)
 
     def _reset_ended(
-        self, keys_B: jax.Array, done_B: jax.Array, stepped: tuple[Any, Any], starts: tuple[Any, Any] | None
+        self,
+        keys_B: jax.Array,
+        done_B: jax.Array,
+        stepped: tuple[Any, Any],
+        starts: tuple[Any, Any] | None,
+        conditional: bool,
     ) -> tuple[Any, Any]:
-        if starts is not None:
-            selected: tuple[Any, Any] = select_rows(done_B, starts, stepped)
+        def reset() -> tuple[Any, Any]:
+            started = self.starts(keys_B, stepped[0]) if starts is None else starts
+            selected: tuple[Any, Any] = select_rows(done_B, started, stepped)
             return selected
 
+        if starts is not None or not conditional:
+            return reset()
         # One condition for the whole batch: per row it would become a select under vmap, and every step
         # would pay for a reset.
-        def reset() -> tuple[Any, Any]:
-            return select_rows(done_B, self.starts(keys_B), stepped)
-
         return jax.lax.cond(jnp.any(done_B), reset, lambda: stepped)
+
+    def _reset_in_rounds(
+        self, keys_B: jax.Array, done_B: jax.Array, stepped: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        """Resets a share of the batch at a time, until all that have ended are reset, with the same keys.
+
+        A loop, which makes no round where nothing ended, and rows that are written in place: the rest of a
+        large state is not copied.
+        """
+        rank_B = jnp.cumsum(done_B, dtype=jnp.int32)
+        total, size = rank_B[-1], -(-len(done_B) // self.spec.reset_ratio)
+
+        def one_round(loop: tuple[jax.Array, tuple[Any, Any]]) -> tuple[jax.Array, tuple[Any, Any]]:
+            first, states = loop
+            # The n-th that has ended; a last round that is not full repeats the last, with the same result.
+            nth = jnp.minimum(first + jnp.arange(1, size + 1), total)
+            row = jnp.searchsorted(rank_B, nth)
+            ended = None if self.starts_by_keys else jax.tree.map(lambda x: x[row], stepped[0])
+            started = self.starts(keys_B[row], ended)
+            return first + size, jax.tree.map(lambda x, y: x.at[row].set(y), states, started)
+
+        return jax.lax.while_loop(lambda loop: loop[0] < total, one_round, (jnp.int32(0), stepped))[1]

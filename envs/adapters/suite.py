@@ -14,6 +14,9 @@ import jax.numpy as jnp
 
 from envs.names import check_32_bits
 
+# `EnvSpec.reset_ratio` of suites whose resets are dearer than their steps: about the steps of an episode.
+DEAR_RESETS = 64
+
 
 def load(module: str, suite: str) -> ModuleType:
     """Imports a module of a suite.

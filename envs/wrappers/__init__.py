@@ -15,6 +15,7 @@ from envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
 from envs.wrappers.host import WrappedFactory
 from envs.wrappers.limit_cost import LimitCost
 from envs.wrappers.one_hot_observation import OneHotObservation
+from envs.wrappers.optimistic_resets import OptimisticResets
 from envs.wrappers.previous_action import PreviousAction
 from envs.wrappers.previous_reward import PreviousReward
 from envs.wrappers.report import ReportInfo
@@ -33,6 +34,7 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "mask_observation": MaskObservation,
     "noisy_observation": NoisyObservation,
     "one_hot_observation": OneHotObservation,
+    "optimistic_resets": OptimisticResets,
     "previous_action": PreviousAction,
     "previous_reward": PreviousReward,
     "report": ReportInfo,

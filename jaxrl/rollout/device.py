@@ -146,9 +146,9 @@ class DeviceCollector(Collector):
         out, final_value = self._act(policy, loop, mask)
         distribution = elementwise(out.distribution) if self.few_kernels else out.distribution
         action = distribution.sample(noise_B)
-        if self.few_kernels and starts is None:
-            starts = self.env.starts(keys_B)
-        env_state, timestep = self.env.step(keys_B, at.env_state, self.policy.head.to_env(action), starts)
+        env_state, timestep = self.env.step(
+            keys_B, at.env_state, self.policy.head.to_env(action), starts, conditional=not self.few_kernels
+        )
         if final_value is None:
             final_value = self._final_value(policy, timestep, out.carry, mask)
         record = {
@@ -172,6 +172,8 @@ class DeviceCollector(Collector):
 
     def _starts(self, keys_TB: Array) -> tuple[PyTree, ...]:
         """(first states of episodes for every step,) where they are small enough to keep, else ()."""
+        if self.env.resets_in_rounds or not self.env.starts_by_keys:
+            return ()
         one_step = jax.tree.leaves(jax.eval_shape(self.env.starts, keys_TB[0]))
         if sum(x.size * x.dtype.itemsize for x in one_step) > _MOST_BYTES_OF_STARTS * keys_TB.shape[1]:
             return ()

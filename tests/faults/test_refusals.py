@@ -179,6 +179,8 @@ CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
     ("envs/host/worker.py", "pickle"),
+    ("envs/native/platformer/level.py", "np.load"),
+    ("envs/native/platformer/level.py", "zipfile"),
     ("jaxrl/config/trust.py", "yaml"),
     ("jaxrl/evaluation/suites/definition.py", "yaml"),
     ("jaxrl/experiments/search/space.py", "yaml"),

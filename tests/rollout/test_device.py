@@ -1,5 +1,6 @@
 """The device collector against a policy stepped by hand."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -293,11 +294,15 @@ def test_environments_start_desynchronised():
 
 
 @pytest.mark.slow
-def test_few_kernels_collect_the_same():
+@pytest.mark.parametrize("reset_ratio", [1, 4])
+def test_few_kernels_collect_the_same(reset_ratio):
     # The form for GPUs, on a CPU: same keys, so the same actions, episodes and values of final observations.
-    env = Noise(truncate=0.3, masked=True)
+    # So do resets in rounds.
+    env, few = (Noise(truncate=0.3, masked=True) for _ in range(2))
+    few.spec = dataclasses.replace(few.spec, reset_ratio=reset_ratio)
     programs = [
-        tiny_program(env, Axis(platform=platform), ppo__sequence_length=L) for platform in ("cpu", "gpu")
+        tiny_program(env, Axis(platform=platform), ppo__sequence_length=L)
+        for env, platform in ((env, "cpu"), (few, "gpu"))
     ]
     state = start(programs[0])
     (after, expected, counts), (after_few, few, counts_few) = (

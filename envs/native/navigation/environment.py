@@ -123,6 +123,10 @@ class Navigation(JaxEnv):
         state = lay_out(layout, self.params if params is None else params, self._max_obstacles)
         return state, self._observe(state, noise)
 
+    def restart(self, key: jax.Array, state: NavigationState) -> tuple[NavigationState, Any]:
+        """Starts the episode after `state`, with the parameters in it."""
+        return self.reset(key, state.params)
+
     def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
         obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
         position, velocity, collision = drive(state, self._push(action), obstacles)

@@ -1,6 +1,6 @@
 """Folders of levels: what is in them, how they are written, read and verified.
 
-DIR/{train,test}/CATEGORY/NNNN.json   one level each
+DIR/{train,test}/CATEGORY/NNNN.json   one level each; also .npz
 DIR/manifest.json                     of each its category, seed, size, optimal steps and digest
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from envs.names import check_choice
 from envs.native.platformer.generator import generate
-from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json
+from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
 from envs.native.platformer.solver import solves
 
 PARTS = ("train", "test")
@@ -39,9 +39,10 @@ def read_levels(label: str, folder: str, category: str) -> tuple[PlatformerLevel
     place = SHIPPED / folder if folder in PARTS else Path(folder)
     chosen = CATEGORIES if category == "all" else (category,)
     if not any((place / name).is_dir() for name in CATEGORIES):
-        inside = " (choose its train or test)" if (place / _MANIFEST).exists() else ""
-        raise ValueError(f"{label}levels (={folder!r}) is no folder of levels{inside}")
-    files = [file for name in chosen for file in sorted((place / name).glob("*.json"))]
+        hint = " (choose its train or test)" if (place / _MANIFEST).exists() else ""
+        raise ValueError(f"{label}levels (={folder!r}) is no folder of levels{hint}")
+    inside = [file for name in chosen for file in sorted((place / name).glob("*"))]
+    files = [file for file in inside if file.suffix in (".json", ".npz")]
     if not files:
         raise ValueError(f"{label}levels (={folder!r}) has no level of the category {category}")
     try:
@@ -53,7 +54,7 @@ def read_levels(label: str, folder: str, category: str) -> tuple[PlatformerLevel
 def read_level(file: Path) -> PlatformerLevel:
     """Reads one level; DatasetError names the file."""
     try:
-        level = from_json(file.read_text())
+        level = from_npz(file.read_bytes()) if file.suffix == ".npz" else from_json(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: cannot be read: {' '.join(str(error).split())}") from error
     except LevelError as error:

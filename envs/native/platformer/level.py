@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
+import zipfile
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 ROWS, COLUMNS = 16, 24  # of the largest level
 CATEGORIES = ("simple", "medium", "complex", "mine_heavy", "exploration")
 SOLID, EMPTY, MINE, START, SWITCH, EXIT = "#.xSKE"
+_LARGEST_FILE = 1_000_000  # bytes of all arrays; a level has some hundreds of letters
 MINE_PART = (2, 6)  # of a tile, in units; the rest of a mine's tile is safe
 
 
@@ -106,6 +109,27 @@ def from_json(text: str) -> PlatformerLevel:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LevelError(f"is not JSON: {' '.join(str(error).split())}") from error
+    return _from_fields(data)
+
+
+def from_npz(content: bytes) -> PlatformerLevel:
+    """Reads arrays of the names and values of `to_json`: text and integers; LevelError likewise."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(part.file_size for part in archive.infolist()) > _LARGEST_FILE:
+                raise LevelError(f"holds more than {_LARGEST_FILE:,} bytes")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            data = {name: arrays[name].tolist() for name in arrays.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        if isinstance(error, LevelError):
+            raise
+        raise LevelError(
+            f"is not .npz with arrays of text and numbers: {' '.join(str(error).split())}"
+        ) from error
+    return _from_fields(data)
+
+
+def _from_fields(data: Any) -> PlatformerLevel:
     names = {field.name for field in dataclasses.fields(PlatformerLevel)}
     if not isinstance(data, dict) or set(data) != names:
         raise LevelError(f"must be an object with {', '.join(sorted(names))}")

@@ -14,6 +14,7 @@ from envs.native.navigation import Navigation, sensors
 from envs.native.navigation.room import Obstacles, lay_out, move_obstacles, words_of_layout
 from envs.native.navigation.sensors import directions, normal_noise
 from envs.native.random_words import random_words
+from envs.vector import VectorEnv
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Navigation"
@@ -219,6 +220,26 @@ def test_parameters_change_without_compiling():
         exact = np.asarray(sensors.scaled(lidar(after.position, after.obstacles, 24)))
         assert (np.abs(obs[4:] - exact).max() > 0.05) == (noise > 0)
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("ratio", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_curriculum_sets_the_parameters_of_single_environments(ratio):
+    # Under wrappers with and without a state of their own, and with resets in rounds as well.
+    wrappers = ("time_limit(steps=3)", "frame_stack(frames=2)", f"optimistic_resets(ratio={ratio})")
+    env = VectorEnv(envs.make(f"{NAME}(obstacles=2, moving=0)", wrappers))
+    keys = jax.random.split(jax.random.key(0), 4)
+    state, _ = jax.jit(env.reset)(keys)
+    inner = state.env.env.env
+    params = inner.params.replace(obstacles=jnp.array([0, 1, 5, 8]))
+    time_limit = state.env.env.replace(env=inner.replace(params=params))
+    state = state.replace(env=state.env.replace(env=time_limit))
+    step, push = jax.jit(env.step), jnp.zeros((4, 2))
+    for _ in range(7):  # each third one begins new episodes
+        state, _ = step(keys, state, push)
+    rooms = state.env.env.env
+    np.testing.assert_array_equal((np.asarray(rooms.obstacles.radius) > 0).sum(axis=1), [0, 1, 5, 8])
+    assert (np.asarray(rooms.goal) != np.asarray(inner.goal)).all()
+    assert step._cache_size() == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 
@@ -14,7 +15,7 @@ import pytest
 import envs
 from envs.native.platformer import dataset
 from envs.native.platformer.generator import generate
-from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json
+from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
 from envs.native.platformer.physics import JUMP, MAX_FALL, MAX_RUN, advance, start_of
 from envs.native.platformer.solver import Contacts, solve, solves
 from tests.envs.native import conformance
@@ -288,6 +289,36 @@ def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         envs.make(f"{NAME}({arguments})")
     assert "\n" not in str(error.value)
+
+
+def npz(**arrays) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def test_levels_as_arrays(tmp_path):
+    fields = dataclasses.asdict(level(ROOM, solution="0123"))
+    folder = folder_of(tmp_path, level(MINED))
+    (folder / "simple" / "0001.npz").write_bytes(npz(**fields))
+    env = envs.make(f"{NAME}(levels='{folder}')")
+    assert [one.rows for one in env.levels] == [tuple(MINED), tuple(ROOM)]
+    assert env.levels[1].solution == "0123"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK", "is not .npz"),
+        (npz(rows=np.array(["###", None], object), category="simple", seed=0, solution=""), "is not .npz"),
+        (npz(rows=np.zeros(10**6)), "holds more than 1,000,000 bytes"),
+        (npz(rows=list(ROOM), category="simple", seed=0.5, solution=""), "seed (=0.5)"),
+        (npz(rows=list(ROOM), category="simple", seed=0), "must be an object with category, rows, seed"),
+    ],
+)  # fmt: skip
+def test_arrays_that_are_no_level(content, message):
+    with pytest.raises(LevelError, match=re.escape(message)):
+        from_npz(content)
 
 
 def test_a_damaged_folder_is_one_line(tmp_path):
