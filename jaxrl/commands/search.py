@@ -8,15 +8,23 @@
   --method=M             random (default) or grid; optuna (needs that extra);
                          pareto, by score and seconds (needs the search extra);
                          pbt: one population whose members exchange what they
-                         have learnt
+                         have learnt; ray: Ray Tune (needs that extra)
   --trials=N             how many (default: 20; a grid ends with its points;
-                         optuna 50, pareto 100, the members of pbt 16)
+                         optuna and ray 50, pareto 100, the members of pbt 16)
   --sampler=S            of optuna: tpe (default), gp (needs torch) or cmaes
   --pruner=P             of optuna, which stops hopeless trials: median
                          (default), asha, hyperband or none
   --storage=S            of optuna: a journal file, or the URL of a database
                          such as sqlite:///study.db, for processes and hosts
                          that share one study (default: a journal in DIR)
+  --scheduler=S          of ray: asha (default) stops hopeless trials, pbt lets
+                         them take over what the best have learnt; none
+  --searcher=S           of ray: random (default), bayesopt or hyperopt
+  --address=A            of ray: a running cluster, HOST:PORT, ray://HOST:PORT
+                         or auto (default: Ray is started on this machine)
+  --cpus_per_trial=N     of ray: cores that each trial gets (default: 1)
+  --gpus_per_trial=X     of ray: GPUs, or a part of one (default: 1 where the
+                         cluster has any)
   --metric=KEY           what counts, of metrics.jsonl (default: eval/return)
   --score=S              its final value (default), or the mean of all, which
                          rewards learning early
@@ -54,8 +62,10 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel.signals import Interruption, caught_signals
 
-_TEXTS = ("method", "metric", "score", "direction", "sampler", "pruner", "storage")
-_COUNTS = ("trials", "jobs", "population", "verify", "seed")
+_OF_OPTUNA, _OF_RAY = ("sampler", "pruner", "storage"), ("scheduler", "searcher", "address")
+_TEXTS = ("method", "metric", "score", "direction", *_OF_OPTUNA, *_OF_RAY)
+_COUNTS = ("trials", "jobs", "population", "verify", "seed", "cpus_per_trial")
+_NUMBERS = ("gpus_per_trial",)
 _OTHERS = ("space", "workdir", "debug", "config", "env", "help")
 _MOST = 2**32 - 1
 
@@ -72,6 +82,8 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         flags.DEFINE_string(name, None, "", flag_values=values)
     for name in _COUNTS:
         flags.DEFINE_integer(name, None, "", 0, _MOST, flag_values=values)
+    for name in _NUMBERS:
+        flags.DEFINE_float(name, None, "", 0, flag_values=values)
     flags.DEFINE_bool("debug", False, "", flag_values=values)
     rest = command_line.parse_flags(values, argv, known_only=True)
     _require_known(rest)
@@ -82,7 +94,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     from jaxrl.experiments.search import SearchOptions, Space
     from jaxrl.experiments.search.optimization import search
 
-    given: dict[str, Any] = {name: values[name].value for name in (*_TEXTS, *_COUNTS)}
+    given: dict[str, Any] = {name: values[name].value for name in (*_TEXTS, *_COUNTS, *_NUMBERS)}
     given = {name: value for name, value in given.items() if value is not None}
     SearchOptions(**given)  # Before anything else is read: what it says is about the flags.
     space = Space.read(file)
@@ -103,5 +115,5 @@ def _require_known(rest: Sequence[str]) -> None:
         flag = argument.partition("=")[0]
         name = flag.lstrip("-")
         if flag.startswith("-") and name not in ("config", "env") and not name.startswith("config."):
-            known = (*_TEXTS, *_COUNTS, *_OTHERS)
+            known = (*_TEXTS, *_COUNTS, *_NUMBERS, *_OTHERS)
             raise ConfigError(f"unknown flag `{flag}`{did_you_mean(name, known, prefix='--')}")

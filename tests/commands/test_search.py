@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ SPACE = "ppo.learning_rate: {log: [1e-4, 1e-2]}\nnetwork.hidden_sizes: {choice: 
         (["ppo_mlp", "--space=nowhere.yaml"], None, "cannot be read: No such file"),
         (["ppo_mlp", "--metirc=x"], SPACE, "unknown flag `--metirc`; did you mean `--metric`?"),
         (["ppo_mlp", "--method=gird"], SPACE, "did you mean `grid`?"),
+        (["ppo_mlp", "--address=auto"], SPACE, "`address` (='auto') is for the method ray"),
+        (["ppo_mlp", "--method=ray", "--gpus_per_trial=-1"], SPACE, "gpus_per_trial"),
+        (["ppo_mlp", "--method=ray", "--scheduler=ahsa"], SPACE, "did you mean `asha`?"),
         (["ppo_mlp", "--trials=0"], SPACE, "`trials` (=0) must be at least 1"),
         (["ppo_mlp", "--trials=99999999999999999999"], SPACE, "trials"),
         (["ppo_mpl"], SPACE, "did you mean `ppo_mlp`?"),
@@ -77,26 +82,62 @@ def wait_for_checkpoint(process: subprocess.Popen[Any], folder: Path) -> None:
         time.sleep(0.05)
 
 
+# Population based training, which is killed between its copies, has a test beside that of populations.
+KILLED = {
+    "random": ("--method=random", "--trials=2", "--verify=1"),
+    "optuna": ("--method=optuna", "--trials=2", "--verify=0", "--pruner=none"),
+    "pareto": ("--method=pareto", "--trials=2", "--verify=0"),
+}
+EXTRAS = {"optuna": "optuna", "pareto": "sklearn"}
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Any]]:
+    """What the trials of a search come to that nobody kills."""
+
+    @functools.cache
+    def outcomes_of(kind: str) -> list[Any]:
+        folder = tmp_path_factory.mktemp(kind)
+        arguments = command(folder, *KILLED[kind], "--verify=0")
+        subprocess.run(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, check=True, timeout=240)
+        return outcomes(folder)
+
+    return outcomes_of
+
+
 @pytest.mark.slow
-def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
-    arguments = command(tmp_path, "--trials=1", "--verify=1")
+@pytest.mark.parametrize("kind", KILLED)
+def test_killed_search_continues_with_the_same_command(
+    kind: str, unkilled: Callable[[str], list[Any]], tmp_path: Path
+) -> None:
+    if kind in EXTRAS:
+        pytest.importorskip(EXTRAS[kind])
+    arguments = command(tmp_path, *KILLED[kind])
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL)
     wait_for_checkpoint(process, tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert {n: t["state"] for n, t in trials(tmp_path).items()} == {0: "running"}
+    assert trials(tmp_path)[0]["state"] == "running"
 
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert {n: t["state"] for n, t in trials(tmp_path).items()} == {0: "done"}
-    assert "resumed from the checkpoint" in (tmp_path / "search/trials/0000.log").read_text()
-    result = json.loads((tmp_path / "search/result.json").read_text())
-    best = result["best"]
-    assert best["searched"] == trials(tmp_path)[0]["score"]
-    assert result["verified"][0]["seeds"] == [101]
-    assert (tmp_path / "search/verification/0000-seed-101/summary.json").exists()
-    assert "best: trial 0, searched" in done.stdout
+    logs = (tmp_path / "search/trials").glob("0000*.log")
+    assert any("resumed from the checkpoint" in log.read_text() for log in logs)
+    assert outcomes(tmp_path) == unkilled(kind)
+    assert {state for state, _, _ in outcomes(tmp_path)} == {"done"}
+    assert "best: trial" in done.stdout
     assert "get_config" in (tmp_path / "search/best_config.py").read_text()
+    if kind == "random":
+        result = json.loads((tmp_path / "search/result.json").read_text())
+        number = result["best"]["trial"]
+        assert result["best"]["searched"] == trials(tmp_path)[number]["score"]
+        assert result["verified"][0]["seeds"] == [101]
+        assert (tmp_path / f"search/verification/{number:04d}-seed-101/summary.json").exists()
+
+
+def outcomes(folder: Path) -> list[Any]:
+    """What every trial tried, and how it went."""
+    return [(trial["state"], trial["values"], trial["score"]) for _, trial in sorted(trials(folder).items())]
 
 
 @pytest.mark.slow

@@ -27,14 +27,14 @@ class SearchDisplay:
     """Says how far a search is: trials done, running, pruned and failed, the best so far, the time left."""
 
     def __init__(
-        self, title: str, total: int, jobs: int, objective: Objective, stream: TextIO | None = None
+        self, title: str, total: int, jobs: int | None, objective: Objective, stream: TextIO | None = None
     ) -> None:
         """Starts the display.
 
         Args:
           title: what searches what.
           total: trials of the whole search.
-          jobs: how many run at the same time here.
+          jobs: how many run at the same time here; None: as many as there are at the moment.
           objective: which of them is the best.
           stream: where to; None takes standard output.
         """
@@ -85,7 +85,8 @@ class SearchDisplay:
         if not self._seconds:
             return None
         open_ = max(self._total - sum(trial.ended for trial in trials), 0)
-        return open_ * sum(self._seconds) / len(self._seconds) / self._jobs
+        jobs = self._jobs or max(1, sum(not trial.ended for trial in trials))
+        return open_ * sum(self._seconds) / len(self._seconds) / jobs
 
     def _bar(self, trials: Sequence[StudyTrial]) -> RenderableType:
         from rich.progress_bar import ProgressBar

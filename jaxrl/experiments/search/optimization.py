@@ -15,7 +15,7 @@ from envs import registry
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.experiments.search import pbt, probe, report
+from jaxrl.experiments.search import pbt, probe, ray_search, report
 from jaxrl.experiments.search.display import SearchDisplay, describe
 from jaxrl.experiments.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.experiments.search.folder import SearchFolder, study_name
@@ -23,6 +23,7 @@ from jaxrl.experiments.search.options import SearchOptions
 from jaxrl.experiments.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.experiments.search.pareto import ParetoSampler, pareto_front
 from jaxrl.experiments.search.population import PopulationExecutor
+from jaxrl.experiments.search.ray_plan import RayPlan
 from jaxrl.experiments.search.runner import Task, TrialRunner
 from jaxrl.experiments.search.samplers import GridSampler, RandomSampler, Sampler
 from jaxrl.experiments.search.space import Space
@@ -81,8 +82,10 @@ def search(
     config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
 ) -> SearchResult:
     """Does what `optimize` does; a signal that `interruption` notes ends it, to be continued."""
-    if options.method == "pbt":
+    if options.exchanges:
         pbt.require_exchangeable(config, space)
+    if options.method == "ray":
+        ray_search.require_installed(options)
     if (options.population > 1 or options.method == "pbt") and registry.is_host(config.env.name):
         raise ConfigError(
             f"`env.name` (={config.env.name!r}) runs on the host, "
@@ -96,7 +99,7 @@ def search(
     probe.require_trainable(space.probes(config))
     folder = SearchFolder(options.folder)
     with folder.claimed(check_config(config), space, options):
-        return _search(_task(config, space, options), options, folder, interruption)
+        return _search(Task.of(config, space, options), options, folder, interruption)
 
 
 def _search(
@@ -104,14 +107,15 @@ def _search(
 ) -> SearchResult:
     study, total, note = _study(task, options, folder)
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
-    with (
-        _display(title, total, options.jobs * options.population, task.objective) as display,
-        contextlib.closing(_executor(options, task, folder)) as executor,
-        interruption.deferred(),
-    ):
-        alone = TrialRunner(task, study, executor, folder, display, interruption).run()
+    jobs = None if options.method == "ray" else options.jobs * options.population
+    with _display(title, total, jobs, task.objective) as display, interruption.deferred():
+        if options.method == "ray":
+            alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
+        else:
+            with contextlib.closing(_executor(options, task, folder)) as executor:
+                alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
-        if options.method == "pbt":
+        if options.exchanges:
             found = pbt.with_last_values(found, task.config, folder.path)
         display.message(display.line(found))
         unfinished = SearchResult(str(folder.path), found)
@@ -238,12 +242,6 @@ def _record(result: SearchResult, task: Task) -> dict[str, Any]:
     }
 
 
-def _task(config: ConfigDict, space: Space, options: SearchOptions) -> Task:
-    exchanges = options.method == "pbt"
-    objective = Objective(options.metric, options.score, options.direction)
-    return Task(config, space, objective, options.prunes or exchanges, exchanges)
-
-
 def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[Study, int, str]:
     """The study, how many trials it will have, and what else its title says."""
     records = TrialRecords(folder.path)
@@ -261,6 +259,8 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
         )
         note = f"; {options.sampler}, pruner {options.pruner}"
         return OptunaStudy(records, task.space, check, settings), total, note
+    if options.method == "ray":
+        note = f"; {options.searcher}, scheduler {options.scheduler}"
     sampler: Sampler
     if options.method == "grid":
         sampler = GridSampler(task.space, check, options.budget, options.seed)
@@ -277,7 +277,7 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
 
 
 @contextlib.contextmanager
-def _display(title: str, total: int, jobs: int, objective: Objective) -> Iterator[SearchDisplay]:
+def _display(title: str, total: int, jobs: int | None, objective: Objective) -> Iterator[SearchDisplay]:
     display = SearchDisplay(title, total, jobs, objective)
     try:
         yield display

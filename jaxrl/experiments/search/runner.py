@@ -13,12 +13,14 @@ from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.experiments.search.display import SearchDisplay
 from jaxrl.experiments.search.executor import Ending, Executor, PlannedRun
 from jaxrl.experiments.search.folder import SearchFolder
+from jaxrl.experiments.search.options import SearchOptions
 from jaxrl.experiments.search.space import Space
 from jaxrl.experiments.search.study import Study
 from jaxrl.experiments.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, TrialCurve
 from jaxrl.parallel.signals import Interruption
 
 _POLL_SECONDS = 0.1
+_NO_METRIC = "it logged no"
 _STEPS_OF_A_GRACE = 20  # evaluations in a run whose trials may be stopped early, at the least
 
 
@@ -32,8 +34,9 @@ class Task:
       objective: what they are judged by.
       is_compared_early: whether trials are compared while they train, for which they are evaluated every 5%
         of their steps.
-      exchanges: whether they are members that exchange what they have learnt: each has a seed of its own, and
-        saves whenever it is evaluated.
+      exchanges: whether they are members that exchange what they have learnt: each saves whenever it is
+        evaluated.
+      has_own_seeds: whether each has a seed of its own, counted from the configuration's.
     """
 
     config: ConfigDict
@@ -41,6 +44,20 @@ class Task:
     objective: Objective
     is_compared_early: bool = False
     exchanges: bool = False
+    has_own_seeds: bool = False
+
+    @classmethod
+    def of(cls, config: ConfigDict, space: Space, options: SearchOptions) -> Task:
+        """What the trials of a search train."""
+        return cls(
+            config=config,
+            space=space,
+            objective=Objective(options.metric, options.score, options.direction),
+            is_compared_early=options.prunes or options.exchanges,
+            exchanges=options.exchanges,
+            # A run that Ray copies goes on with everything it had, its random numbers included.
+            has_own_seeds=options.method == "pbt",
+        )
 
     def configured(self, trial: StudyTrial, seed: int | None = None) -> Config:
         """The configuration of a trial, with another seed to verify it.
@@ -53,7 +70,7 @@ class Task:
             config.seed = seed
         if "jsonl" not in config.log.writers:
             config.log.writers = (*config.log.writers, "jsonl")
-        if self.exchanges and seed is None:
+        if self.has_own_seeds and seed is None:
             config.seed += trial.number
         if self.is_compared_early:  # Also to verify: a mean over other evaluations would be another score.
             often = max(1, config.stop.steps // _STEPS_OF_A_GRACE)
@@ -155,27 +172,39 @@ class TrialRunner:
 
     def _end(self, ending: Ending) -> None:
         running = self._running.pop(ending.name)
-        curve, objective = running.curve, self._task.objective
-        curve.poll()
-        trial = replace(running.trial, score=objective.of(curve.curve), seconds=curve.seconds)
-        missing = not ending.reason and not curve.curve.size
-        if ending.reason and running.pruned:
-            trial = replace(trial, state=PRUNED)
-        elif ending.reason:
-            trial = replace(trial, state=FAILED, reason=ending.reason)
-        elif trial.score is None:
-            hint = did_you_mean(objective.metric, curve.keys - {"step", "time"})
-            reason = (
-                f"it logged no {objective.metric}{hint}" if missing else f"{objective.metric} is not finite"
-            )
-            trial = replace(trial, state=FAILED, reason=reason)
-        else:
-            trial = replace(trial, state=DONE)
+        trial = concluded(running.trial, running.curve, self._task.objective, ending.reason, running.pruned)
         self._study.finish(trial)
         self._display.ended(trial, time.monotonic() - running.began)
-        if missing and not any(other.state in (DONE, PRUNED) for other in self._study.trials()):
+        if (problem := unknown_metric(trial, self._study.trials(), self._task.objective)) is not None:
             self._executor.close()
-            raise ConfigError(f"`--metric` (={objective.metric!r}): trial {trial.number}: {trial.reason}")
+            raise problem
+
+
+def concluded(
+    trial: StudyTrial, curve: TrialCurve, objective: Objective, reason: str, pruned: bool
+) -> StudyTrial:
+    """A trial whose run has ended; before its time for a `reason`, or because it was stopped (`pruned`)."""
+    curve.poll()
+    trial = replace(trial, score=objective.of(curve.curve), seconds=curve.seconds)
+    if reason and pruned:
+        return replace(trial, state=PRUNED)
+    if reason:
+        return replace(trial, state=FAILED, reason=reason)
+    if not curve.curve.size:
+        hint = did_you_mean(objective.metric, curve.keys - {"step", "time"})
+        return replace(trial, state=FAILED, reason=f"{_NO_METRIC} {objective.metric}{hint}")
+    if trial.score is None:
+        return replace(trial, state=FAILED, reason=f"{objective.metric} is not finite")
+    return replace(trial, state=DONE)
+
+
+def unknown_metric(
+    trial: StudyTrial, trials: Sequence[StudyTrial], objective: Objective
+) -> ConfigError | None:
+    """The error that ends a search whose first trials do not log the metric."""
+    if not trial.reason.startswith(_NO_METRIC) or any(t.state in (DONE, PRUNED) for t in trials):
+        return None
+    return ConfigError(f"`--metric` (={objective.metric!r}): trial {trial.number}: {trial.reason}")
 
 
 def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interruption) -> dict[str, str]:

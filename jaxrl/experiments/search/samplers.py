@@ -54,6 +54,10 @@ class RandomSampler(Sampler):
         self._space, self._check, self._seed = space, check, seed
 
     def point(self, number: int, trials: Sequence[StudyTrial]) -> dict[str, Any] | None:
+        return self.drawn(number)
+
+    def drawn(self, number: int) -> dict[str, Any]:
+        """The values of trial `number`."""
         return draw(self._space, self._check, generator(self._seed, number))
 
 

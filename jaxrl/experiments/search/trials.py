@@ -163,6 +163,12 @@ class TrialCurve:
                 self._rows[row["step"]] = math.nan if value is None else value
         return len(self._rows) != before
 
+    def history(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Each step at which the metric was logged, and its values until then."""
+        values = self.curve
+        for count, step in enumerate(sorted(self._rows), start=1):
+            yield int(step), values[:count]
+
     @property
     def step(self) -> int:
         """That of the metric's latest value."""

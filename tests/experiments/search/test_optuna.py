@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import time
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_trials_are_proposed_until_there_are_enough(tmp_path: Path, sampler: str
     assert all(isinstance(t.values["ppo.num_epochs"], int) for t in trials)
     assert {t.values["network.hidden_sizes"] for t in trials} <= {(8,), (8, 8)}
     assert trials == study(tmp_path, sampler=sampler).trials()
+
+
+def test_gaussian_process_learns_from_ten_trials(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    made = study(tmp_path, sampler="gp", trials=13)
+    for _ in range(10):  # Random ones, of which higher learning rates are better.
+        trial = proposed(made)
+        made.finish(ended(trial, math.log(trial.values["ppo.learning_rate"])))
+    best = max(trial.values["ppo.learning_rate"] for trial in made.trials())
+    for _ in range(3):
+        trial = proposed(made)
+        made.finish(ended(trial, math.log(trial.values["ppo.learning_rate"])))
+        assert trial.values["ppo.learning_rate"] > best / 2
 
 
 def test_values_that_do_not_fit_together_are_never_proposed(tmp_path: Path) -> None:
