@@ -110,7 +110,10 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere = {"ppo/skipped", "device/peak_memory_bytes", "device/utilization"}
     elsewhere |= {"time/environments", "time/inference", "time/rollout_wait"}
     # This environment tells nothing of itself (tests/rollout/test_statistics.py).
-    elsewhere |= {"env/NAME", "env/success_rate"}
+    elsewhere |= {"env/NAME", "env/success_rate", "eval/env/NAME", "eval/success_rate"}
+    # Of a suite (tests/evaluation/test_during_training.py).
+    suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
+    elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}
     # Of several seeds together (tests/metrics/writers/test_population_rows.py).
     parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
     elsewhere |= {f"population/{name}" for name in (*parts, "training")}
