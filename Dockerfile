@@ -13,6 +13,8 @@ ENV PATH=/opt/jaxrl/bin:$PATH PIP_CACHE_DIR=/pip-cache
 # Dependencies first: this layer is made anew only when they change. Only the names of the packages are needed.
 COPY pyproject.toml setup.py requirements.lock README.md LICENSE ./
 RUN mkdir jaxrl launch && printf '__version__ = "0"\n' >jaxrl/__init__.py
+# pip's cache is a mount and no part of the image; hadolint knows that of its default folder alone.
+# hadolint ignore=DL3042
 RUN --mount=type=cache,target=/pip-cache \
     case "$VARIANT" in cpu) extras=$EXTRAS ;; *) extras=$VARIANT,$EXTRAS ;; esac \
     && pip install --constraint requirements.lock ".[$extras]" \
@@ -21,6 +23,7 @@ COPY envs envs
 COPY configs configs
 COPY launch launch
 COPY jaxrl jaxrl
+# hadolint ignore=DL3042
 RUN --mount=type=cache,target=/pip-cache pip install --no-deps .
 
 FROM python:${PYTHON}-slim-bookworm

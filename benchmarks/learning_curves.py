@@ -6,12 +6,14 @@
   python benchmarks/learning_curves.py draw --runs=runs/results --out=docs/img
   python benchmarks/learning_curves.py draw --runs=runs/hosts --out=docs/img --together=host_curves.png
   python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
+  python benchmarks/learning_curves.py categories --out=docs/img/platformer_categories.png runs/by_category
 
 An experiment is a config's name, or `config:environment`. Completed runs are not repeated. After training,
 `jaxrl evaluate` plays new episodes with the last checkpoint for the returns in the table.
 Fields such as --config.stop.steps=1e7 go to every run.
 With --jobs=N, N runs share the machine, one device each; otherwise each run has the whole machine. `single`
-draws training and evaluation of single runs side by side.
+draws training and evaluation of single runs side by side; `categories` draws what a suite said during a run
+(`evaluate.suite`), and prints the last of it.
 """
 
 from __future__ import annotations
@@ -145,9 +147,13 @@ def draw_single(arguments: argparse.Namespace) -> None:
     from matplotlib.ticker import EngFormatter
 
     count = len(arguments.folders)
-    figure, axes = plt.subplots(1, count, figsize=(4.6 * count, 3.2), squeeze=False)
+    columns = count if count <= 4 else 3
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, 3.2 * rows), squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
     names = {"eval/return": "evaluation, greedy", "eval/unseen_return": "the same, unseen levels"}
-    for ax, folder in zip(axes.flat, map(Path, arguments.folders), strict=True):
+    for ax, folder in zip(axes.flat, map(Path, arguments.folders), strict=False):
         ax.plot(*curve(folder / "metrics.jsonl"), linewidth=1.2, label="training, sampled")
         for metric, label in names.items():
             steps, values = curve(folder / "metrics.jsonl", metric)
@@ -160,6 +166,40 @@ def draw_single(arguments: argparse.Namespace) -> None:
         ax.legend(fontsize=8)
         ax.grid(alpha=0.3)
     figure.tight_layout()
+    figure.savefig(arguments.out, dpi=90)
+
+
+def draw_categories(arguments: argparse.Namespace) -> None:
+    """Draws what a run's suite measured during training, a line for each category."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    file = Path(arguments.folder) / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    played = [row for row in rows if any(key.startswith("eval/all/") for key in row)]
+    if not played:
+        raise SystemExit(f"{file} has no evaluation of a suite: set `evaluate.suite`")
+    last = played[-1]
+    categories = [key.split("/")[1] for key in last if key.endswith("/steps") and key.startswith("eval/")]
+    metrics = ("success_rate", "efficiency", "safety", "steps")
+    print(f"| category | {' | '.join(metrics)} |\n|---|{'---|' * len(metrics)}")
+    for name in categories:
+        values = (last.get(f"eval/{name}/{metric}", float("nan")) for metric in metrics)
+        print(f"| {name} | " + " | ".join(f"{x:.2f}" if x < 10 else f"{x:.1f}" for x in values) + " |")
+    figure, axes = plt.subplots(1, len(metrics), figsize=(3.4 * len(metrics), 3), layout="constrained")
+    for ax, metric in zip(axes, metrics, strict=True):
+        for name in (name for name in categories if name != "all"):
+            steps, values = curve(file, f"eval/{name}/{metric}")
+            ax.plot(steps, values, linewidth=1.2, label=name)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        ax.set_xlabel("environment steps", fontsize=8)
+        ax.set_title(metric, fontsize=9)
+        ax.tick_params(labelsize=7)
+        ax.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     figure.savefig(arguments.out, dpi=90)
 
 
@@ -215,6 +255,10 @@ def main() -> None:
     single.add_argument("folders", nargs="+")
     single.add_argument("--out", required=True, help="the picture")
     single.set_defaults(job=draw_single)
+    categories = jobs.add_parser("categories")
+    categories.add_argument("folder")
+    categories.add_argument("--out", required=True, help="the picture")
+    categories.set_defaults(job=draw_categories)
     arguments, arguments.fields = parser.parse_known_args()
     if unknown := [
         x for x in arguments.fields if not x.startswith("--config.") or arguments.job is not train

@@ -4,6 +4,8 @@
   taskset -c 1 python benchmarks/suite_rates.py craftax:Craftax-Classic-Symbolic-v1 --rounds=3
   taskset -c 1 python benchmarks/suite_rates.py navix:Navix-DoorKey-5x5-v0 --ratios=1,4,16,64
 
+Arguments in a name, such as brax:reacher(backend="spring"), are those of the suite.
+
 Both step `--envs` environments under jit, vmap and scan with the same random actions, in one process. Rounds
 of both are timed in turn; printed are the median rates, and the median and range of the ratios of the rounds.
 What differs by design: the adapter also hands out the true last observation of an episode, draws a new first
@@ -36,12 +38,13 @@ Step = Callable[[jax.Array, Any, jax.Array], tuple[Any, Any]]
 
 NAMES = (
     "gymnax:CartPole-v1",
-    "brax:ant",
-    "brax:reacher",
+    'brax:reacher(backend="spring")',
     "craftax:Craftax-Classic-Symbolic-v1",
     "jumanji:Snake-v1",
     "navix:Navix-DoorKey-5x5-v0",
     "pgx:minatar-breakout",
+    "playground:CartpoleBalance",
+    "popgym_arcade:CountRecallEasy(partial_obs=True)",
     "xminigrid:MiniGrid-DoorKey-5x5",
 )
 _DISTINCT_ACTIONS = 16
@@ -57,11 +60,20 @@ def _gymnax(name: str) -> tuple[Reset, Step]:
     return jax.vmap(lambda key: env.reset(key, params)[1]), jax.vmap(step)
 
 
-def _brax(name: str) -> tuple[Reset, Step]:
+def _brax(name: str, **kwargs: Any) -> tuple[Reset, Step]:
     package, wrappers = load("brax.envs", "brax"), load("brax.envs.wrappers.training", "brax")
-    env = wrappers.VmapWrapper(wrappers.EpisodeWrapper(package.get_environment(name), 1000, 1))
-    env = wrappers.AutoResetWrapper(env)
+    return _in_brax_form(wrappers.wrap(package.get_environment(name, **kwargs), episode_length=1000))
 
+
+def _playground(name: str, **kwargs: Any) -> tuple[Reset, Step]:
+    registry = load("mujoco_playground", "playground").registry
+    env = registry.load(name, config_overrides={"impl": "jax"} | kwargs)
+    length = int(registry.get_default_config(name).episode_length)
+    wrapper = load("mujoco_playground", "playground").wrapper
+    return _in_brax_form(wrapper.wrap_for_brax_training(env, episode_length=length))
+
+
+def _in_brax_form(env: Any) -> tuple[Reset, Step]:
     def step(keys: jax.Array, state: Any, actions: jax.Array) -> tuple[Any, Any]:
         state = env.step(state, actions)
         return state, (state.obs, state.reward, state.done)
@@ -113,6 +125,20 @@ def _pgx(name: str) -> tuple[Reset, Step]:
     return jax.vmap(env.init), jax.vmap(step)
 
 
+def _popgym_arcade(name: str, **kwargs: Any) -> tuple[Reset, Step]:
+    """With the automatic reset of the gymnax that it was written for."""
+    env, params = load("popgym_arcade", "popgym_arcade").make(name, **kwargs)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Any]:
+        now, again = jax.random.split(key)
+        obs, after, reward, done, _ = env.step_env(now, state, action, params)
+        first_obs, first = env.reset_env(again, params)
+        obs, state = jax.tree.map(lambda x, y: jnp.where(done, x, y), (first_obs, first), (obs, after))
+        return state, (obs, reward, done)
+
+    return jax.vmap(lambda key: env.reset_env(key, params)[1]), jax.vmap(step)
+
+
 def _xminigrid(name: str) -> tuple[Reset, Step]:
     env, params = load("xminigrid", "xminigrid").make(name)
     env = load("xminigrid.wrappers", "xminigrid").GymAutoResetWrapper(env)
@@ -124,13 +150,15 @@ def _xminigrid(name: str) -> tuple[Reset, Step]:
     return jax.vmap(lambda key: env.reset(params, key)), jax.vmap(step)
 
 
-_BARE = {
+_BARE: dict[str, Callable[..., tuple[Reset, Step]]] = {
     "gymnax": _gymnax,
     "brax": _brax,
     "craftax": _craftax,
     "jumanji": _jumanji,
     "navix": _navix,
     "pgx": _pgx,
+    "playground": _playground,
+    "popgym_arcade": _popgym_arcade,
     "xminigrid": _xminigrid,
 }
 
@@ -192,12 +220,13 @@ def steps_in(seconds: float, probe: Callable[[], float], steps: int) -> int:
 
 def compare_with_bare(name: str, arguments: argparse.Namespace) -> str:
     """A row of the table of suites."""
-    suite, _, short_name = parse_call(name)[0].partition(":")
+    label, kwargs = parse_call(name)
+    suite, _, short_name = label.partition(":")
     keys = jax.random.split(jax.random.key(0), arguments.envs)
     actions = some_actions(name, keys)
     steps = steps_in(arguments.seconds, looped(*adapted(name), keys, actions, 5), 5)
     with suite_rules():
-        bare = looped(*_BARE[suite](short_name), jax.vmap(raw_key)(keys), actions, steps)
+        bare = looped(*_BARE[suite](short_name, **kwargs), jax.vmap(raw_key)(keys), actions, steps)
     ours = looped(*adapted(name), keys, actions, steps)
     pairs = [(bare(), ours()) for _ in range(arguments.rounds)]
     rate = [arguments.envs * steps / statistics.median(x) for x in zip(*pairs, strict=True)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from envs import registry
-from envs.names import unknown
+from envs.names import how_to_install, unknown
 from envs.spaces import Box, Dict, Discrete, Space
 
 
@@ -45,6 +45,8 @@ SUITES = (
     Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
     Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
     Collection("pgx", "pgx", "pgx", False, "board games against an opponent, MinAtar"),
+    Collection("playground", "mujoco_playground", "playground", False, "MuJoCo: the DeepMind Control Suite"),
+    Collection("popgym_arcade", "popgym_arcade", "popgym_arcade", False, "games of pixels that need memory"),
     Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory tasks"),
     Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid, ViZDoom"),
     Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
@@ -62,7 +64,7 @@ def suite_of(name: str) -> Collection:
 def names(suite: Collection) -> Sequence[str]:
     """The names of its environments, without the suite's; ImportError where it is not installed."""
     if not suite.is_installed:
-        extra = f": pip install -e '.[{suite.extra}]'" if suite.extra else ""
+        extra = f": {how_to_install(suite.extra)}" if suite.extra else ""
         raise ImportError(f"{suite.name}: environments need the package {suite.package}{extra}")
     if suite.name == "gymnasium":
         import gymnasium
@@ -78,7 +80,10 @@ def names(suite: Collection) -> Sequence[str]:
 def describe(space: Space) -> str:
     """A space in words: `Discrete(4)`, `float32[84, 84, 3] in [0, 1]`."""
     if isinstance(space, Dict):
-        return ", ".join(f"{name}: {describe(part)}" for name, part in space.spaces)
+        return ", ".join(
+            f"{name}: ({describe(part)})" if isinstance(part, Dict) else f"{name}: {describe(part)}"
+            for name, part in space.spaces
+        )
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
     if isinstance(space, Box):

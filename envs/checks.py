@@ -20,6 +20,7 @@ from envs.trees import strong_types
 _EPISODES = 4
 # No longer episode is played: that the limit holds is then not checked.
 _LONGEST_EPISODE = 10_000
+_MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
 _LONGEST_TEXT = 300
 _STEP = "return (state, jaxrl.TimeStep(obs, reward, terminated, truncated))"
 _BY_VALUE = (
@@ -144,28 +145,48 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {_PURE}")
     limit = env.spec.max_episode_steps
-    if not limit or limit > _LONGEST_EPISODE:
+    has_limit = limit is not None and limit <= _LONGEST_EPISODE
+    if not has_limit and not env.spec.has_action_mask:
         return
-    if not bool(jax.jit(lambda key: _all_end(env, key, limit))(jax.random.key(0))):
+    steps = limit if limit is not None and has_limit else _MASKED_STEPS
+    ended, allowed = jax.jit(lambda key: _play(env, key, steps))(jax.random.key(0))
+    if not allowed:
+        raise ValueError(
+            f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
+        )
+    if has_limit and not ended:
         raise ValueError(
             f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
             "truncate by then, declare None, or add the wrapper time_limit"
         )
 
 
-def _all_end(env: JaxEnv, key: jax.Array, limit: int) -> jax.Array:
-    """bool[]: whether episodes of random actions end within `limit` steps."""
+def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
+    """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
     keys = jax.random.split(key, _EPISODES)
     state, _ = strong_types(jax.vmap(env.reset)(keys))
 
-    def step(t: jax.Array, loop: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-        state, ended = loop
+    def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+        state, ended, allowed = loop
         step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
         action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
+        if env.spec.has_action_mask:
+            allowed &= (ended | jax.vmap(lambda state: _has_choice(env, state))(state)).all()
         state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
-        return state, ended | timestep.terminated | timestep.truncated
+        return state, ended | timestep.terminated | timestep.truncated, allowed
 
-    return jax.lax.fori_loop(0, limit, step, (state, jnp.zeros(_EPISODES, bool)))[1].all()
+    begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
+    _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
+    return ended.all(), allowed
+
+
+def _has_choice(env: JaxEnv, state: Any) -> jax.Array:
+    """bool[]: whether the mask allows something of every component of an action."""
+    space = env.spec.action_space
+    assert isinstance(space, Discrete | MultiDiscrete)
+    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
+    parts = jnp.split(env.action_mask(state), np.cumsum(sizes)[:-1])
+    return jnp.stack([part.any() for part in parts]).all()
 
 
 def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:

@@ -20,7 +20,7 @@ from envs.conversion import Converted
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
-_OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "xminigrid"}
+_OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "playground", "popgym_arcade", "xminigrid"}
 _SUITES = {"jaxrl": f"{__package__}.native"} | {
     name: f"{__package__}.adapters.{name}" for name in ("gymnax", *sorted(_OPTIONAL))
 }

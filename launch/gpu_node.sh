@@ -11,7 +11,7 @@
 #
 # Example: launch/gpu_node.sh --config=configs/ppo_minatar.py --workdir=runs/minatar
 #
-# Needs the extra cuda12 or cuda13: pip install -e '.[cuda13]'. SIGTERM and SIGINT save and end.
+# Needs the extra cuda12 or cuda13: pip install 'jaxrl-recurrent[cuda13]'. SIGTERM and SIGINT save and end.
 set -euo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }

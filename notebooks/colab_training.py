@@ -27,7 +27,7 @@
 # %% tags=["install"]
 # %pip install -q "jaxrl_recurrent-0.1.0-py3-none-any.whl[cuda12,plot,video]"
 
-# %%
+# %% tags=["install"]
 # !jaxrl doctor || echo some of it is not ready: see above
 
 # %% [markdown]
@@ -90,10 +90,7 @@ plt.show()
 # ## 7. Evaluate and film
 
 # %%
-# !jaxrl evaluate --workdir=$RUN --episodes=64
-
-# %%
-# !jaxrl evaluate --workdir=$RUN --video=$RUN/episode.gif
+# !jaxrl evaluate --workdir=$RUN --episodes=64 --video=$RUN/episode.gif
 
 # %%
 from IPython.display import Image

@@ -16,16 +16,14 @@
 # Install with the extras `notebook`, `video` and `plot` (`docs/installation.md`).
 
 # %%
-import jax
-
 import jaxrl
 
-print(jaxrl.__version__, jax.devices())
+print(jaxrl.__version__)
 
 # %% [markdown]
 # ## Train
 #
-# CartPole with its velocities hidden: only a policy that remembers can balance the pole. In a notebook the display is one line per log interval. The same command again goes on where it stopped.
+# CartPole with its velocities hidden: only a policy that remembers can balance the pole. The display of a command is one line per log interval. The same command again goes on where it stopped.
 
 # %%
 RUN = "runs/first"
@@ -70,6 +68,7 @@ Image(f"{RUN}/episode.gif")
 # A trained policy takes and gives numpy arrays. What it remembers of the episode is the carry.
 
 # %%
+import jax
 import numpy as np
 
 policy = jaxrl.load(RUN)
@@ -78,12 +77,23 @@ action, carry = policy.act(np.array([0.1, -0.05], np.float32), carry)
 print(action, jax.tree.map(np.shape, carry))
 
 # %% [markdown]
+# ## Train from Python
+#
+# `fit` draws a panel below the cell: progress, curves, losses, and where the time goes. Here the velocities are in sight, so no memory is needed.
+
+# %%
+config = jaxrl.default_config()
+config.network.core = "none"
+config.log.every_steps = 10_000
+config.stop.steps = STEPS // 10
+summary = jaxrl.Trainer(config).fit()
+
+# %% [markdown]
 # ## Write the loop yourself
 #
 # `config` has every field; `jaxrl train --help` lists them.
 
 # %%
-config = jaxrl.default_config()
 config.env.num_envs = 16
 config.ppo.rollout_length = 32
 trainer = jaxrl.Trainer(config)

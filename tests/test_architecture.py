@@ -34,9 +34,10 @@ MESH_NAMES = set(
 )
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool fpdf gcsfs gymnasium IPython jaxmarl jinja2 jumanji matplotlib mlflow navix "
-    "neptune onnx onnxruntime optuna pgx PIL pynvml pytest rlax s3fs safetensors scipy seaborn sklearn "
-    "tensorboard tensorflow torch wandb xminigrid xprof".split()
+    "brax clu craftax envpool fpdf gcsfs gymnasium IPython jaxmarl jinja2 jumanji matplotlib mlflow "
+    "mujoco_playground navix "
+    "neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn "
+    "sklearn tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 
 

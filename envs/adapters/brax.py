@@ -6,24 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import flax.struct
 import jax
-import jax.numpy as jnp
 
-from envs.adapters.suite import check_arguments, load, numbers, raw_key, suite_rules
-from envs.base import Box, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.adapters import physics
+from envs.adapters.physics import PhysicsState
+from envs.adapters.suite import check_arguments, load, suite_rules
+from envs.base import Box, EnvSpec, JaxEnv, TimeStep
 from envs.names import check_positive, format_call
-from envs.trees import strong_types
 
 _EPISODE_LENGTH = 1000  # of the suite's own training wrappers
-
-
-@flax.struct.dataclass
-class BraxState:
-    """The suite's own state, and int32[], the steps of this episode so far."""
-
-    env: Any
-    time: jax.Array
 
 
 def names() -> Sequence[str]:
@@ -62,29 +53,16 @@ class Brax(JaxEnv):
         except (TypeError, ValueError) as error:
             raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
         given = {} if episode_length == _EPISODE_LENGTH else {"episode_length": episode_length}
-        metrics = sorted(state.env.metrics)
         self.spec = EnvSpec(
             name=format_call(label, given | kwargs),
             observation_space=Box.of(-math.inf, math.inf, obs.shape),
             action_space=Box.of(-1.0, 1.0, (size,)),
             max_episode_steps=episode_length,
-            reports=tuple(InfoMetric(key, "sum" if key.startswith("reward") else "mean") for key in metrics),
+            reports=physics.reports(state.env.metrics),
         )
 
-    def reset(self, key: jax.Array) -> tuple[BraxState, Any]:
-        with suite_rules():
-            state = strong_types(self._env.reset(raw_key(key)))
-        return BraxState(state, jnp.zeros((), jnp.int32)), state.obs
+    def reset(self, key: jax.Array) -> tuple[PhysicsState, Any]:
+        return physics.reset(self._env, key)
 
-    def step(self, key: jax.Array, state: BraxState, action: jax.Array) -> tuple[BraxState, TimeStep]:
-        with suite_rules():
-            env_state = strong_types(self._env.step(state.env, action))
-        time = state.time + 1
-        timestep = TimeStep(
-            obs=env_state.obs,
-            reward=env_state.reward.astype(jnp.float32),
-            terminated=env_state.done > 0,
-            truncated=time >= self._limit,
-            info=numbers(env_state.metrics),
-        )
-        return BraxState(env_state, time), timestep
+    def step(self, key: jax.Array, state: PhysicsState, action: jax.Array) -> tuple[PhysicsState, TimeStep]:
+        return physics.step(self._env, self._limit, state, action)

@@ -33,7 +33,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
         # Gymnasium raises its own error where pygame is missing.
         if type(error).__name__ != "DependencyNotInstalled":
             raise
-        raise CannotRender(f"{label}: {' '.join(str(error).split())}; or -e '.[video]'") from error
+        raise CannotRender(f"{label}: {' '.join(str(error).split())}; or 'jaxrl-recurrent[video]'") from error
     raise CannotRender(f"{label} cannot be drawn: gymnax has no picture of it")
 
 

@@ -162,7 +162,8 @@ def _parts(observation: Any, prefix: str = "") -> dict[str, Any]:
 
 def _plain(x: Any) -> jax.Array:
     x = jnp.asarray(x)
-    return x.astype(jnp.uint8) if x.dtype == bool else x
+    # Not uint8, which networks take for the brightness of a picture and divide by 255.
+    return x.astype(jnp.float32) if x.dtype == bool else x
 
 
 def _space(parts: dict[str, Any], spec: Any) -> Space:
@@ -175,6 +176,6 @@ def _part_space(name: str, part: Any, spec: Any) -> Space:
     for key in filter(None, name.split(".")):
         spec = spec[key]
     if part.dtype == bool:
-        return Box.of(0, 1, part.shape, np.uint8)
+        return Box.of(0, 1, part.shape)
     low, high = getattr(spec, "minimum", -math.inf), getattr(spec, "maximum", math.inf)
     return Box.of(np.asarray(low), np.asarray(high), part.shape, np.dtype(part.dtype).type)

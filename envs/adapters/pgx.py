@@ -54,7 +54,8 @@ class Pgx(JaxEnv):
             self._is_alone = self._env.num_players == 1
             (_, obs), mask = jax.eval_shape(self._described, jax.random.key(0))
         low, high = (0, 1) if obs.dtype == bool else (-np.inf, np.inf)
-        self._dtype = jnp.uint8 if obs.dtype == bool else obs.dtype
+        # Not uint8, which networks take for the brightness of a picture and divide by 255.
+        self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
         self.spec = EnvSpec(
             name=format_call(label, {} if opponent == _RANDOM else {"opponent": opponent}),
             observation_space=Box.of(low, high, obs.shape, np.dtype(self._dtype).type),

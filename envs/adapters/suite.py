@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.names import check_32_bits
+from envs.names import check_32_bits, how_to_install
 
 # `EnvSpec.reset_ratio` of suites whose resets are dearer than their steps: about the steps of an episode.
 DEAR_RESETS = 64
@@ -30,7 +30,7 @@ def load(module: str, suite: str) -> ModuleType:
             return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{suite}: environments need its package: pip install -e '.[{suite}]' ({error})"
+            f"{suite}: environments need its package: {how_to_install(suite)} ({error})"
         ) from error
 
 

@@ -14,13 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import EnvSpec, HostEnv, HostFactory, HostOptions, HostStep, JaxEnv, TracedSteps
+from envs.base import (
+    EnvSpec,
+    HostEnv,
+    HostFactory,
+    HostOptions,
+    HostStep,
+    JaxEnv,
+    TimeStep,
+    TracedSteps,
+    zeros,
+)
 from envs.wrappers.frame_stack import FrameStack
 from envs.wrappers.previous_reward import PreviousReward, with_number
 from envs.wrappers.report import ReportInfo
+from envs.wrappers.reward_shaping import RewardShaping
 from envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
-_ON_HOST = (FrameStack, ObservationWrapper, PreviousReward, ReportInfo, RewardWrapper)
+_ON_HOST = (FrameStack, ObservationWrapper, PreviousReward, ReportInfo, RewardShaping, RewardWrapper)
 
 
 class WrappedFactory:
@@ -44,21 +55,28 @@ class WrappedFactory:
             if not isinstance(env, _ON_HOST):
                 raise ValueError(
                     f"wrapper {name} needs a device environment, not {factory.spec.name}; on the host "
-                    "frame_stack, previous_reward, report, reward_clip, reward_scale and wrappers of "
-                    "observations work"
+                    "frame_stack, previous_reward, report, reward_clip, reward_scale, reward_shaping and "
+                    "wrappers of observations work"
                 )
             if isinstance(env, ReportInfo):
                 factory.require_info(env.report.name)
             self._chain.append(env)
         self.spec = env.spec
-        self._change = _StepChange(self._chain)
+        shapings = [
+            self._shaping(i) for i, wrapper in enumerate(self._chain) if isinstance(wrapper, RewardShaping)
+        ]
+        self._change = _StepChange(self._chain, shapings)
         self._check()
 
     def decode(self, obs: Any) -> Any:
         reward = obs["reward"] if self._change.keeps_reward else None
-        obs = self._factory.decode(obs["obs"] if self._change.keeps_reward else obs)
+        return self._seen(obs["obs"] if self._change.keeps_reward else obs, reward, self._chain)
+
+    def _seen(self, obs: Any, reward: Any, chain: Sequence[Wrapper]) -> Any:
+        """Observations as the innermost wrappers `chain` show them."""
+        obs = self._factory.decode(obs)
         inner = self._factory.spec
-        for wrapper in self._chain:
+        for wrapper in chain:
             if isinstance(wrapper, ObservationWrapper):
                 observe: Callable[[Any], Any] = wrapper.observe
                 # A wrapper sees one observation; here they come as [N, ...] and [T, N, ...].
@@ -80,10 +98,33 @@ class WrappedFactory:
         self._factory.require_info(key)
 
     def start(self, options: HostOptions) -> HostEnv:
+        if self._change.shapes:
+            told = (report.name for report in self.spec.reports)
+            options = dataclasses.replace(options, info_keys=tuple(sorted({*options.info_keys, *told})))
         return WrappedEnv(self, self._change, self._factory.start(options))
+
+    def _shaping(self, index: int) -> Callable[..., np.ndarray]:
+        """What `reward_shaping` at a place in the chain makes of a step of N environments; numpy arrays."""
+        wrapper, below = self._chain[index], self._chain[:index]
+        assert isinstance(wrapper, RewardShaping)
+        shaped = jax.jit(
+            lambda before, action, reward, after, info: jax.vmap(wrapper.shaped)(
+                self._seen(before, None, below), action, reward, self._seen(after, None, below), info
+            )
+        )
+
+        def change(*step: Any) -> np.ndarray:
+            # Beside the learner's program, not behind it where that is on another device.
+            with jax.default_device(jax.local_devices(backend="cpu")[0]):
+                return np.asarray(shaped(*step))
+
+        return change
 
     def _check(self) -> None:
         """Refuses what the observations that are kept do not tell."""
+        order = [type(w) for w in self._chain if isinstance(w, RewardShaping | PreviousReward)]
+        if PreviousReward in order and RewardShaping in order[order.index(PreviousReward) :]:
+            raise ValueError(f"{self.spec.name}: on the host previous_reward must come after reward_shaping")
         kinds = [type(w) for w in self._chain if isinstance(w, FrameStack | PreviousReward)]
         if kinds not in ([], [FrameStack], [PreviousReward], [FrameStack, PreviousReward]):
             raise ValueError(
@@ -103,19 +144,35 @@ def _joined(obs: jax.Array, ndim: int) -> jax.Array:
 class _StepChange:
     """What wrappers change of the steps of a group, besides what observations are decoded to."""
 
-    def __init__(self, chain: Sequence[Wrapper]):
-        self._chain = [w for w in chain if isinstance(w, RewardWrapper | PreviousReward)]
+    def __init__(self, chain: Sequence[Wrapper], shapings: Sequence[Callable[..., np.ndarray]]):
+        """`shapings` are those of `WrappedFactory._shaping`, in the order of the chain."""
+        self._chain = [w for w in chain if isinstance(w, RewardWrapper | PreviousReward | RewardShaping)]
+        self._shapings = shapings
         self.frames = next((w.frames for w in chain if isinstance(w, FrameStack)), 0)
         self.keeps_reward = any(isinstance(w, PreviousReward) for w in chain)
 
-    def __call__(self, step: HostStep) -> HostStep:
-        """The step with other rewards, of numpy or of traced arrays; the score stays."""
+    @property
+    def shapes(self) -> bool:
+        """Whether rewards depend on what was seen and done before."""
+        return bool(self._shapings)
+
+    def __call__(self, step: HostStep, before: tuple[Any, np.ndarray] | None = None) -> HostStep:
+        """The step with other rewards, of numpy or of traced arrays; the score stays.
+
+        `before` is the observation that the actions were chosen by, and the actions; None at the first step.
+        """
         if not self._chain:
             return step
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
         reward, seen = step.reward, step.reward
+        shapings = iter(self._shapings)
         for wrapper in self._chain:
-            if isinstance(wrapper, RewardWrapper):
+            if isinstance(wrapper, RewardShaping):
+                shape = next(shapings)
+                if before is not None:
+                    shaped = shape(*before, reward, step.obs, step.info)
+                    reward = np.where(step.first, np.float32(0), shaped)
+            elif isinstance(wrapper, RewardWrapper):
                 reward = xp.where(step.first, np.float32(0), wrapper.change(reward))
             else:
                 seen = reward
@@ -147,8 +204,12 @@ class WrappedEnv(HostEnv):
         self.spec, self._factory, self._change, self.env = factory.spec, factory, change, env
         self.num_envs, self.num_groups, self.timeout = env.num_envs, env.num_groups, env.timeout
         self._stacks: dict[int, Any] = {}
+        self._seen: dict[int, Any] = {}
+        self._actions: dict[int, np.ndarray] = {}
 
     def send(self, group: int, action: np.ndarray) -> None:
+        if self._change.shapes:
+            self._actions[group] = np.array(action)
         self.env.send(group, action)
 
     def recv(self, group: int) -> HostStep:
@@ -156,7 +217,12 @@ class WrappedEnv(HostEnv):
         if self._change.frames:
             step = self._change.stacked(self._stacks.get(group), step)
             self._stacks[group] = step.obs
-        return self._change(step)
+        if not self._change.shapes:
+            return self._change(step)
+        before = (self._seen[group], self._actions[group]) if group in self._seen else None
+        # The next `send` may overwrite what the environments have in place.
+        self._seen[group] = jax.tree.map(np.array, step.obs)
+        return self._change(step, before)
 
     def decode(self, obs: Any) -> Any:
         return self._factory.decode(obs)
@@ -165,8 +231,9 @@ class WrappedEnv(HostEnv):
         return self._factory.action_mask(obs)
 
     def traced(self) -> TracedSteps | None:
-        # Programs keep nothing between steps in which frames could wait.
-        found = None if self._change.frames else self.env.traced()
+        # Programs keep nothing between steps in which frames or observations could wait.
+        keeps = self._change.frames or self._change.shapes
+        found = None if keeps else self.env.traced()
         return None if found is None else _WrappedSteps(found, self._change)
 
     def interrupt(self) -> None:
@@ -198,7 +265,15 @@ class _WrappedSteps(TracedSteps):
 
 
 class _Described(Wrapper):
-    """Stands for an environment where only its spec is looked at."""
+    """Stands for an environment where only its spec is looked at, and the shapes of its steps."""
 
     def __init__(self, spec: EnvSpec):
         self.spec = spec
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        return (), zeros(self.spec.observation_space)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        no, nothing = jnp.zeros((), bool), jnp.zeros((), jnp.float32)
+        info = {report.name: nothing for report in self.spec.reports}
+        return (), TimeStep(zeros(self.spec.observation_space), nothing, no, no, info=info)

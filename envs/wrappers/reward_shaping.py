@@ -44,9 +44,12 @@ class RewardShaping(StatefulWrapper):
 
     def step(self, key: jax.Array, state: WrapperState, action: jax.Array) -> tuple[WrapperState, TimeStep]:
         env_state, timestep = strong_types(self.env.step(key, state.env, action))
-        reward = self._shape(state.own, action, timestep.reward, timestep.obs, timestep.info)
-        reward = jnp.asarray(reward, jnp.float32)
+        reward = self.shaped(state.own, action, timestep.reward, timestep.obs, timestep.info)
         return WrapperState(env_state, timestep.obs), with_reward(timestep, reward)
+
+    def shaped(self, obs: Any, action: Any, reward: Any, next_obs: Any, info: dict[str, Any]) -> jax.Array:
+        """float32[]: the reward of one step, in arrays of JAX."""
+        return jnp.asarray(self._shape(obs, action, reward, next_obs, info), jnp.float32)
 
     def _check(self, function: str) -> None:
         """Raises ValueError unless the function gives one number; runs nothing."""

@@ -87,9 +87,11 @@ def _show_suites() -> None:
 
 
 def _installed(suite: Collection) -> str:
+    from envs.names import how_to_install
+
     if suite.is_installed:
         return "yes"
-    return f"no: pip install -e '.[{suite.extra}]'" if suite.extra else "no"
+    return f"no: {how_to_install(suite.extra)}" if suite.extra else "no"
 
 
 def _show_suite(name: str, match: str, names_only: bool) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -88,17 +88,17 @@ def _job(argv: Sequence[str]) -> int:
     }
     trust = bool(values["trust"].value)
     trained = trained_policy.load(workdir, str(values["checkpoint"].value), trust=trust)
-    result = trained_policy.evaluate(trained, **asked)
+    result, reported = trained_policy.evaluate(trained, **asked)
     if trained.folder != workdir:
         print(f"best member {trained.folder}")
-    _show(trained.step, result)
+    _show(trained.step, result, reported)
     mode = "sample" if asked["sample"] else "greedy"
     asked_for = {"step": trained.step, "mode": mode, "seed": asked["seed"]}
     name = f"step-{trained.step}-{mode}-{result.episodes}-seed-{asked['seed']}"
     if asked["environment"]:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
-    record = asked_for | dataclasses.asdict(result) | {"versions": versions()}
+    record = asked_for | dataclasses.asdict(result) | reported | {"versions": versions()}
     file = RunFolder(trained.folder).write_evaluation(name, record)
     print(f"written to {file}", flush=True)
     if values["video"].value:
@@ -142,11 +142,18 @@ def _suite(values: flags.FlagValues) -> int:
     return job.run(str(values["workdir"].value), str(values["suite"].value), **options)
 
 
-def _show(step: int, result: Result) -> None:
+def _show(step: int, result: Result, reported: Mapping[str, float]) -> None:
+    from jaxrl.rollout.statistics import SUCCESS
+
     print(f"checkpoint  step {step:,}")
     print(f"episodes    {result.episodes}")
     print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
     print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
     print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
+    if SUCCESS in reported:
+        print(f"success     {reported[SUCCESS]:.1%} of the episodes")
+    for name, value in reported.items():
+        if name != SUCCESS:
+            print(f"{name:<11} {value:.4g}")
     if result.unfinished:
         print(f"unfinished  {result.unfinished} episodes were cut off: the environment has no time limit")

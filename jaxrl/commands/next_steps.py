@@ -25,7 +25,9 @@ def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
     if outcome.resumable:
         yield f"resume:      {resumption.command(argv, folder)}"
         return
-    yield f"evaluate:    {shlex.join([*jaxrl, 'evaluate', f'--workdir={folder}', '--checkpoint=best'])}"
+    evaluate = [*jaxrl, "evaluate", f"--workdir={folder}", "--checkpoint=best"]
+    # The module is the user's own: they have just trained with it.
+    yield f"evaluate:    {shlex.join(evaluate + ['--trust'] * outcome.needs_trust)}"
     yield f"watch:       {shlex.join([*jaxrl, 'watch', folder])}"
     if outcome.has_tensorboard:
         logs = os.path.join(folder, "tensorboard")

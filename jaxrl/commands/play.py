@@ -6,20 +6,20 @@
                   all
   --level=N       the first level that is played (default: 0)
   --record=FILE   appends each attempt to FILE, a line of JSON
+  --replay=FILE   shows the attempts of such a FILE; with the same --levels
   --speed=X       steps per second, 1 to 60 (default: 12)
   --debug         full tracebacks instead of one line for bad input
 
-Keys: left and right run, until down stops; up jumps; r starts over, n goes to
-the next level, q leaves. Reach the switch () and then the exit [], which it
-opens; mines are **, and you are @@. A line of FILE has the level's digest, its
-category, the actions, a digit a step, and whether they reached the exit.
+Keys: left and right run, until down stops; up jumps (or a, d, s, w and space);
+r starts over, n goes to the next level, q leaves. The first of them starts the
+clock. Reach the switch () and then the exit [], which it opens; mines are **,
+and you are @@. A line of FILE has the level's digest, its category, the
+actions, a digit a step, and whether they reached the exit.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,9 @@ from jaxrl.config.errors import RunError
 if TYPE_CHECKING:
     from envs.native.platformer.attempt import Attempt
     from envs.native.platformer.level import PlatformerLevel
+    from envs.native.platformer.terminal import Round
 
-_MAX_STEPS = 2000
-_HELD = 8  # steps for which one press of the jump key counts: terminals tell of no release
-_NONE = 1
-_LEAVE = "leave"
+_LABEL = "`jaxrl play`: "
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,38 +44,94 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
-    from envs.native.platformer.dataset import read_levels
-
     values = flags.FlagValues()
     flags.DEFINE_string("levels", "train", "Whose levels.", flag_values=values)
     flags.DEFINE_string("category", "simple", "Of which category.", flag_values=values)
     flags.DEFINE_integer("level", 0, "The first one.", 0, flag_values=values)
     flags.DEFINE_string("record", "", "Appends attempts.", flag_values=values)
+    flags.DEFINE_string("replay", "", "Shows attempts.", flag_values=values)
     flags.DEFINE_float("speed", 12.0, "Steps per second.", 1.0, 60.0, flag_values=values)
     flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
     command_line.parse_flags(values, argv)
-    chosen: dict[str, Any] = {name: values[name].value for name in ("levels", "category", "level", "record")}
-    try:
-        levels = read_levels("`jaxrl play`: ", chosen["levels"], chosen["category"])
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    if chosen["level"] >= len(levels):
-        raise ConfigError(
-            f"`--level` (={chosen['level']}) must be less than {len(levels)}, the number of levels"
-        )
+    chosen: dict[str, Any] = {name: values[name].value for name in values}
+    if chosen["record"] and chosen["replay"]:
+        raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
+    rounds = recordings(chosen) if chosen["replay"] else levels(chosen)
     record = Path(chosen["record"]) if chosen["record"] else None
     if record is not None:
         _append(record, "")  # before anything is played
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
+    _show(rounds, chosen, record)
+    return 0
+
+
+def levels(chosen: dict[str, Any]) -> list[Round]:
+    """What a person plays, by the values of the flags."""
+    from envs.native.platformer.terminal import KeyMoves, Round
+
+    found = _read_levels(chosen["levels"], chosen["category"])
+    if chosen["level"] >= len(found):
+        raise ConfigError(
+            f"`--level` (={chosen['level']}) must be less than {len(found)}, the number of levels"
+        )
+    return [Round(level, f"level {n}", KeyMoves) for n, level in enumerate(found)]
+
+
+def recordings(chosen: dict[str, Any]) -> list[Round]:
+    """The attempts of `--replay` from number `--level`, with their levels."""
+    import functools
+
+    from envs.native.platformer.record import RecordError, read_records
+    from envs.native.platformer.terminal import RecordedMoves, Round
+
+    label = f"`--replay` (={chosen['replay']!r})"
+    try:
+        records = read_records(Path(chosen["replay"]))
+    except OSError as error:
+        raise ConfigError(f"{label} cannot be read: {error.strerror or error}") from error
+    except RecordError as error:
+        raise ConfigError(f"{label} {error}") from error
+    if chosen["level"] >= len(records):
+        raise ConfigError(
+            f"`--level` (={chosen['level']}) must be less than {len(records)}, the number of attempts"
+        )
+    by_digest = {level.digest: level for level in _read_levels(chosen["levels"], "all")}
+    for number, record in enumerate(records, 1):
+        if record.digest not in by_digest:
+            raise ConfigError(
+                f"{label} line {number} was played in a level that `--levels` (={chosen['levels']!r}) lacks"
+            )
+    return [
+        Round(by_digest[record.digest], f"attempt {n}", functools.partial(RecordedMoves, record.actions))
+        for n, record in enumerate(records)
+    ]
+
+
+def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
+    from envs.native.platformer.dataset import read_levels
+
+    try:
+        return read_levels(_LABEL, folder, category)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) -> None:
     try:
         import curses
     except ImportError as error:
         raise RunError(f"`jaxrl play` needs Python's curses: {error}") from error
+    from envs.native.platformer.record import AttemptRecord
+    from envs.native.platformer.terminal import show
+
+    def keep(attempt: Attempt) -> None:
+        if record is not None:
+            _append(record, AttemptRecord.of(attempt).line())
+
+    endless = not chosen["replay"]
     try:
-        return int(
-            curses.wrapper(_play, levels, chosen["level"], record, 1 / float(values["speed"].value or 1))
-        )
+        show(rounds, chosen["level"], endless, 1 / float(chosen["speed"] or 1), keep)
     except curses.error as error:
         raise RunError(f"this terminal cannot show the game: {error}") from error
 
@@ -90,87 +144,3 @@ def _append(file: Path, line: str) -> None:
         raise ConfigError(
             f"`--record` (={str(file)!r}) cannot be written: {error.strerror or error}"
         ) from error
-
-
-def _play(
-    screen: Any, levels: Sequence[PlatformerLevel], index: int, record: Path | None, seconds: float
-) -> int:
-    import curses
-
-    from envs.native.platformer.attempt import Attempt
-
-    curses.curs_set(0)
-    screen.nodelay(True)
-    while True:
-        attempt = Attempt(levels[index % len(levels)], _MAX_STEPS)
-        wish = _one_attempt(screen, attempt, f"level {index % len(levels)}", seconds)
-        if record is not None and attempt.actions:
-            _append(record, record_of(attempt))
-        if wish == _LEAVE:
-            return 0
-        index += wish == "next"
-
-
-def record_of(attempt: Attempt) -> str:
-    """The line of JSON of an attempt."""
-    level = attempt.level
-    found = {"digest": level.digest, "category": level.category, "actions": attempt.actions}
-    return json.dumps(found | {"success": attempt.success}) + "\n"
-
-
-def _one_attempt(screen: Any, attempt: Attempt, title: str, seconds: float) -> str:
-    """Plays until a key asks for something else: "again", "next" or "leave"."""
-    move, held, due = _NONE, 0, time.monotonic()
-    while True:
-        for key in _keys(screen):
-            if wish := _WISHES.get(key):
-                return wish
-            move, held = pressed(key, move, held)
-        if not attempt.over:
-            attempt.step(move + 3 * (held > 0))
-            held = max(held - 1, 0)
-        _draw(screen, attempt, title)
-        due += seconds
-        time.sleep(max(0.0, due - time.monotonic()))
-
-
-_WISHES = {"q": _LEAVE, "r": "again", "n": "next"}
-
-
-def pressed(key: str, move: int, held: int) -> tuple[int, int]:
-    """What a key makes of the move (0 left, 1 none, 2 right) and of the steps that the jump is still held."""
-    if key in ("left", "right", "down"):
-        return {"left": 0, "down": _NONE, "right": 2}[key], held
-    return move, _HELD if key in ("up", " ") else held
-
-
-def _keys(screen: Any) -> list[str]:
-    """Names of the keys that were pressed since the last call."""
-    import curses
-
-    arrows = {
-        curses.KEY_LEFT: "left",
-        curses.KEY_RIGHT: "right",
-        curses.KEY_UP: "up",
-        curses.KEY_DOWN: "down",
-    }
-    found = []
-    while (code := screen.getch()) != -1:
-        found.append(arrows.get(code) or (chr(code) if 0 < code < 128 else ""))
-    return found
-
-
-def _draw(screen: Any, attempt: Attempt, title: str) -> None:
-    import curses
-
-    end = ("solved" if attempt.success else "failed") + ": r again, n next, q leave"
-    steps = f"{len(attempt.actions)} steps (optimal: {attempt.level.optimal_steps or '?'})"
-    text = [f"{title}, {attempt.level.category}: {steps}", *attempt.picture(), end if attempt.over else ""]
-    height, width = screen.getmaxyx()
-    screen.erase()
-    for row, line in enumerate(text[:height]):
-        try:
-            screen.addstr(row, 0, line[: width - 1])
-        except curses.error:
-            return  # the terminal has become smaller
-    screen.refresh()

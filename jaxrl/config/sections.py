@@ -97,7 +97,7 @@ class NetworkConfig:
 
     encoder: str = field(
         "auto",
-        help="auto (by the observation), mlp, minatar, nature, impala, identity; "
+        help="auto (by the observation), mlp, minatar, nature, impala, graph, identity; "
         '"key=name,key=name" for dicts',
         fixed=True,
     )

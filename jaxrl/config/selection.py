@@ -1,4 +1,4 @@
-"""The shipped config that suits an environment, by its spaces."""
+"""The shipped config that suits an environment: the one made for it, or else by its spaces."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from envs.base import EnvSpec
 
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
+# Environments that a shipped config was made for, where their spaces do not tell.
+_MADE_FOR = {
+    "gymnax:MemoryChain-bsuite": "ppo_memory",
+    "jaxrl:Navigation": "ppo_navigation",
+    "jaxrl:Platformer": "ppo_platformer",
+    "jaxrl:ProbeMemory": "ppo_memory",
+}
 _ASK = "import sys; from jaxrl.config import selection; sys.exit(selection.tell(sys.argv[1]))"
 
 
@@ -30,10 +37,10 @@ class SuitableConfig:
 
 
 def suitable_config(environment: str) -> SuitableConfig:
-    """Returns the shipped config for the spaces of `environment`.
+    """Returns the shipped config that suits `environment`.
 
-    What the config says of its own environment alone is left out: wrappers, a return at which to stop, and
-    unseen levels and suites.
+    What the config says of its own environment alone is left out: wrappers, if it was made for another one, a
+    return at which to stop, and unseen levels and suites.
 
     Raises:
       ConfigError: there is no such environment.
@@ -47,8 +54,9 @@ def suitable_config(environment: str) -> SuitableConfig:
         raise ConfigError(f"`--env` (={environment!r}): {lines[-1] if lines else 'cannot be made'}")
     name, reason = lines[-1].split(" ", 1)
     config = load_config(name)
+    if _without_arguments(config.env.name) != _without_arguments(environment):
+        config.env.wrappers = ()
     config.env.name = environment
-    config.env.wrappers = ()
     config.stop["return"] = None
     config.evaluate.unseen = config.evaluate.suite = ""
     return SuitableConfig(name, f"{reason}, so the config is {name}", config)
@@ -71,9 +79,12 @@ def tell(environment: str) -> int:
 
 
 def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
-    """Returns the name of the config that suits the spaces, and what it goes by."""
+    """Returns the name of the config that suits the environment, and what it goes by."""
     from envs.base import Box, is_large_image
 
+    own = _without_arguments(spec.name)
+    if own in _MADE_FOR:
+        return _MADE_FOR[own], f"there is a config for {own}"
     observation = spec.observation_space
     if isinstance(observation, Box) and len(observation.shape) == 3:
         *sides, channels = observation.shape
@@ -84,4 +95,8 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
         return "ppo_coinrun", "observations are single images"
     if isinstance(spec.action_space, Box):
         return "ppo_mujoco" if on_host else "ppo_continuous", "actions are continuous"
-    return "ppo", "actions are discrete, observations are not images"
+    return "ppo_mlp", "actions are discrete, and observations are taken to show the whole state"
+
+
+def _without_arguments(environment: str) -> str:
+    return environment.partition("(")[0]

@@ -24,6 +24,11 @@ def require_trusted(config: Config, workdir: str) -> None:
         )
 
 
+def needs_trust(config: Config) -> bool:
+    """Whether commands import a run of this configuration with --trust only."""
+    return next(_named_modules(config), None) is not None
+
+
 def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
     """(field, its value, the module) of each field that names one."""
     from envs import registry, wrappers  # imports jax, which the rest of this package does without

@@ -267,7 +267,7 @@ def _bucket_advice(text: str) -> str:
             "is the name right? `gcloud storage ls` lists buckets, `gcloud storage buckets create` makes one"
         )
     if any(word in text for word in ("403", "forbidden", "permission")):
-        return "give the account roles/storage.objectAdmin on the bucket"
+        return "give the account roles/storage.objectUser on the bucket"
     if any(word in text for word in ("401", "credential", "anonymous", "auth")):
         return "gcloud auth application-default login"
     return "check the network, a proxy, and `gcloud auth application-default login`"

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from envs import registry
 from envs.base import EnvSpec
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.evaluation.result import Result, samples
+from jaxrl.evaluation.result import Result, reported, samples
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import metrics
 from jaxrl.rollout.episodes import Episodes
-from jaxrl.rollout.statistics import SUCCESS, EpisodeReports
+from jaxrl.rollout.statistics import EpisodeReports
 from jaxrl.types import PolicyState
 
 
@@ -112,19 +111,9 @@ class Evaluators:
         for prefix, episodes in played.items():
             result = Result.of(episodes)
             values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
-            values |= _told(self._plan.tasks[prefix].reports, episodes)
+            values |= reported(self._plan.tasks[prefix].reports, episodes)
             row |= {f"{prefix}{name}": value for name, value in values.items()}
             found |= {f"{prefix}{name}": values for name, values in samples(episodes).items()}
         if self._suite:
             row |= metrics(self._suite.play(state, self._config.evaluate.sample))
         return Result.of(played["eval/"]), row, found
-
-
-def _told(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
-    """Means over the episodes in which the environment said something, by the end of the metric's name."""
-    said = {label: values[~np.isnan(values)] for label, values in episodes.told(reports).items()}
-    return {
-        label if label == SUCCESS else f"env/{label}": float(values.mean())
-        for label, values in said.items()
-        if values.size
-    }

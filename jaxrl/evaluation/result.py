@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl.rollout.episodes import Episodes
+from jaxrl.rollout.statistics import SUCCESS, EpisodeReports
 
 CONFIDENCE = 0.95
 
@@ -53,6 +54,16 @@ class Result:
             std_length=float(lengths.std(ddof=1)) if lengths.size > 1 else 0.0,
             unfinished=int((~np.asarray(episodes.finished)[played]).sum()),
         )
+
+
+def reported(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
+    """Means over the episodes in which the environment said something: `success_rate`, `env/NAME`."""
+    said = {label: values[~np.isnan(values)] for label, values in episodes.told(reports).items()}
+    return {
+        label if label == SUCCESS else f"env/{label}": float(values.mean())
+        for label, values in said.items()
+        if values.size
+    }
 
 
 def samples(episodes: Episodes) -> dict[str, Any]:

@@ -6,15 +6,17 @@ import dataclasses
 
 import jax
 
+from envs import registry
 from envs.base import EnvSpec, HostEnvError
 from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
 from jaxrl.config.trust import require_trusted
 from jaxrl.evaluation import evaluators
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.result import Result, reported
 from jaxrl.networks import Policy
 from jaxrl.parallel import sharding, tpu_slices
+from jaxrl.rollout.statistics import EpisodeReports
 from jaxrl.runs import members
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
@@ -88,7 +90,7 @@ def load(
 
 def evaluate(
     trained: TrainedPolicy, episodes: int, sample: bool = False, seed: int = 0, environment: str = ""
-) -> Result:
+) -> tuple[Result, dict[str, float]]:
     """Plays exactly `episodes` episodes, on all devices of the policy.
 
     Args:
@@ -98,19 +100,37 @@ def evaluate(
       seed: decides the resets, and the actions with `sample`.
       environment: play another one, with the same spaces and the wrappers of the run.
 
+    Returns:
+      (result, means of what the environment reports as `reported` names them).
+
     Raises:
-      ConfigError: there is no such environment, or its spaces are others.
+      ConfigError: there is no such environment, its spaces are others, or its info does not have what
+        `env.success` is about.
       RunError: an environment on the host failed.
     """
     config = trained.config
+    task = evaluators.EvaluationTask.of(config, trained.spec)
     if environment:
         check_same_spaces("--environment", environment, config.env)
-    task = evaluators.EvaluationTask(environment or config.env.name, config.env.wrappers)
+        task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config, environment))
     player = evaluators.build(config, task, trained.policy, trained.topology)
     try:
-        return Result.of(player.play(trained.state, jax.random.key(seed), episodes, sample))
+        played = player.play(trained.state, jax.random.key(seed), episodes, sample)
     except HostEnvError as error:
         raise RunError(str(error)) from error
+    return Result.of(played), reported(task.reports, played)
+
+
+def _reports(config: Config, environment: str) -> EpisodeReports:
+    """What `environment` reports, with the success of the run's configuration."""
+    wrappers = config.env.wrappers
+    reports = EpisodeReports.of(registry.spec_of(environment, wrappers), config.env.success)
+    try:
+        for key in reports.info_keys:
+            registry.check_info_key(environment, wrappers, key)
+    except ValueError as error:
+        raise ConfigError(f"`--environment` (={environment!r}): {error}") from error
+    return reports
 
 
 def step_of(checkpoints: Checkpointer, wanted: str) -> int:

@@ -106,19 +106,17 @@ class Agent:
     def _batch(self, obs: PyTree) -> tuple[bool, int, PyTree]:
         """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
         space = self.spec.observation_space
-        if not isinstance(space, Dict):
-            array = _cast("obs", obs, space)
-            single = array.ndim == _rank(space)
-            return single, 1 if single else len(array), array[None] if single else array
-        if not isinstance(obs, dict) or sorted(obs) != [key for key, _ in space.spaces]:
-            raise ConfigError(f"`obs` must be a dict of {', '.join(key for key, _ in space.spaces)}")
-        parts = {key: _cast(f"obs[{key!r}]", obs[key], part) for key, part in space.spaces}
-        leading = {key: x.shape[: x.ndim - _rank(space[key])] for key, x in parts.items()}
+        parts = _cast_all("obs", obs, space)
+        ranks = jax.tree.leaves(jax.tree.map(_rank, _plain(space)))
+        leading = {
+            jax.tree_util.keystr(path, simple=True, separator="."): x.shape[: x.ndim - rank]
+            for (path, x), rank in zip(jax.tree.leaves_with_path(parts), ranks, strict=True)
+        }
         if len({*leading.values()}) > 1:
             raise ConfigError(f"`obs` must have one batch dimension for all keys, it has {leading}")
         single = not next(iter(leading.values()))
-        lifted = {key: x[None] if single else x for key, x in parts.items()}
-        return single, len(next(iter(lifted.values()))), lifted
+        lifted = jax.tree.map(lambda x: x[None] if single else x, parts)
+        return single, len(jax.tree.leaves(lifted)[0]), lifted
 
     def _mask(self, mask: Any, lift: Any, batch: int) -> list[np.ndarray]:
         if not self.spec.has_action_mask:
@@ -145,9 +143,24 @@ def _program(function: PolicyFunction) -> Any:
     return lambda *arguments: compiled(function.state, *arguments)
 
 
+def _plain(space: Space) -> PyTree:
+    """The spaces of arrays in a space, as the tree of an observation."""
+    return {key: _plain(part) for key, part in space.spaces} if isinstance(space, Dict) else space
+
+
 def _rank(space: Space) -> int:
-    assert not isinstance(space, Dict), "dicts are of plain spaces"
+    assert not isinstance(space, Dict)
     return len(space.shape)
+
+
+def _cast_all(name: str, given: Any, space: Space) -> PyTree:
+    """Observations of a space, see `_cast`; a dict of them by key for a `Dict`."""
+    if not isinstance(space, Dict):
+        return _cast(name, given, space)
+    keys = [key for key, _ in space.spaces]
+    if not isinstance(given, dict) or sorted(given) != sorted(keys):
+        raise ConfigError(f"`{name}` must be a dict of {', '.join(keys)}")
+    return {key: _cast_all(f"{name}[{key!r}]", given[key], part) for key, part in space.spaces}
 
 
 def _cast(name: str, given: Any, space: Space) -> np.ndarray:

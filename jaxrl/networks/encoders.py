@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
 from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import DTYPES, Conv, Dense, activation
 from jaxrl.networks.registry import Registry
@@ -33,18 +34,19 @@ def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
     `network.encoder` is one name for every key, or `key=name,key=name`; "auto" chooses by the space.
     """
     names = encoder_names(network.encoder, space)
-    if not isinstance(space, Dict):
+    if "" in names:
         return ENCODERS.get(names[""])(network, space)
+    assert isinstance(space, Dict)
     return DictEncoder(tuple((key, ENCODERS.get(names[key])(network, part)) for key, part in space.spaces))
 
 
 def encoder_names(names: str, space: Space) -> dict[str, str]:
-    """The encoder of each key of a dict, or of `""` for any other space; "auto" is resolved.
+    """The encoder of each key of a dict, or of `""` for any other space and a graph; "auto" is resolved.
 
     Raises:
       ConfigError: `names` says `key=name`, but not for each key.
     """
-    if not isinstance(space, Dict):
+    if not isinstance(space, Dict) or is_graph(space):
         return {"": _resolved(names, space)}
     chosen = _names_by_key(names, space)
     return {key: _resolved(chosen[key], part) for key, part in space.spaces}
@@ -63,6 +65,8 @@ def _names_by_key(names: str, space: Dict) -> dict[str, str]:
 def _resolved(name: str, space: Space) -> str:
     if name != "auto":
         return name
+    if is_graph(space):
+        return "graph"
     if isinstance(space, Box) and len(space.shape) == 3:
         # The Nature stack of strides 4, 2, 1 needs at least 36 pixels a side.
         return "nature" if min(space.shape[:2]) >= 36 else "minatar"
@@ -162,6 +166,12 @@ def _dense_stack(x: Array, sizes: tuple[int, ...], name: str, dtype: jnp.dtype) 
     return x
 
 
+def _need_array(name: str, space: Space) -> None:
+    if isinstance(space, Dict):
+        keys = ", ".join(key for key, _ in space.spaces)
+        raise ConfigError(f"`network.encoder` (={name!r}) takes one array, not the dict of {keys}")
+
+
 def _need_image(name: str, space: Space) -> None:
     if not (isinstance(space, Box) and len(space.shape) == 3):
         found = f"shape {space.shape}" if isinstance(space, Box) else type(space).__name__
@@ -172,11 +182,13 @@ def _need_image(name: str, space: Space) -> None:
 
 @ENCODERS.register("identity")
 def _identity(network: NetworkConfig, space: Space) -> nn.Module:
+    _need_array("identity", space)
     return Identity(space, DTYPES[network.compute_dtype])
 
 
 @ENCODERS.register("mlp")
 def _mlp(network: NetworkConfig, space: Space) -> nn.Module:
+    _need_array("mlp", space)
     activation(network.activation)  # fail before anything is traced
     return MLP(space, network.hidden_sizes, network.activation, DTYPES[network.compute_dtype])
 
@@ -199,3 +211,9 @@ def _nature(network: NetworkConfig, space: Space) -> nn.Module:
 def _impala(network: NetworkConfig, space: Space) -> nn.Module:
     _need_image("impala", space)
     return Impala(network.hidden_sizes, DTYPES[network.compute_dtype])
+
+
+@ENCODERS.register("graph")
+def _graph(network: NetworkConfig, space: Space) -> nn.Module:
+    require_graph(space)
+    return GraphEncoder(network.hidden_sizes, network.activation, DTYPES[network.compute_dtype])

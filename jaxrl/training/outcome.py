@@ -13,6 +13,7 @@ class RunOutcome:
       exit_code: 0, or 128 + the number of the signal that ended it.
       folder: where it is.
       resumable: whether a signal, or the time of the process, ended it before its budget was used up.
+      needs_trust: whether its configuration names modules, which other commands import with --trust only.
       has_tensorboard: whether it wrote files for TensorBoard.
       is_first: whether this is the first process of the run, which speaks for all.
     """
@@ -20,5 +21,6 @@ class RunOutcome:
     exit_code: int
     folder: str
     resumable: bool
+    needs_trust: bool
     has_tensorboard: bool
     is_first: bool

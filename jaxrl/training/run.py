@@ -23,6 +23,7 @@ from jaxrl.config import (
     to_json,
     versions,
 )
+from jaxrl.config.trust import needs_trust
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.metrics.writers import MultiWriter, require_packages
 from jaxrl.parallel import cpu_devices, process_group
@@ -98,6 +99,7 @@ def run(
                 exit_code=interruption.exit_code if reason == interruption.name else 0,
                 folder=str(folder.path),
                 resumable=reason in (interruption.name, "wall_seconds"),
+                needs_trust=needs_trust(resolved),
                 has_tensorboard="tensorboard" in resolved.log.writers,
                 is_first=process_group.is_first(),
             )

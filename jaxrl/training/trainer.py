@@ -229,8 +229,7 @@ class Trainer:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
           SaveError: the final state could not be saved.
           OutOfMemory: a program needs more memory than there is; the last checkpoint is kept.
-          RunError: no step was made in time, or an environment on the host failed; the state before it is
-            saved.
+          RunError: no step was made in time, or a host environment failed; the state before it is saved.
         """
         try:
             if self._state is None and not self._has_started:
@@ -293,8 +292,7 @@ class Trainer:
     def _drain(self, at_most: int) -> bool:
         """Waits until `at_most` dispatches are in flight and logs their rows.
 
-        Returns:
-          False where one met a NaN and the run was rolled back, so that nothing is due any more.
+        False where one met a NaN and the run was rolled back, so that nothing is due any more.
         """
         for dispatch in self._pipeline.finished(at_most):
             if dispatch.failed:
@@ -327,9 +325,8 @@ class Trainer:
     def _evaluate(self, last: bool = False) -> bool:
         """Evaluates and reports.
 
-        Returns:
-          False where a signal asked not to wait for that, or where a return was not finite and the run was
-          rolled back (with `last` it ends).
+        False where a signal asked not to wait for that, or where a return was not finite and the run was
+        rolled back (with `last` it ends).
         """
         self.writer.status("evaluating")
         policy, iteration = self.state.learner.policy, self.progress.iteration
@@ -394,7 +391,10 @@ class Trainer:
         self._save(last=True)
         self.writer.flush()
         log.info("stopped at step %d: %s", self.steps, reason)
-        if self.interrupted:
-            return {"stop_reason": reason, "steps": self.steps, "seconds": round(self._clock.total(), 3)}
-        device = self._assembly.topology.description
-        return {"stop_reason": reason, **self._reporter.summary(self.progress, made, device)}
+        ended: dict[str, Any] = {"steps": self.steps, "seconds": round(self._clock.total(), 3)}
+        if not self.interrupted:
+            ended = self._reporter.summary(self.progress, made, self._assembly.topology.description)
+        summary = {"stop_reason": reason, **ended}
+        if self._writer is None:  # Whoever gives a writer ends it.
+            self.writer.finish(summary)
+        return summary

@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_written() -> None:
     [
         ("FileNotFoundError: b/o", "gcloud storage ls"),
         ("HttpError: Anonymous caller does not have access, 401", "application-default login"),
-        ("HttpError: 403 Forbidden", "roles/storage.objectAdmin"),
+        ("HttpError: 403 Forbidden", "roles/storage.objectUser"),
         ("TimeoutError", "check the network"),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -14,10 +16,16 @@ import pytest
 
 from envs.native.platformer.attempt import Attempt
 from envs.native.platformer.dataset import read_levels
+from envs.native.platformer.record import AttemptRecord, RecordError, read_records
 from envs.native.platformer.solver import solves
-from jaxrl.commands.play import main, pressed, record_of
+from envs.native.platformer.terminal import KeyMoves, RecordedMoves, window_of
+from jaxrl.commands.play import main
 
 LEVEL = read_levels("", "train", "simple")[0]
+
+
+def line(digest: str = "d", actions: str = "0") -> str:
+    return AttemptRecord(digest=digest, category="simple", actions=actions, success=False).line()
 
 
 def test_a_solution_solves() -> None:
@@ -28,14 +36,46 @@ def test_a_solution_solves() -> None:
     assert attempt.over
     assert attempt.success
     assert attempt.switch_is_on
-    line = json.loads(record_of(attempt))
-    assert line == {
+    assert attempt.outcome == "solved"
+
+
+def test_a_record_is_read_back(tmp_path: Path) -> None:
+    attempt = Attempt(LEVEL, 100)
+    file = tmp_path / "attempts.jsonl"
+    records = []
+    for action in LEVEL.solution:
+        attempt.step(int(action))
+        records.append(AttemptRecord.of(attempt))
+    file.write_text(records[0].line() + records[-1].line())
+    assert json.loads(file.read_text().splitlines()[1]) == {
         "digest": LEVEL.digest,
         "category": "simple",
         "actions": LEVEL.solution,
         "success": True,
     }
-    assert solves(LEVEL, line["actions"])
+    assert read_records(file) == (records[0], records[-1])
+    assert solves(LEVEL, read_records(file)[1].actions)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no attempt"),
+        (b"\xff\n", "is no text"),
+        ("{\n", "line 1 is no JSON"),
+        (
+            line() + "[]\n",
+            "line 2 needs digest, category, actions, succ",
+        ),
+        (line(actions="06"), "line 1: actions must be digits from 0 to 5"),
+        ('{"digest": "d", "category": "c", "actions": "1", "success": 1}\n', "line 1 needs digest"),
+    ],
+)
+def test_what_is_no_record(text: str | bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "attempts.jsonl"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(RecordError, match=message):
+        read_records(file)
 
 
 def test_time_runs_out() -> None:
@@ -56,11 +96,44 @@ def test_the_picture_shows_the_level() -> None:
     assert {len(line) for line in lines} == {2 * len(LEVEL.rows[0])}
 
 
-def test_keys() -> None:
-    assert pressed("left", 1, 0) == (0, 0)
-    assert pressed("down", 2, 3) == (1, 3)
-    assert pressed("up", 2, 0) == (2, 8)
-    assert pressed("z", 2, 1) == (2, 1)
+def test_the_first_key_starts_the_clock() -> None:
+    moves = KeyMoves()
+    moves.press("z")
+    assert moves.action() is None
+    moves.press("left")
+    assert [moves.action(), moves.action()] == [0, 0]
+    moves.press("up")
+    assert [moves.action() for _ in range(9)] == [3] * 8 + [0]
+    moves.press("down")
+    assert moves.action() == 1
+
+
+def test_a_jump_may_come_first() -> None:
+    moves = KeyMoves()
+    moves.press("up")
+    assert moves.action() == 4
+
+
+def test_a_recording_ends() -> None:
+    moves = RecordedMoves("25")
+    moves.press("left")
+    assert [moves.action() for _ in range(3)] == [2, 5, None]
+
+
+@pytest.mark.parametrize(
+    ("size", "player", "expected"),
+    [
+        ((9, 9), (1, 1), ["abcd", "efgh", "ijkl"]),
+        ((1, 2), (0, 0), ["ab"]),
+        ((1, 2), (2, 3), ["kl"]),
+        ((2, 3), (1, 2), ["bcd", "fgh"]),
+        ((0, -1), (1, 1), []),
+    ],
+)
+def test_small_terminals_show_what_is_around_the_player(
+    size: tuple[int, int], player: tuple[int, int], expected: list[str]
+) -> None:
+    assert window_of(["abcd", "efgh", "ijkl"], size, player) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,6 +144,11 @@ def test_keys() -> None:
         (["--level=99"], "`--level` (=99) must be less than 12", 2),
         (["--speed=0"], "speed", 2),
         (["--record=nowhere/file"], "`--record` (='nowhere/file') cannot be written", 2),
+        (["--replay=nowhere"], "`--replay` (='nowhere') cannot be read: No such file", 2),
+        (["--replay=other.jsonl"], "line 2 was played in a level that `--levels` (='train') lacks", 2),
+        (["--replay=one.jsonl", "--level=1"], "`--level` (=1) must be less than 1, the number of att", 2),
+        (["--replay=one.jsonl", "--record=two.jsonl"], "exclude each other", 2),
+        (["--replay=one.jsonl"], "needs a terminal", 1),
         ([], "needs a terminal", 1),
     ],
 )
@@ -83,35 +161,87 @@ def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("one.jsonl").write_text(line(LEVEL.digest))
+    Path("other.jsonl").write_text(line(LEVEL.digest) + line("other"))
     assert main(["jaxrl play", *arguments]) == code
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
 
 
+class _Terminal:
+    """A command in a pseudo-terminal."""
+
+    def __init__(self, arguments: list[str], rows: int, columns: int) -> None:
+        pty = pytest.importorskip("pty")
+        self._ours, theirs = pty.openpty()
+        size = {"LINES": str(rows), "COLUMNS": str(columns)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jaxrl", "play", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=os.environ | {"TERM": "xterm"} | size,
+        )
+        os.close(theirs)
+        self.shown = b""
+
+    def wait_for(self, text: bytes) -> None:
+        deadline = time.monotonic() + 100
+        while text not in self.shown:
+            assert time.monotonic() < deadline, self.shown
+            self._read()
+
+    def press(self, keys: bytes) -> None:
+        self.shown = b""
+        os.write(self._ours, keys)
+
+    def code(self) -> int:
+        """The exit code, once the process has ended."""
+        deadline = time.monotonic() + 100
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self._read()
+        code = self.process.wait(1)
+        os.close(self._ours)
+        return code
+
+    def _read(self) -> None:
+        if select.select([self._ours], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):  # the other end is closed
+                self.shown += os.read(self._ours, 4096)
+
+
 @pytest.mark.slow
 def test_in_a_terminal(tmp_path: Path) -> None:
-    """Plays to the right until the first step is recorded, then leaves."""
-    pty = pytest.importorskip("pty")
-    ours, theirs = pty.openpty()
+    """Runs to the right, leaves, and sees the same again; nothing is kept of a level that nobody played."""
     record = tmp_path / "attempts.jsonl"
-    command = [sys.executable, "-m", "jaxrl", "play", "--speed=60", f"--record={record}"]
-    environment = os.environ | {"TERM": "xterm", "LINES": "30", "COLUMNS": "100"}
-    done = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    shown, deadline = b"", time.monotonic() + 100
-    while b"steps" not in shown and time.monotonic() < deadline:
-        if select.select([ours], [], [], 1)[0]:
-            shown += os.read(ours, 4096)
-    os.write(ours, b"q")
-    while done.poll() is None and time.monotonic() < deadline:
-        if select.select([ours], [], [], 0.1)[0]:
-            try:
-                os.read(ours, 4096)
-            except OSError:  # the other end is closed
-                break
-    assert done.wait(60) == 0, shown
-    os.close(ours)
-    line = json.loads(record.read_text().splitlines()[0])
-    assert set(line["actions"]) == {"1"}
-    assert line["digest"] == LEVEL.digest
+    terminal = _Terminal(["--speed=60", f"--record={record}"], rows=30, columns=100)
+    terminal.wait_for(b"begin")
+    terminal.press(b"n\x1bzd")
+    terminal.wait_for(b"@")
+    terminal.press(b"Q")
+    assert terminal.code() == 0
+    (attempt,) = read_records(record)
+    assert set(attempt.actions) == {"2"}
+    assert attempt.digest == read_levels("", "train", "simple")[1].digest
+    with record.open("a") as file:
+        file.write(line(LEVEL.digest, LEVEL.solution))
+    terminal = _Terminal(["--speed=60", f"--replay={record}"], rows=6, columns=20)
+    terminal.wait_for(b"attempt 0")
+    terminal.press(b"n")
+    terminal.wait_for(b"solved")
+    terminal.press(b"n")
+    assert terminal.code() == 0
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_the_attempt(tmp_path: Path) -> None:
+    record = tmp_path / "attempts.jsonl"
+    terminal = _Terminal(["--speed=60", f"--record={record}"], rows=30, columns=100)
+    terminal.wait_for(b"begin")
+    terminal.press(b"a")
+    terminal.wait_for(b"\x1b")  # something is drawn
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.code() == 128 + signal.SIGINT
+    (attempt,) = read_records(record)
+    assert set(attempt.actions) == {"0"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -128,13 +129,19 @@ def test_command_that_resumes_a_module() -> None:
 
 
 def test_end_of_a_run_says_what_comes_next() -> None:
-    done = RunOutcome(0, "runs/my run", resumable=False, has_tensorboard=True, is_first=True)
+    done = RunOutcome(
+        0, "runs/my run", resumable=False, needs_trust=False, has_tensorboard=True, is_first=True
+    )
     text = "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
     assert "run folder:  runs/my run" in text
     assert "evaluate '--workdir=runs/my run' --checkpoint=best" in text
     assert "watch 'runs/my run'" in text
     assert "tensorboard '--logdir=runs/my run/tensorboard'" in text
     assert "resume" not in text
-    stopped = RunOutcome(143, "runs/my run", resumable=True, has_tensorboard=True, is_first=True)
+    own = dataclasses.replace(done, needs_trust=True)
+    (line,) = [x for x in next_steps.lines(own, ["jaxrl train", "ppo"]) if x.startswith("evaluate:")]
+    assert line.endswith(" --checkpoint=best --trust")
+    assert "--trust" not in text
+    stopped = dataclasses.replace(done, exit_code=143, resumable=True)
     text = "\n".join(next_steps.lines(stopped, ["jaxrl train", "ppo"]))
     assert "train ppo '--resume=runs/my run'" in text

@@ -7,6 +7,7 @@ import pytest
 
 from envs.base import Box, Dict, Discrete, EnvSpec, Space
 from jaxrl.config import ConfigError, check_config
+from jaxrl.config.files import load_config
 from jaxrl.config.selection import choose, suitable_config
 
 VECTOR = Box.of(-1, 1, (4,))
@@ -20,30 +21,47 @@ def image(*shape: int) -> Box:
 @pytest.mark.parametrize(
     ("observation", "action", "on_host", "name"),
     [
-        (VECTOR, MOVES, False, "ppo"),
-        (VECTOR, MOVES, True, "ppo"),
-        (Discrete(16), MOVES, False, "ppo"),
+        (VECTOR, MOVES, False, "ppo_mlp"),
+        (VECTOR, MOVES, True, "ppo_mlp"),
+        (Discrete(16), MOVES, False, "ppo_mlp"),
         (VECTOR, Box.of(-1, 1, (2,)), False, "ppo_continuous"),
         (VECTOR, Box.of(-1, 1, (2,)), True, "ppo_mujoco"),
         (image(10, 10, 4), MOVES, False, "ppo_minatar"),
         (image(84, 84, 4), MOVES, True, "ppo_atari"),
         (image(64, 64, 3), MOVES, True, "ppo_coinrun"),
         (image(34, 34, 4), MOVES, True, "ppo_coinrun"),  # too small for the Nature CNN
-        (Dict((("image", image(64, 64, 3)), ("speed", VECTOR))), MOVES, True, "ppo"),
+        (Dict((("image", image(64, 64, 3)), ("speed", VECTOR))), MOVES, True, "ppo_mlp"),
     ],
 )
 def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: bool, name: str) -> None:
     assert choose(EnvSpec("suite:Name", observation, action, None), on_host)[0] == name
 
 
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("gymnax:MemoryChain-bsuite(memory_length=20)", "ppo_memory"),
+        ("jaxrl:Navigation(control='discrete')", "ppo_navigation"),
+        ("jaxrl:Platformer", "ppo_platformer"),
+    ],
+)
+def test_an_environment_with_a_config_of_its_own_takes_that(environment: str, name: str) -> None:
+    assert choose(EnvSpec(environment, VECTOR, MOVES, None), False)[0] == name
+
+
 def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:
-    found = suitable_config("gymnax:Acrobot-v1")
-    assert found.name == "ppo"
-    assert found.config.env.name == "gymnax:Acrobot-v1"
-    # CartPole's velocities are hidden in this config, and 490 is a return of CartPole.
+    found = suitable_config("gymnax:PointRobot-misc")
+    assert found.name == "ppo_continuous"
+    assert found.config.env.name == "gymnax:PointRobot-misc"
     checked = check_config(found.config)
     assert checked.env.wrappers == ()
     assert checked.stop.target_return is None
+
+
+def test_wrappers_of_the_own_environment_are_kept() -> None:
+    found = suitable_config("jaxrl:Navigation(moving=0)")
+    assert found.name == "ppo_navigation"
+    assert check_config(found.config).env.wrappers == load_config("ppo_navigation").env.wrappers != ()
 
 
 def test_unknown_environment_names_the_nearest() -> None:

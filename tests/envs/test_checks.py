@@ -102,6 +102,23 @@ class Masked(Sound):
         return jnp.ones(2)
 
 
+class Stuck(Masked):
+    """Its mask allows nothing once two steps are made, before the episode ends."""
+
+    def action_mask(self, state):
+        return jnp.full(3, (state["time"] != 2) & (state["time"] < 5))
+
+
+class StuckInAPart(Sound):
+    spec = dataclasses.replace(Sound.spec, action_space=MultiDiscrete((2, 3)), has_action_mask=True)
+
+    def step(self, key, state, action):
+        return super().step(key, state, action.sum())
+
+    def action_mask(self, state):
+        return jnp.array([False, False, True, True, True])
+
+
 PARTS = Dict((("a", Box.of(0, 5, (2,))), ("b", Discrete(2))))
 WRONG = [
     # spec
@@ -132,6 +149,8 @@ WRONG = [
     (Raising, "step() raised KeyError: 'no such\\nmotor' (test_checks.py, line"),
     # action_mask
     (Masked, "action_mask() returned float32[2]; return bool[3]"),
+    (Stuck, "action_mask() allowed no action in the middle of an episode; let at least one be True"),
+    (StuckInAPart, "action_mask() allowed no action in the middle of an episode"),
     # behaviour
     (Counting, "step() does something else at its second call; it must depend on its arguments alone"),
     (Drawing, "step() does something else at its second call"),
@@ -166,6 +185,8 @@ def test_sound_environments_pass():
     for name in ("gymnax:CartPole-v1", "jaxrl:ProbeMask", "jaxrl:ProbeDict", "jaxrl:ProbeMultiDiscrete"):
         jaxrl.check_env(name)
     jaxrl.check_env("jaxrl:ProbeContinuous")
+    # An ended episode needs no mask.
+    jaxrl.check_env(type("Free", (Masked,), {"action_mask": lambda self, s: jnp.full(3, s["time"] < 5)})())
     assert check_types("Sound", Sound()) is False
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import envs
 from envs.base import Box, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from envs.wrappers.one_hot_observation import OneHotObservation
 
 KEY = jax.random.key(0)
 
@@ -74,6 +75,42 @@ def test_one_hot_observation():
     np.testing.assert_array_equal(obs, np.eye(16)[0])
     # Action 2 moves right, from tile 0 to 1.
     np.testing.assert_array_equal(env.step(KEY, state, jnp.int32(2))[1].obs, np.eye(16)[1])
+
+
+class CodesEnv(EchoEnv):
+    """The observation is what lies on two tiles: uint8[2, 1]."""
+
+    def __init__(self):
+        super().__init__()
+        self.spec = EnvSpec("test:Codes", Box.of(0, 255, (2, 1), np.uint8), self.spec.action_space)
+
+    def reset(self, key):
+        return super().reset(key)[0], jnp.array([[2], [3]], jnp.uint8)
+
+
+def test_one_hot_observation_of_an_array():
+    env = OneHotObservation(CodesEnv(), values=3)
+    _, obs = env.reset(KEY)
+    assert_in_spec(env, obs)
+    np.testing.assert_array_equal(obs, [[0, 0, 1], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("gymnax:CartPole-v1", "", "needs a Discrete observation or an array of integers"),
+        ("gymnax:FrozenLake-misc", "(values=3)", "values is for arrays"),
+    ],
+)
+def test_one_hot_observation_refuses(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        envs.make(name, [f"one_hot_observation{arguments}"])
+
+
+@pytest.mark.parametrize(("values", "message"), [(None, "needs values=N"), (0, "must be an integer in")])
+def test_one_hot_observation_needs_to_know_how_many(values, message):
+    with pytest.raises(ValueError, match=message):
+        OneHotObservation(CodesEnv(), values=values)
 
 
 def test_time_limit_truncates_and_does_not_terminate():

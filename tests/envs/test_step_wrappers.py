@@ -245,9 +245,43 @@ def test_wrappers_on_the_host():
     np.testing.assert_array_equal(found.obs, np.concatenate(expected, axis=-1))
 
 
+def test_rewards_are_shaped_on_the_host():
+    raw, _ = on_host()
+    shaping = f'reward_shaping(function="{MODULE}:told", scale=2.0)'
+    wrappers = ("frame_stack(frames=2)", "reward_scale(factor=10)", shaping, "reward_scale(factor=3)")
+    found, _ = on_host(*wrappers, "previous_reward")
+    before = found.obs[:-1, :, :6]
+    after = found.obs[1:, :, :6]
+    actions = np.broadcast_to(np.arange(1, 9)[:, None] % 4, (8, 2))
+    expected = 10 * raw.reward[1:] + 2 * actions + 100 * before[..., 5] + 1000 * after[..., 5]
+    np.testing.assert_allclose(found.reward[1:], np.where(raw.first[1:], 0, 3 * expected), rtol=1e-6)
+    assert not found.reward[0].any()
+    np.testing.assert_array_equal(found.score, raw.reward)
+    np.testing.assert_array_equal(found.obs[..., 6], found.reward)
+
+
+def test_shaping_on_the_host_sees_what_the_environment_declares():
+    name, shaping = HOST.replace("Count", "Telling"), f'reward_shaping(function="{MODULE}:timed")'
+    env = envs.make_host(name, [shaping]).start(HostOptions(seeds=(1, 2)))
+    try:
+        env.recv(0)
+        rewards = []
+        for _ in range(2):
+            env.send(0, np.zeros(2, np.int32))
+            rewards.append(np.copy(env.recv(0).reward))
+        assert env.traced() is None
+    finally:
+        env.close()
+    # It says its time in every second step, the first of them.
+    np.testing.assert_array_equal(rewards[0], [1, 1])
+    assert np.isnan(rewards[1]).all()
+
+
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [
+        (["previous_reward", f'reward_shaping(function="{MODULE}:told")'], "must come after reward_shaping"),
+        ([f'reward_shaping(function="{MODULE}:timed")'], "raised KeyError"),
         (["previous_reward", "frame_stack"], "in that order"),
         (["frame_stack", "frame_stack"], "once each"),
         (["action_repeat(times=2)"], "needs a device environment"),

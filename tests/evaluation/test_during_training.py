@@ -99,6 +99,13 @@ def test_a_suite_is_played_at_every_evaluation(tmp_path: Path, capfd: pytest.Cap
         assert (row["eval/success_rate"], row["eval/unseen_success_rate"]) == (1, 0)
         assert row["eval/env/cost"] == row["eval/unseen_env/cost"] == 1 / 2
         assert row["eval/return"] == 4
+    # Without a suite the command prints what the environment reports, and writes it.
+    assert evaluate(["jaxrl evaluate", f"--workdir={folder}", "--episodes=2", "--trust"]) == 0
+    output = capfd.readouterr().out
+    assert "success     100.0% of the episodes\n" in output
+    assert "env/cost    0.5\n" in output
+    written = json.loads((folder / "evaluations" / "step-64-greedy-2-seed-0.json").read_text())
+    assert (written["success_rate"], written["env/cost"]) == (1, 0.5)
     # The command plays the same episodes with the same code.
     arguments = [f"--workdir={folder}", f"--suite={tmp_path}/ways.yaml", "--trust"]
     assert evaluate(["jaxrl evaluate", *arguments]) == 0, capfd.readouterr().err

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+from envs.base import InfoMetric
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
 from jaxrl import networks
-from jaxrl.evaluation.result import Result
+from jaxrl.config.success import Success
+from jaxrl.evaluation.result import Result, reported
 from jaxrl.rollout.episodes import Episodes, play
+from jaxrl.rollout.statistics import EpisodeReports
+from jaxrl.types import Tally
 from tests.programs import Noise, tiny_config
 
 
@@ -43,6 +49,17 @@ def test_one_episode_has_no_spread() -> None:
     result = Result.of(episodes([[4]], [[2]], [[1]]))
     assert (result.mean, result.std, result.low, result.high) == (4, 0, 4, 4)
     assert (result.mean_length, result.std_length) == (2, 0)
+
+
+def test_what_the_environment_reports_is_averaged_over_the_episodes_that_say_it() -> None:
+    reports = EpisodeReports((("keys", InfoMetric("keys", "sum")), ("silent", InfoMetric("silent"))))
+    played = episodes([[5], [9], [1]], [[10], [20], [30]], [[1], [1], [1]])
+    keys = Tally(jnp.array([[2.0], [4.0], [0.0]]), jnp.array([[3], [1], [0]]))
+    silent = Tally(jnp.zeros((3, 1)), jnp.zeros((3, 1)))
+    told = dataclasses.replace(played, tallies={"keys": keys, "silent": silent})
+    assert reported(reports, told) == {"env/keys": 3}
+    ruled = dataclasses.replace(reports, success=Success.parse("return >= 5", "env.success"))
+    assert reported(ruled, told) == {"env/keys": 3, "success_rate": pytest.approx(2 / 3)}
 
 
 def test_unfinished_episodes_are_counted_among_the_played() -> None:

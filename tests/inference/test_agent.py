@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import envs
 import jaxrl
 from envs.base import MultiDiscrete
 from jaxrl.evaluation import trained_policy
@@ -78,6 +80,22 @@ def test_sampled_actions_follow_the_distribution_and_the_seed(run: Path) -> None
     assert abs(drawn.mean() - probability) < 4 * np.sqrt(probability * (1 - probability) / 4000)
     np.testing.assert_array_equal(drawn, again.act(obs, sample=True)[0])
     assert np.any(drawn != first.act(obs, sample=True)[0])
+
+
+def test_dicts_may_hold_dicts() -> None:
+    name = "jaxrl:Platformer(observation='graph', category='simple')"
+    agent = Agent(policy_of(env__name=name, network__core="none"))
+    env = envs.make(name)
+    _, obs = jax.vmap(env.start)(jnp.arange(2))
+    batch = jax.tree.map(np.asarray, obs)
+    actions, _ = agent.act(batch)
+    for i, action in enumerate(actions):
+        single, _ = agent.act(jax.tree.map(lambda x, i=i: x[i], batch))
+        np.testing.assert_array_equal(single, action)
+    with pytest.raises(jaxrl.ConfigError, match=r"`obs\['graph'\]` must be a dict of agent, edge_mask"):
+        agent.act(batch | {"graph": np.zeros(3)})
+    with pytest.raises(jaxrl.ConfigError, match="one batch dimension for all keys.*'graph.agent': .2,.*"):
+        agent.act(batch | {"player": batch["player"][0]})
 
 
 def test_dicts_masks_and_vectors_of_actions() -> None:

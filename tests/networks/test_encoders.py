@@ -188,3 +188,80 @@ def test_a_name_is_registered_once():
         registry.register("mine")(doubled)
     assert registry.get("mine") is doubled
     assert "mine" not in ENCODERS.names()
+
+
+NODES, EDGES = 5, 6
+GRAPH = Dict(
+    (
+        ("agent", Box.of(0, NODES - 1, (), np.int16)),
+        ("edge_mask", Box.of(0, 1, (EDGES,), np.bool_)),
+        ("edges", Box.of(0, NODES - 1, (EDGES, 2), np.int16)),
+        ("node_mask", Box.of(0, 1, (NODES,), np.bool_)),
+        ("nodes", Box.of(-1, 1, (NODES, 2))),
+    )
+)
+
+
+def chain():
+    """Nodes 0 - 1 - 2 - 3, the agent at 0; node 4 and the last edges are padding."""
+    return {
+        "agent": jnp.zeros((1,), jnp.int16),
+        "edge_mask": jnp.array([[True, True, True, False, False, False]]),
+        "edges": jnp.array([[[1, 0], [2, 1], [3, 2], [0, 0], [4, 0], [3, 0]]], jnp.int16),
+        "node_mask": jnp.array([[True, True, True, True, False]]),
+        "nodes": jnp.arange(10, dtype=jnp.float32).reshape(1, NODES, 2) / 10,
+    }
+
+
+def test_graphs_are_encoded_without_their_padding():
+    obs = chain()
+    module = build_encoder(NETWORK, GRAPH)
+    params = module.init(jax.random.key(0), obs)
+    before = module.apply(params, obs)
+    assert before.shape == (1, 8)
+    padded = obs | {"nodes": obs["nodes"].at[0, 4].set(7.0), "edges": obs["edges"].at[0, 3:].set(2)}
+    np.testing.assert_array_equal(module.apply(params, padded), before)
+    for key, changed in {
+        "agent": jnp.ones((1,), jnp.int16),
+        "edge_mask": obs["edge_mask"].at[0, 4].set(True),
+        "node_mask": obs["node_mask"].at[0, 4].set(True),
+        "nodes": obs["nodes"].at[0, 2].set(0.0),
+    }.items():
+        assert (module.apply(params, obs | {key: changed}) != before).any()
+
+
+def test_the_order_of_the_nodes_of_a_graph_does_not_matter():
+    obs, order = chain(), np.array([3, 1, 4, 0, 2])
+    place = np.argsort(order)  # of each old node
+    moved = {
+        "agent": jnp.asarray(place[obs["agent"]]),
+        "edge_mask": obs["edge_mask"],
+        "edges": jnp.asarray(place[obs["edges"]]),
+        "node_mask": obs["node_mask"][:, order],
+        "nodes": obs["nodes"][:, order],
+    }
+    module = build_encoder(NETWORK, GRAPH)
+    params = module.init(jax.random.key(0), obs)
+    np.testing.assert_allclose(module.apply(params, moved), module.apply(params, obs), rtol=1e-5, atol=1e-6)
+
+
+def test_graphs_have_leading_dimensions_and_other_keys_beside_them():
+    space = Dict((("graph", GRAPH), ("vector", VECTOR)))
+    graph = {key: jnp.broadcast_to(x[0], (2, 3, *x.shape[1:])) for key, x in chain().items()}
+    features, _ = encode(space, {"graph": graph, "vector": jnp.zeros((2, 3, 3))})
+    assert features.shape == (2, 3, 16)
+    np.testing.assert_allclose(features[1, 2], features[0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "space", "message"),
+    [
+        ("graph", VECTOR, "needs a dict observation of agent, edge_mask, edges, node_mask, nodes"),
+        ("graph", Dict((*GRAPH.spaces[:-1], ("nodes", Box.of(-1, 1, (3, 2))))), "needs nodes .N, F., edges"),
+        ("mlp", GRAPH, "takes one array, not the dict of agent"),
+        ("nature", GRAPH, "needs an observation of .height, width, channels., not Dict"),
+    ],
+)
+def test_what_encoders_of_graphs_and_arrays_refuse(encoder, space, message):
+    with pytest.raises(ConfigError, match=message):
+        build_encoder(dataclasses.replace(NETWORK, encoder=encoder), space)

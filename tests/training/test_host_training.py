@@ -373,6 +373,7 @@ def test_what_environments_tell_is_reported(fused: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_timing_says_what_limits() -> None:
     found = measure(tiny_config(1, host__fused=False), 1, 0.5)
     assert found["shares"].keys() == {"time/environments", "time/inference", "time/rollout_wait"}

@@ -22,10 +22,12 @@ class Attempt:
       level: what is played.
       actions: those so far, as in `PlatformerLevel.solution`.
       over, success: whether it has ended, and whether at the exit.
+      outcome: how it has ended, in words; "" before.
     """
 
     def __init__(self, level: PlatformerLevel, max_steps: int):
         self.level, self.actions, self.over, self.success = level, "", False, False
+        self.outcome = ""
         self._contacts, self._max_steps = Contacts(level), max_steps
         self._on: Any = np.bool_(False)
         x, y = self._contacts.start
@@ -37,12 +39,20 @@ class Attempt:
         self._on = np.bool_(on)
         self.actions += str(action)
         self.success = bool(done)
-        self.over = bool(done or mine) or len(self.actions) >= self._max_steps
+        late = len(self.actions) >= self._max_steps
+        self.outcome = "solved" if done else "a mine" if mine else "time is up" if late else ""
+        self.over = self.outcome != ""
 
     @property
     def switch_is_on(self) -> bool:
         """Whether the exit is open."""
         return bool(self._on)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Row and first column of the player in `picture`."""
+        x, y = int(self._body[0]), int(self._body[1])
+        return (y + SIZE // 2) // TILE, (x * 2 + TILE // 2) // TILE
 
     def picture(self) -> list[str]:
         """The level as lines of text, two letters a tile."""
@@ -53,7 +63,6 @@ class Attempt:
             )
             letters[row][column], letters[exit_row][exit_column] = _PRESSED, _OPEN
         lines = ["".join(row) for row in letters]
-        x, y = int(self._body[0]), int(self._body[1])
-        row, left = (y + SIZE // 2) // TILE, (x * 2 + TILE // 2) // TILE
+        row, left = self.place
         lines[row] = lines[row][:left] + _PLAYER + lines[row][left + 2 :]
         return lines

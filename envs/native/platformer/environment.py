@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -13,8 +14,9 @@ from envs.base import Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import changed_arguments, check_choice, check_positive, format_call
 from envs.native.platformer import pictures
 from envs.native.platformer.dataset import read_levels
+from envs.native.platformer.graph import GraphTables
 from envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
-from envs.native.platformer.observations import MODALITIES, Observer, PlatformerState, rows_of, space_of
+from envs.native.platformer.observations import MODALITIES, Observer, PlatformerState, rows_of, spaces_of
 from envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
 from envs.native.random_words import random_words
 
@@ -30,7 +32,7 @@ class Platformer(JaxEnv):
       levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" are those that
         come with the package.
       category: of the levels that are played: simple, medium, complex, mine_heavy, exploration, or "all".
-      observation: "state", "local" or "global"; several give a dict.
+      observation: "state", "local", "global" or "graph"; several give a dict, as "graph" alone does.
       reward: "shaped", with rewards on the way, or "sparse", for the exit and mines alone.
       max_steps: an episode is truncated after so many.
     """
@@ -45,7 +47,7 @@ class Platformer(JaxEnv):
     ):
         given = dict(locals())
         label = f"{_NAME}: "
-        self._several = not isinstance(observation, str)
+        self._is_dict = not isinstance(observation, str) or observation == "graph"
         self._modalities: tuple[str, ...] = (observation,) if isinstance(observation, str) else observation
         if not isinstance(self._modalities, tuple) or not self._modalities:
             raise ValueError(f"{label}observation (={observation!r}) must be a name, or a tuple of names")
@@ -57,11 +59,13 @@ class Platformer(JaxEnv):
         self._shaped = check_choice(f"{label}reward", reward, ("shaped", "sparse")) == "shaped"
         self.levels = read_levels(label, levels, category)
         self._tables = LevelTables.of(self.levels)
-        self._observer = Observer(self._tables)
-        spaces = tuple((modality, space_of(modality)) for modality in sorted(self._modalities))
+        graphs = GraphTables.of(self.levels) if "graph" in self._modalities else None
+        self._observer = Observer(self._tables, graphs)
+        parts = [pair for name in self._modalities for pair in spaces_of(name)]
+        spaces = tuple(sorted(parts, key=itemgetter(0)))
         self.spec = EnvSpec(
             name=format_call(_NAME, changed_arguments(Platformer, given)),
-            observation_space=Dict(spaces) if self._several else spaces[0][1],
+            observation_space=Dict(spaces) if self._is_dict else spaces[0][1],
             action_space=Discrete(NUM_ACTIONS),
             max_episode_steps=max_steps,
             reports=(
@@ -115,11 +119,13 @@ class Platformer(JaxEnv):
     def _observe(self, state: PlatformerState) -> Any:
         blocked = self._blocked(state.level)
         touches: tuple[jax.Array, ...] = ()
-        if "state" in self._modalities:
+        if "state" in self._modalities or "graph" in self._modalities:
             x, y = state.x, state.y
             touches = (blocked(x, y + 1), blocked(x - 1, y), blocked(x + 1, y))
-        found = {name: self._observer.observe(name, state, touches) for name in self._modalities}
-        return found if self._several else found[self._modalities[0]]
+        found: dict[str, Any] = {}
+        for name in self._modalities:
+            found |= self._observer.observe(name, state, touches)
+        return found if self._is_dict else found[self._modalities[0]]
 
     def _blocked(self, level: jax.Array) -> Any:
         def blocked(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box
+from envs.base import Box, Space
+from envs.native.platformer import graph
 from envs.native.platformer.level import COLUMNS, ROWS, LevelTables
 from envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
 
-MODALITIES = ("state", "local", "global")
+MODALITIES = ("state", "local", "global", "graph")
 PIXELS = 44  # of the local picture, a side
 _UNITS_PER_PIXEL = 2
 _SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector, around the player's tile
@@ -42,34 +43,54 @@ class PlatformerState:
     time: jax.Array
 
 
-def space_of(modality: str) -> Box:
-    """The space of one modality."""
+def spaces_of(modality: str) -> tuple[tuple[str, Space], ...]:
+    """What one modality consists of, by key."""
+    if modality == "graph":
+        return (("graph", graph.SPACE), ("player", Box.of(-1.0, 1.0, (_NUM_BODY,))))
     if modality == "local":
-        return Box.of(0, 255, (PIXELS, PIXELS, 1), np.uint8)
+        return ((modality, Box.of(0, 255, (PIXELS, PIXELS, 1), np.uint8)),)
     if modality == "global":
-        return Box.of(0, 1, (ROWS, COLUMNS, 5), np.uint8)
-    return Box.of(-1.0, 1.0, (_NUM_BODY + 2 * len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS)),))
+        return ((modality, Box.of(0, 1, (ROWS, COLUMNS, 5), np.uint8)),)
+    seen = len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS))
+    return ((modality, Box.of(-1.0, 1.0, (_NUM_BODY + 2 * seen,))),)
 
 
 class Observer:
-    """Draws observations of some levels."""
+    """Draws observations of some levels; `graphs` is needed for the modality of that name alone."""
 
-    def __init__(self, tables: LevelTables):
+    def __init__(self, tables: LevelTables, graphs: graph.GraphTables | None):
         self._solid, self._mines = tables.solid, tables.mines
         self._switch, self._exit = tables.switch, tables.exit
+        self._graphs = graphs
 
-    def observe(self, modality: str, state: PlatformerState, touches: tuple[jax.Array, ...]) -> Any:
-        """One modality of the state; `touches` is whether there is ground below, a wall left, one right."""
+    def observe(
+        self, modality: str, state: PlatformerState, touches: tuple[jax.Array, ...]
+    ) -> dict[str, Any]:
+        """One modality of the state, by the keys of `spaces_of`.
+
+        `touches` is whether there is ground below, a wall left, one right.
+        """
+        if modality == "graph":
+            assert self._graphs is not None
+            column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+            player = jnp.concatenate(self._body(state, touches))
+            return {"graph": self._graphs.observe(state.level, column, row), "player": player}
         if modality == "local":
-            return self._local(state)
-        return self._whole(state) if modality == "global" else self._vector(state, touches)
+            return {modality: self._local(state)}
+        return {modality: self._whole(state) if modality == "global" else self._vector(state, touches)}
 
     def _vector(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> jax.Array:
+        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        patches = [self._patch(table, state.level, row, column) for table in (self._solid, self._mines)]
+        return jnp.concatenate([*self._body(state, touches), *patches])
+
+    def _body(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> list[jax.Array]:
+        """What the player itself is like and where it has to go, `_NUM_BODY` numbers in all."""
         middle = jnp.stack([state.x, state.y]) + SIZE // 2
         size = np.array([COLUMNS * TILE, ROWS * TILE], np.float32)
         targets = [jnp.asarray(table)[state.level] * TILE + TILE // 2 for table in (self._switch, self._exit)]
         ways = [(target - middle).astype(jnp.float32) / size for target in targets]
-        body = [
+        return [
             2 * middle.astype(jnp.float32) / size - 1,
             (middle % TILE).astype(jnp.float32) / TILE,
             jnp.stack([state.vx, state.vy]).astype(jnp.float32) / np.array([MAX_RUN, MAX_FALL], np.float32),
@@ -77,10 +98,6 @@ class Observer:
             *ways,
             jnp.where(state.on, ways[1], ways[0]),
         ]
-        column, row = middle[0] // TILE, middle[1] // TILE
-        return jnp.concatenate(
-            [*body, *(self._patch(table, state.level, row, column) for table in (self._solid, self._mines))]
-        )
 
     def _patch(self, table: np.ndarray, level: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
         """float32[rows * columns]: tiles around a place, 1 where the table's bit is set."""

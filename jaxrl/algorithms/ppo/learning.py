@@ -127,7 +127,8 @@ class PPO(Algorithm):
         statistics = jax.tree.leaves((learner.policy.obs_stats, learner.reward_stats))
         # The sums behind the averages: where no update was made there is no average.
         sums = jax.tree.leaves([metrics[name] for name in _FINITE_CHECKS])
-        return jnp.isfinite(sum(sums) + sum(jnp.sum(x) for x in statistics))
+        # One reduction: XLA would repeat a chain of sums in every array that the answer selects.
+        return jnp.isfinite(jnp.stack([*sums, *map(jnp.sum, statistics)])).all()
 
     def inspect(self, learner: PPOState, trajectory: Trajectory, key: Array) -> Reports:
         learner, batch, _ = self.prepare(learner, trajectory)

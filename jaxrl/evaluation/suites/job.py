@@ -17,7 +17,7 @@ from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
-from jaxrl.evaluation.suites.summary import summarize
+from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.metrics.display import table
 from jaxrl.runs.folder import RunFolder
@@ -82,7 +82,11 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
         played = player.play(policy.state, mode == "sample")
         for name, found in played.items():
             rows = [
-                {**_described(level), **dataclasses.asdict(summarize([outcomes]))}
+                {
+                    **_described(level),
+                    **dataclasses.asdict(summarize([outcomes])),
+                    "episode_rows": episode_rows(outcomes),
+                }
                 for level, outcomes in zip(levels.categories[name], found, strict=True)
             ]
             categories[name] = {**dataclasses.asdict(summarize(found)), "levels": rows}

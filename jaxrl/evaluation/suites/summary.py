@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,19 @@ def summarize(parts: Sequence[Outcomes]) -> Summary:
         cost_rate=None if cost is None else float((cost > 0).mean()),
         unfinished=int((~finished).sum()),
     )
+
+
+def episode_rows(part: Outcomes) -> list[dict[str, Any]]:
+    """A row for each episode of a level; `success` and `cost` where the level has a rule or a cost."""
+    columns = {
+        "return": part.score,
+        "length": part.length,
+        "success": part.success,
+        "cost": part.cost,
+        "finished": part.finished,
+    }
+    known = {name: values.tolist() for name, values in columns.items() if values is not None}
+    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
 
 
 def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:

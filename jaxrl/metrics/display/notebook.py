@@ -29,7 +29,8 @@ class NotebookView:
 
         from jaxrl.metrics.display.panel import RunPanel
 
-        self._panel = RunPanel(run)
+        # The patterns of dots are wider than other characters in the fonts of browsers.
+        self._panel = RunPanel(run, spinner="line")
         self._handle: Any = display(self._picture(), display_id=True)
 
     def row(self, scalars: object) -> None:

@@ -43,6 +43,7 @@ class RunPanel:
         place: str = "",
         load: bool = True,
         notes: Sequence[Text] = (),
+        spinner: str = "dots",
     ) -> None:
         """Draws `run`.
 
@@ -53,6 +54,7 @@ class RunPanel:
           place: where the run is, for the lower border.
           load: shows the load of the machine, as the run logged it.
           notes: lines below everything else.
+          spinner: one of rich's.
         """
         self._run = run
         self._compact = compact
@@ -60,7 +62,7 @@ class RunPanel:
         self._place = place
         self._load = load
         self._notes = notes
-        self._spinner = Spinner("dots", style="cyan")
+        self._spinner = Spinner(spinner, style="cyan")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, MAX_WIDTH)

@@ -17,6 +17,7 @@ from jaxrl import networks
 from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import PopulationConfig
+from jaxrl.config.trust import needs_trust
 from jaxrl.metrics import text
 from jaxrl.metrics.writers import MultiWriter, require_packages
 from jaxrl.metrics.writers.population import HIGHLIGHTS, PopulationRows
@@ -155,6 +156,7 @@ def _conclude(
         exit_code=interruption.exit_code if interrupted else 0,
         folder=str(folder.path),
         resumable=resumable,
+        needs_trust=needs_trust(config),
         has_tensorboard="tensorboard" in config.log.writers,
         is_first=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import re
 
@@ -175,9 +176,64 @@ def test_observations(room):
     assert state.level == 0
 
 
+def test_the_graph_is_that_of_the_tiles():
+    env = envs.make(f"{NAME}(observation='graph', category='simple')")
+    _, obs = env.start(jnp.int32(2))
+    found, one = jax.tree.map(np.asarray, obs["graph"]), env.levels[2]
+    tiles = {}
+    for node, features in enumerate(found["nodes"][found["node_mask"]]):
+        column, row = np.rint((features[:2] + 1) * (23, 15) / 2).astype(int)
+        letter = one.rows[row][column]
+        beside = [(row + 1, column), (row - 1, column), (row, column - 1), (row, column + 1)]
+        assert letter != "#"
+        assert features[2:6].tolist() == [one.rows[r][c] == "#" for r, c in beside]
+        assert features[6:].tolist() == [letter == kind for kind in "xKE"]
+        tiles[row, column] = node
+    assert not found["nodes"][~found["node_mask"]].any()
+    pairs = {
+        (node, tiles[there])
+        for (row, column), node in tiles.items()
+        for there in ((row + 1, column), (row - 1, column), (row, column - 1), (row, column + 1))
+        if there in tiles
+    }
+    edges = found["edges"][found["edge_mask"]]
+    assert len(edges) == len(pairs)
+    assert {tuple(edge) for edge in edges.tolist()} == pairs
+    column, row = one.place_of("S")
+    assert found["agent"] == tiles[row, column]
+    # Every open tile of this level can be reached from the start.
+    assert len(tiles) == len(one.rows) * len(one.rows[0]) - "".join(one.rows).count("#")
+    vector = envs.make(f"{NAME}(category='simple')").start(jnp.int32(2))[1]
+    np.testing.assert_array_equal(obs["player"], vector[:16])
+
+
+def test_the_player_moves_through_the_graph():
+    env = envs.make(f"{NAME}(observation=('graph', 'local'), category='medium')")
+    state, first = env.start(jnp.int32(0))
+    step, seen = jax.jit(env.step), [int(first["graph"]["agent"])]
+    edges = np.asarray(first["graph"]["edges"])[np.asarray(first["graph"]["edge_mask"])]
+    for action in env.levels[0].solution:
+        state, timestep = step(jax.random.key(0), state, jnp.int32(int(action)))
+        graph = timestep.obs["graph"]
+        seen.append(int(graph["agent"]))
+        for part in ("nodes", "edges", "node_mask", "edge_mask"):
+            np.testing.assert_array_equal(graph[part], first["graph"][part])
+        assert timestep.obs["local"].shape == (44, 44, 1)
+    steps = {(a, b) for a, b in itertools.pairwise(seen) if a != b}
+    # A step may cross a corner, from a tile to one that is two edges away.
+    near = {tuple(edge) for edge in edges.tolist()}
+    two = {(a, d) for a, b in near for c, d in near if b == c}
+    assert len(steps) > 5
+    assert steps <= near | two
+
+
 @pytest.mark.parametrize(
     "arguments",
-    ["max_steps=8", pytest.param("observation=('local', 'global'), max_steps=8", marks=pytest.mark.slow)],
+    [
+        "max_steps=8",
+        pytest.param("observation='graph', max_steps=8", marks=pytest.mark.slow),
+        pytest.param("observation=('local', 'global'), max_steps=8", marks=pytest.mark.slow),
+    ],
 )
 def test_what_it_declares_holds_in_batches(arguments):
     found = conformance.check(f"{NAME}({arguments}, category='simple')", length=20)
@@ -277,7 +333,7 @@ def test_what_is_no_file_of_a_level(text, message):
     [
         ("levels='nowhere'", "levels (='nowhere') is no folder of levels"),
         ("category='easy'", "category (='easy') must be one of all, simple"),
-        ("observation='smell'", "observation (='smell') must be one of state, local, global"),
+        ("observation='smell'", "observation (='smell') must be one of state, local, global, graph"),
         ("observation=()", "observation (=()) must be a name, or a tuple of names"),
         ("observation=('state', 'state')", "must hold each name once"),
         ("reward='big'", "reward (='big') must be one of shaped, sparse"),

@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 B = 2
+PACKAGES = {"playground": "mujoco_playground"}  # whose name is not that of the suite
 RESTART = 0x52455345  # what `VectorEnv` folds into the key of a step that starts an episode
 
 
@@ -127,7 +128,7 @@ def jumanji() -> Bare:
             "step_count": observation.step_count,
             "target_position.col": observation.target_position.col,
             "target_position.row": observation.target_position.row,
-            "walls": observation.walls.astype(jnp.uint8),
+            "walls": observation.walls.astype(jnp.float32),
         }
 
     def reset(key):
@@ -166,17 +167,52 @@ def pgx() -> Bare:
     def reset(key):
         start, others_key = jax.random.split(key)
         state, _ = others(env.init(jax.random.key_data(start)), others_key)
-        return state, env._observe(state, 0).astype(jnp.uint8)
+        return state, env._observe(state, 0).astype(jnp.float32)
 
     def step(key, state, action):
         move, others_key = jax.random.split(key)
         state = env.step(state, action, jax.random.key_data(move))
         reward = state.rewards[0]
         state, more = others(state, others_key)
-        obs = env._observe(state, 0).astype(jnp.uint8)
+        obs = env._observe(state, 0).astype(jnp.float32)
         return state, obs, reward + more, state.terminated, state.truncated
 
     return Bare(reset, step, lambda state: state.legal_action_mask)
+
+
+def playground() -> Bare:
+    registry = importlib.import_module("mujoco_playground").registry
+    env = registry.load("CartpoleSwingup", config_overrides={"impl": "jax"})
+
+    def reset(key):
+        state = env.reset(key)
+        return (state, 0), state.obs
+
+    def step(key, state, action):
+        after = env.step(state[0], action)
+        count = state[1] + 1
+        return (after, count), after.obs, after.reward, after.done == 1, count == 4
+
+    return Bare(reset, step)
+
+
+def popgym_arcade() -> Bare:
+    package = importlib.import_module("popgym_arcade")
+    env, params = package.make("NavigatorEasy", partial_obs=True)
+
+    def reset(key):
+        obs, state = env.reset_env(key, params)
+        return state, quarter(obs)
+
+    def step(key, state, action):
+        obs, state, reward, done, info = env.step_env(key, state, action, params)
+        return state, quarter(obs), reward, done & info["terminated"], done & info["truncated"]
+
+    def quarter(obs):
+        rows = [obs[i::4, j::4].astype(jnp.float32) for i in range(4) for j in range(4)]
+        return jnp.round(sum(rows) / 16).astype(jnp.uint8)
+
+    return Bare(reset, step)
 
 
 CASES = {
@@ -185,6 +221,8 @@ CASES = {
     "jumanji": ("jumanji:Maze-v0(time_limit=6)", jumanji, 14),
     "navix": ("navix:Navix-Empty-5x5-v0(max_steps=5)", navix, 40),
     "pgx": ("pgx:connect_four", pgx, 60),
+    "playground": ("playground:CartpoleSwingup(episode_length=4)", playground, 10),
+    "popgym_arcade": ("popgym_arcade:NavigatorEasy(partial_obs=True, scale=4)", popgym_arcade, 80),
     "xminigrid": ("xminigrid:MiniGrid-MemoryS8(max_steps=7)", xminigrid, 30),
 }
 
@@ -213,7 +251,7 @@ def adapter_steps(env, length, keys_B):
 
 @pytest.mark.parametrize("suite", sorted(CASES))
 def test_adapter_does_what_the_bare_suite_does(suite):
-    pytest.importorskip(suite)
+    pytest.importorskip(PACKAGES.get(suite, suite))
     name, make_bare, length = CASES[suite]
     env = envs.make(name)
     assert not check_types(name, env)
@@ -260,13 +298,18 @@ def same(left, right):
         ("jumanji:Minesweeper-v0(keys=('board',))", None, 100, None, True),
         ("jumanji:Snake-v1", None, 4, 4000, True),
         ("navix:Navix-DoorKey-5x5-v0", Box.of(0, 255, (5, 5, 3), np.uint8), 7, 100, False),
-        ("pgx:minatar-breakout", Box.of(0, 1, (10, 10, 4), np.uint8), 3, None, True),
-        ("pgx:tic_tac_toe", Box.of(0, 1, (3, 3, 2), np.uint8), 9, None, True),
+        ("pgx:minatar-breakout", Box.of(0, 1, (10, 10, 4)), 3, None, True),
+        ("playground:CartpoleSwingup", Box.of(-math.inf, math.inf, (5,)), 1, 1000, False),
+        ("popgym_arcade:AutoEncodeEasy(scale=8)", Box.of(0, 255, (16, 16, 3), np.uint8), 5, 261, False),
+        ("popgym_arcade:CountRecallEasy(scale=4)", Box.of(0, 255, (32, 32, 3), np.uint8), 5, 126, False),
+        ("popgym_arcade:TetrisHard", Box.of(0, 255, (128, 128, 3), np.uint8), 5, 3000, False),
+        ("pgx:tic_tac_toe", Box.of(0, 1, (3, 3, 2)), 9, None, True),
         ("xminigrid:MiniGrid-MemoryS8", Box.of(0, 255, (3, 3, 2), np.uint8), 6, None, False),
     ],
 )
 def test_specs(name, observation, actions, limit, masked):
-    pytest.importorskip(name.partition(":")[0])
+    suite = name.partition(":")[0]
+    pytest.importorskip(PACKAGES.get(suite, suite))
     spec = envs.make(name).spec
     if observation is None:
         assert isinstance(spec.observation_space, Dict)
@@ -289,12 +332,46 @@ def test_specs(name, observation, actions, limit, masked):
         ("jumanji:Snake-v1(size=3)", "refuses"),
         ("navix:Navix-DoorKey-5x5-v0(observation='smell')", "unknown observation of navix"),
         ("pgx:hex(opponent='nobody')", "must be of the form path.to.module:name"),
+        ("playground:CartpoleSwingup(weight=3)", "unknown argument of playground:CartpoleSwingup 'weight'"),
+        ("playground:CartpoleSwingup(impl='none')", "refuses"),
+        ("popgym_arcade:CountRecallEasy(obs_size=64)", "refuses"),
+        ("popgym_arcade:CountRecallEasy(scale=3)", "scale (=3) must divide 128 and 128"),
         ("xminigrid:MiniGrid-MemoryS8(depth=3)", "unknown argument of xminigrid"),
     ],
 )
 def test_wrong_name(name, message):
-    pytest.importorskip(name.partition(":")[0])
+    suite = name.partition(":")[0]
+    pytest.importorskip(PACKAGES.get(suite, suite))
     with pytest.raises(ValueError, match=r"\S") as caught:
         envs.make(name)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("game", ["AutoEncode", "CartPole", "MineSweeper"])
+def test_games_of_popgym_arcade_end_at_their_limit(game):
+    """With one flag or two, also those that look at their limit before they count the step."""
+    pytest.importorskip("popgym_arcade")
+    env = envs.make(f"popgym_arcade:{game}Easy(scale=8)")
+    limit = env.spec.max_episode_steps
+    keys_B = jax.random.split(jax.random.key(2), 8)
+
+    def ends(key):
+        """Of one episode of random actions: its length, and how it ended."""
+
+        def step(loop):
+            state, t, _ = loop
+            now = jax.random.fold_in(key, t)
+            action = jax.random.randint(now, (), 0, env.spec.action_space.n)
+            state, found = env.step(now, state, action)
+            return state, t + 1, jnp.stack([found.terminated, found.truncated])
+
+        loop = (env.reset(key)[0], jnp.int32(0), jnp.zeros(2, bool))
+        _, length, flags = jax.lax.while_loop(lambda x: ~x[2].any() & (x[1] < limit + 5), step, loop)
+        return length, flags
+
+    length, flags = jax.jit(jax.vmap(ends))(keys_B)
+    assert (flags.sum(axis=1) == 1).all()
+    assert length.max() <= limit
+    # A game that looks too late may still end in time.
+    np.testing.assert_array_equal(flags[:, 1], length >= limit - 1)

@@ -70,6 +70,9 @@ def test_numbers_of_levels_categories_and_all(
     assert mixed["success_low"] < 3 / 4 < mixed["success_high"] < 1
     first, second = mixed["levels"]
     assert (first["cost"], second["cost"], second["steps_to_completion"]) == (4, 0, None)
+    row = {"return": 10, "length": 10, "success": True, "cost": 4, "finished": True}
+    assert first["episode_rows"] == [row] * 3
+    assert [(row["length"], row["success"]) for row in second["episode_rows"]] == [(20, False)]
     everything = report["modes"]["greedy"]["all"]
     assert (everything["episodes"], everything["success_rate"]) == (7, 6 / 7)
     said = capfd.readouterr().out

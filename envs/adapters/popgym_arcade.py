@@ -1,0 +1,116 @@
+"""POPGym Arcade (Wang et al. 2025), games of pixels with and without what must be remembered, as `JaxEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.adapters.suite import DEAR_RESETS, check_arguments, load, raw_key, suite_rules
+from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from envs.names import check_positive, format_call
+from envs.trees import strong_types
+
+_SUITE = "popgym_arcade"
+# Up, down, left, right, confirm, in every game; AutoEncode declares four, but confirms with the fifth.
+_ACTIONS = 5
+# They look at their limit before they count the step.
+_ONE_STEP_LATE = ("AutoEncode", "MineSweeper")
+
+
+def names() -> Sequence[str]:
+    """The environments that popgym_arcade has registered."""
+    return tuple(sorted(load("popgym_arcade.registration", _SUITE).REGISTERED_ENVIRONMENTS))
+
+
+def make(name: str, partial_obs: bool = False, scale: int = 1, **kwargs: Any) -> PopgymArcade:
+    """Makes one of `names()`.
+
+    Args:
+      name: of the environment.
+      partial_obs: hides what the agent has seen before, so that it must remember it.
+      scale: pictures are shrunk by this factor, squares of pixels becoming their mean.
+      kwargs: of the environment's class, such as `obs_size=256`.
+    """
+    return PopgymArcade(name, partial_obs, scale, **kwargs)
+
+
+class PopgymArcade(JaxEnv):
+    """A game of POPGym Arcade in its form without automatic reset.
+
+    Games that have one flag for every end are truncated at their time limit and terminated by all else.
+    """
+
+    def __init__(self, name: str, partial_obs: bool, scale: int, **kwargs: Any):
+        label = f"{_SUITE}:{name}"
+        check_arguments(label, kwargs)
+        self._scale = check_positive(f"{label}: scale", scale)
+        game = getattr(load("popgym_arcade.environments", _SUITE), name)
+        try:
+            with suite_rules():
+                self._env = _without_discount(game)(partial_obs=partial_obs, **kwargs)
+                self._params = self._env.default_params
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
+        self._has_one_flag = hasattr(game, "is_terminal") and "is_terminal" in vars(game.__mro__[1])
+        with suite_rules():
+            _, whole = jax.eval_shape(self._first, jax.random.key(0))
+        height, width, channels = whole.shape
+        if height % scale or width % scale:
+            raise ValueError(f"{label}: scale (={scale}) must divide {height} and {width}")
+        given: dict[str, Any] = {"partial_obs": True} if partial_obs else {}
+        given |= {"scale": scale} if scale > 1 else {}
+        self.spec = EnvSpec(
+            name=format_call(label, given | kwargs),
+            observation_space=Box.of(0, 255, (height // scale, width // scale, channels), np.uint8),
+            action_space=Discrete(_ACTIONS),
+            max_episode_steps=self._limit(name),
+            reset_ratio=DEAR_RESETS,  # a reset draws a picture, as a step does
+        )
+
+    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+        state, obs = self._first(key)
+        return state, self._shrunk(obs)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        with suite_rules():
+            obs, state, reward, done, info = self._env.step_env(raw_key(key), state, action, self._params)
+        ended, truncated = jnp.asarray(done, bool), jnp.asarray(info["truncated"], bool)
+        alone = jnp.zeros((), bool) if self._has_one_flag else jnp.asarray(info["terminated"], bool)
+        state, obs = strong_types((state, obs))
+        return state, TimeStep(
+            obs=self._shrunk(obs),
+            reward=jnp.asarray(reward, jnp.float32),
+            terminated=ended & (alone | ~truncated),
+            truncated=ended & truncated,
+        )
+
+    def _first(self, key: jax.Array) -> tuple[Any, Any]:
+        with suite_rules():
+            obs, state = self._env.reset_env(raw_key(key), self._params)
+        return strong_types((state, obs))
+
+    def _limit(self, name: str) -> int:
+        limit = getattr(self._env, "max_steps_in_episode", None) or self._env.max_episode_length
+        return int(limit) + name.startswith(_ONE_STEP_LATE)
+
+    def _shrunk(self, obs: jax.Array) -> jax.Array:
+        if self._scale == 1:
+            return obs
+        height, width, channels = obs.shape
+        squares = obs.reshape(
+            height // self._scale, self._scale, width // self._scale, self._scale, channels
+        ).astype(jnp.float32)
+        return jnp.round(squares.mean(axis=(1, 3))).astype(jnp.uint8)
+
+
+def _without_discount(game: type) -> type:
+    """The game's class, with the discount in its `info` constant: it is computed as an older gymnax did."""
+
+    def discount(self: Any, state: Any, params: Any) -> jax.Array:
+        return jnp.ones(())
+
+    return type(game.__name__, (game,), {"discount": discount})
