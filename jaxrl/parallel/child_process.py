@@ -1,30 +1,30 @@
 """A module run as a child process that does not outlive its parent.
 
-The new process asks for that itself: a function between fork and exec would fork a process in which JAX's
-threads run, which can hang.
+The child watches its parent itself. Linux could send the signal (PR_SET_PDEATHSIG), but sends one for each
+thread of the parent that dies, and the second signal ends a run that is still saving.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import runpy
 import signal
 import sys
+import threading
+import time
 
-_PR_SET_PDEATHSIG = 1
+_LOOK_EVERY = 0.5  # seconds
 
 
 def end_with_parent(parent: int) -> None:
-    """Makes Linux send SIGTERM to this process when its parent dies; ends it where that has happened."""
-    if sys.platform != "linux":
-        return
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        sys.exit(128 + signal.SIGTERM)
+    """Sends SIGTERM to this process, once, when its parent has died."""
+    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def command(module: str, *arguments: str) -> list[str]:

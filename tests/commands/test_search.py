@@ -76,7 +76,7 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
 def wait_for_checkpoint(process: subprocess.Popen[Any], folder: Path) -> None:
     """Waits until the first trial has a checkpoint that is whole, not one that is being written."""
     deadline = time.monotonic() + 120
-    while not any((folder / "search/trials/0000/checkpoints").glob("*/commit_success.txt")):
+    while not any((folder / "search/trials/0000/checkpoints").glob("*[0-9]/commit_success.txt")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)

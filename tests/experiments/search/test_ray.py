@@ -215,7 +215,7 @@ def test_killed_search_continues_with_the_same_command(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     process = start(folder, space, *options)
     deadline = time.monotonic() + 200
-    while not list((folder / "trials").glob("*/checkpoints/*/commit_success.txt")):
+    while not list((folder / "trials").glob("*/checkpoints/*[0-9]/commit_success.txt")):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -108,7 +108,7 @@ def test_a_population_that_was_ended_goes_on_exactly(
     saved = [tmp_path / f"members/seed_{seed}/checkpoints" for seed in (5, 6, 7)]
     with train(tmp_path, *arguments, "--config.stop.steps=400000") as process:
         deadline = time.monotonic() + 200
-        while not all(any(folder.glob("[0-9]*/commit_success.txt")) for folder in saved):
+        while not all(any(folder.glob("*[0-9]/commit_success.txt")) for folder in saved):
             assert process.poll() is None
             if time.monotonic() > deadline:
                 process.kill()
