@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs import registry
-from envs.names import how_to_install, unknown
+from envs import installation, registry
+from envs.names import unknown
 from envs.spaces import Box, Dict, Discrete, Space
 
 
@@ -64,7 +64,7 @@ def suite_of(name: str) -> Collection:
 def names(suite: Collection) -> Sequence[str]:
     """The names of its environments, without the suite's; ImportError where it is not installed."""
     if not suite.is_installed:
-        extra = f": {how_to_install(suite.extra)}" if suite.extra else ""
+        extra = f": {installation.command(suite.extra)}" if suite.extra else ""
         raise ImportError(f"{suite.name}: environments need the package {suite.package}{extra}")
     if suite.name == "gymnasium":
         import gymnasium

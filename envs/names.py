@@ -17,8 +17,6 @@ from typing import Any
 LARGEST_INT32, LARGEST_FLOAT32 = 2**31 - 1, 3.4028235e38
 _LIST_ALL_BESIDE_SUGGESTIONS = 12
 _LIST_ALL_WITHOUT_SUGGESTIONS = 60
-# By extra: packages that ask for one that overwrites another of ours.
-_WITHOUT_DEPENDENCIES = {"popgym_arcade": "popgym-arcade"}
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -70,13 +68,6 @@ def changed_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any])
         for name, parameter in parameters.items()
         if name in arguments and arguments[name] != parameter.default
     }
-
-
-def how_to_install(extra: str) -> str:
-    """The command that installs the suite of that extra beside this package, however that was installed."""
-    command = f"pip install 'jaxrl-recurrent[{extra}]'"
-    package = _WITHOUT_DEPENDENCIES.get(extra)
-    return f"{command} && pip install --no-deps {package}" if package else command
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ValueError:

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.names import check_32_bits, how_to_install
+from envs import installation
+from envs.names import check_32_bits
 
 # `EnvSpec.reset_ratio` of suites whose resets are dearer than their steps: about the steps of an episode.
 DEAR_RESETS = 64
@@ -30,7 +31,7 @@ def load(module: str, suite: str) -> ModuleType:
             return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{suite}: environments need its package: {how_to_install(suite)} ({error})"
+            f"{suite}: environments need its package: {installation.command(suite)} ({error})"
         ) from error
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, installation
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
@@ -87,11 +87,9 @@ def _show_suites() -> None:
 
 
 def _installed(suite: Collection) -> str:
-    from envs.names import how_to_install
-
     if suite.is_installed:
         return "yes"
-    return f"no: {how_to_install(suite.extra)}" if suite.extra else "no"
+    return f"no: {installation.command(suite.extra)}" if suite.extra else "no"
 
 
 def _show_suite(name: str, match: str, names_only: bool) -> None:

@@ -1,24 +1,13 @@
-"""How this package is installed, and the command that adds an extra to it."""
+"""The command that adds an extra to this package, and what to do about a platform that did not start."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import json
 import os
-import shutil
 import traceback
 from pathlib import Path
-from typing import Any
 
-# What `pip install` and package indexes call it; what is imported is `jaxrl`.
-DISTRIBUTION = "jaxrl-recurrent"
-
-
-def command(extra: str) -> str:
-    """The line for a shell that installs the packages of an extra, in the way this package was installed."""
-    without_pip = importlib.util.find_spec("pip") is None and shutil.which("uv") is not None
-    return f"{'uv ' if without_pip else ''}pip install {_requirement(extra)}"
+from envs.installation import DISTRIBUTION as DISTRIBUTION
+from envs.installation import command as command
 
 
 def missing_platform(error: Exception) -> str | None:
@@ -32,27 +21,3 @@ def missing_platform(error: Exception) -> str | None:
         f"`JAX_PLATFORMS` (={platforms}) names no device that JAX can start: unset it, or install what it "
         f"needs, such as {command(extra)}; jaxrl doctor says more"
     )
-
-
-def _requirement(extra: str) -> str:
-    # A checkout says so itself, also where it is only on the path.
-    checkout = Path(__file__).parents[2]
-    if (checkout / "pyproject.toml").exists():
-        place = "." if checkout.samefile(os.getcwd()) else str(checkout)
-        return f"-e '{place}[{extra}]'"
-    origin = _origin()
-    url = origin.get("url", "")
-    if "vcs_info" in origin:
-        return f"'{DISTRIBUTION}[{extra}] @ {origin['vcs_info']['vcs']}+{url}'"
-    if "dir_info" in origin:
-        return f"'{url.removeprefix('file://')}[{extra}]'"
-    return f"'{DISTRIBUTION}[{extra}] @ {url}'" if url else f"'{DISTRIBUTION}[{extra}]'"
-
-
-def _origin() -> dict[str, Any]:
-    """What pip noted where the package came from a folder, a file or a repository (PEP 610); else nothing."""
-    try:
-        noted = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    return json.loads(noted) if noted else {}

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from envs import catalogue, registry, trial
+from envs import catalogue, installation, registry, trial
 from envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.commands.environments import main
 
@@ -26,11 +26,11 @@ def test_a_suite_that_is_not_installed_names_its_extra(suite, capsys) -> None:
     if importlib.util.find_spec(suite.package) is not None:
         pytest.skip(f"{suite.package} is installed")
     assert run() == 0
-    assert f"no: pip install 'jaxrl-recurrent[{suite.extra}]'" in capsys.readouterr().out
+    assert f"no: {installation.command(suite.extra)}" in capsys.readouterr().out
     for arguments in ([suite.name], [f"{suite.name}:Some"]):
         assert run(*arguments) == 2
         error = capsys.readouterr().err
-        assert f"pip install 'jaxrl-recurrent[{suite.extra}]'" in error
+        assert installation.command(suite.extra) in error
         assert error.count("\n") == 1
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jaxrl.config import installation
-from jaxrl.config.installation import DISTRIBUTION
+from envs import installation
+from envs.installation import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,5 +39,11 @@ def test_an_installed_package_is_installed_again_from_where_it_came(
     if noted:
         (info / "direct_url.json").write_text(json.dumps(noted))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(installation, "__file__", str(tmp_path / "jaxrl" / "config" / "installation.py"))
+    monkeypatch.setattr(installation, "__file__", str(tmp_path / "jaxrl" / "envs" / "installation.py"))
     assert installation.command("s3").endswith(f"pip install '{requirement}'")
+
+
+def test_what_asks_for_a_package_of_the_same_files_is_installed_without_it() -> None:
+    first, second = installation.command("popgym_arcade").split(" && ")
+    assert first.endswith("[popgym_arcade]'")
+    assert second.endswith("pip install --no-deps popgym-arcade")
