@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_continuous
 Hardware: 2 CPU cores
 Minutes:  0.2 to 0.3
-Expected: greedy return -145 to -142 (10 seeds; docs/results.md)
+Expected: greedy return -145 to -143 (10 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict

@@ -145,16 +145,16 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {_PURE}")
     limit = env.spec.max_episode_steps
-    has_limit = limit is not None and limit <= _LONGEST_EPISODE
-    if not has_limit and not env.spec.has_action_mask:
+    limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
+    if limit_to_reach is None and not env.spec.has_action_mask:
         return
-    steps = limit if limit is not None and has_limit else _MASKED_STEPS
+    steps = _MASKED_STEPS if limit_to_reach is None else limit_to_reach
     ended, allowed = jax.jit(lambda key: _play(env, key, steps))(jax.random.key(0))
     if not allowed:
         raise ValueError(
             f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
         )
-    if has_limit and not ended:
+    if limit_to_reach is not None and not ended:
         raise ValueError(
             f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
             "truncate by then, declare None, or add the wrapper time_limit"

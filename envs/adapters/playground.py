@@ -52,19 +52,19 @@ class Playground(JaxEnv):
             config = registry.get_default_config(name)
         for key in kwargs.keys() - config.keys():
             raise unknown(f"argument of {label}", key, config.keys())
+        given: dict[str, Any] = {} if episode_length is None else {"episode_length": episode_length}
+        given |= ({} if impl == "jax" else {"impl": impl}) | kwargs
         try:
             with suite_rules():
                 self._env = registry.load(name, config_overrides=kwargs | {"impl": impl})
                 state, obs = jax.eval_shape(self.reset, jax.random.key(0))
                 size = int(self._env.action_size)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{label} refuses {given}: {' '.join(str(error).split())}") from error
         limit = int(config.episode_length) if episode_length is None else episode_length
         self._limit = check_positive(f"{label}: episode_length", limit)
-        given: dict[str, Any] = {} if episode_length is None else {"episode_length": episode_length}
-        given |= {} if impl == "jax" else {"impl": impl}
         self.spec = EnvSpec(
-            name=format_call(label, given | kwargs),
+            name=format_call(label, given),
             observation_space=_space(obs),
             action_space=Box.of(-1.0, 1.0, (size,)),
             max_episode_steps=self._limit,

@@ -51,11 +51,13 @@ class PopgymArcade(JaxEnv):
         game = getattr(load("popgym_arcade.environments", _SUITE), name)
         try:
             with suite_rules():
-                self._env = _without_discount(game)(partial_obs=partial_obs, **kwargs)
+                self._env = _with_constant_discount(game)(partial_obs=partial_obs, **kwargs)
                 self._params = self._env.default_params
         except (TypeError, KeyError) as error:
             raise ValueError(f"{label} refuses {kwargs}: {' '.join(str(error).split())}") from error
-        self._has_one_flag = hasattr(game, "is_terminal") and "is_terminal" in vars(game.__mro__[1])
+        # If a game has an `is_terminal` of its own, its `terminated` says so at every end, the limit too.
+        of_suite = [c for c in game.__mro__ if c.__module__.startswith("popgym_arcade.")]
+        self._has_one_flag = any("is_terminal" in vars(c) for c in of_suite)
         with suite_rules():
             _, whole = jax.eval_shape(self._first, jax.random.key(0))
         height, width, channels = whole.shape
@@ -79,12 +81,12 @@ class PopgymArcade(JaxEnv):
         with suite_rules():
             obs, state, reward, done, info = self._env.step_env(raw_key(key), state, action, self._params)
         ended, truncated = jnp.asarray(done, bool), jnp.asarray(info["truncated"], bool)
-        alone = jnp.zeros((), bool) if self._has_one_flag else jnp.asarray(info["terminated"], bool)
+        says_terminated = jnp.zeros((), bool) if self._has_one_flag else jnp.asarray(info["terminated"], bool)
         state, obs = strong_types((state, obs))
         return state, TimeStep(
             obs=self._shrunk(obs),
             reward=jnp.asarray(reward, jnp.float32),
-            terminated=ended & (alone | ~truncated),
+            terminated=ended & (says_terminated | ~truncated),
             truncated=ended & truncated,
         )
 
@@ -95,7 +97,7 @@ class PopgymArcade(JaxEnv):
 
     def _limit(self, name: str) -> int:
         limit = getattr(self._env, "max_steps_in_episode", None) or self._env.max_episode_length
-        return int(limit) + name.startswith(_ONE_STEP_LATE)
+        return int(limit) + (1 if name.startswith(_ONE_STEP_LATE) else 0)
 
     def _shrunk(self, obs: jax.Array) -> jax.Array:
         if self._scale == 1:
@@ -107,8 +109,11 @@ class PopgymArcade(JaxEnv):
         return jnp.round(squares.mean(axis=(1, 3))).astype(jnp.uint8)
 
 
-def _without_discount(game: type) -> type:
-    """The game's class, with the discount in its `info` constant: it is computed as an older gymnax did."""
+def _with_constant_discount(game: type) -> type:
+    """The game's class with a constant discount in `info`, which nothing here reads.
+
+    The suite computes it by a method of an older gymnax.
+    """
 
     def discount(self: Any, state: Any, params: Any) -> jax.Array:
         return jnp.ones(())

@@ -70,9 +70,9 @@ class WrappedFactory:
 
     def decode(self, obs: Any) -> Any:
         reward = obs["reward"] if self._change.keeps_reward else None
-        return self._seen(obs["obs"] if self._change.keeps_reward else obs, reward, self._chain)
+        return self._observed(obs["obs"] if self._change.keeps_reward else obs, reward, self._chain)
 
-    def _seen(self, obs: Any, reward: Any, chain: Sequence[Wrapper]) -> Any:
+    def _observed(self, obs: Any, reward: Any, chain: Sequence[Wrapper]) -> Any:
         """Observations as the innermost wrappers `chain` show them."""
         obs = self._factory.decode(obs)
         inner = self._factory.spec
@@ -98,7 +98,7 @@ class WrappedFactory:
         self._factory.require_info(key)
 
     def start(self, options: HostOptions) -> HostEnv:
-        if self._change.shapes:
+        if self._change.shapes_rewards:
             told = (report.name for report in self.spec.reports)
             options = dataclasses.replace(options, info_keys=tuple(sorted({*options.info_keys, *told})))
         return WrappedEnv(self, self._change, self._factory.start(options))
@@ -109,7 +109,7 @@ class WrappedFactory:
         assert isinstance(wrapper, RewardShaping)
         shaped = jax.jit(
             lambda before, action, reward, after, info: jax.vmap(wrapper.shaped)(
-                self._seen(before, None, below), action, reward, self._seen(after, None, below), info
+                self._observed(before, None, below), action, reward, self._observed(after, None, below), info
             )
         )
 
@@ -121,7 +121,13 @@ class WrappedFactory:
         return change
 
     def _check(self) -> None:
-        """Refuses what the observations that are kept do not tell."""
+        """Refuses what the observations that are kept do not tell, and shaping where JAX has no CPU."""
+        platforms = jax.config.jax_platforms or ""  # type: ignore[attr-defined]
+        if self._change.shapes_rewards and platforms and "cpu" not in platforms.split(","):
+            raise ValueError(
+                f"{self.spec.name}: on the host reward_shaping is computed on the CPU, which `JAX_PLATFORMS` "
+                f"(={platforms}) leaves out: unset it, or set it to {platforms},cpu"
+            )
         order = [type(w) for w in self._chain if isinstance(w, RewardShaping | PreviousReward)]
         if PreviousReward in order and RewardShaping in order[order.index(PreviousReward) :]:
             raise ValueError(f"{self.spec.name}: on the host previous_reward must come after reward_shaping")
@@ -152,7 +158,7 @@ class _StepChange:
         self.keeps_reward = any(isinstance(w, PreviousReward) for w in chain)
 
     @property
-    def shapes(self) -> bool:
+    def shapes_rewards(self) -> bool:
         """Whether rewards depend on what was seen and done before."""
         return bool(self._shapings)
 
@@ -204,11 +210,11 @@ class WrappedEnv(HostEnv):
         self.spec, self._factory, self._change, self.env = factory.spec, factory, change, env
         self.num_envs, self.num_groups, self.timeout = env.num_envs, env.num_groups, env.timeout
         self._stacks: dict[int, Any] = {}
-        self._seen: dict[int, Any] = {}
+        self._last_obs: dict[int, Any] = {}
         self._actions: dict[int, np.ndarray] = {}
 
     def send(self, group: int, action: np.ndarray) -> None:
-        if self._change.shapes:
+        if self._change.shapes_rewards:
             self._actions[group] = np.array(action)
         self.env.send(group, action)
 
@@ -217,11 +223,11 @@ class WrappedEnv(HostEnv):
         if self._change.frames:
             step = self._change.stacked(self._stacks.get(group), step)
             self._stacks[group] = step.obs
-        if not self._change.shapes:
+        if not self._change.shapes_rewards:
             return self._change(step)
-        before = (self._seen[group], self._actions[group]) if group in self._seen else None
+        before = (self._last_obs[group], self._actions[group]) if group in self._last_obs else None
         # The next `send` may overwrite what the environments have in place.
-        self._seen[group] = jax.tree.map(np.array, step.obs)
+        self._last_obs[group] = jax.tree.map(np.array, step.obs)
         return self._change(step, before)
 
     def decode(self, obs: Any) -> Any:
@@ -232,7 +238,7 @@ class WrappedEnv(HostEnv):
 
     def traced(self) -> TracedSteps | None:
         # Programs keep nothing between steps in which frames or observations could wait.
-        keeps = self._change.frames or self._change.shapes
+        keeps = self._change.frames or self._change.shapes_rewards
         found = None if keeps else self.env.traced()
         return None if found is None else _WrappedSteps(found, self._change)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import flax.linen as nn
@@ -81,5 +82,5 @@ class GraphEncoder(nn.Module):
 
 def _received(sent: Array, edges: Array, count: int) -> Array:
     """[B, E, F] summed at the nodes that edges lead to: [B, N, F]."""
-    add = lambda values, to: jax.ops.segment_sum(values, to, num_segments=count)  # noqa: E731
+    add = functools.partial(jax.ops.segment_sum, num_segments=count)
     return jax.vmap(add)(sent, edges[..., 1])

@@ -293,6 +293,16 @@ def test_what_is_refused_on_the_host(wrappers, message):
         envs.make_host(HOST, wrappers)
 
 
+def test_shaping_on_the_host_needs_jax_on_the_cpu():
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "cuda")
+    try:
+        with pytest.raises(ValueError, match=r"`JAX_PLATFORMS` \(=cuda\) leaves out: .* set it to cuda,cpu"):
+            envs.make_host(HOST, [f'reward_shaping(function="{MODULE}:told")'])
+    finally:
+        jax.config.update("jax_platforms", before)
+
+
 def test_programs_step_environments_with_other_rewards():
     factory = envs.make_host("envpool:CartPole-v1", ["reward_scale(factor=3)", "previous_reward"])
     env = factory.start(HostOptions(seeds=(1, 2)))

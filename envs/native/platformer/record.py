@@ -11,6 +11,8 @@ from typing import Any
 from envs.native.platformer.attempt import Attempt
 from envs.native.platformer.physics import NUM_ACTIONS
 
+# The fields of `AttemptRecord`, as JSON has them.
+_KINDS = {"digest": str, "category": str, "actions": str, "success": bool}
 _DIGITS = frozenset("0123456789"[:NUM_ACTIONS])
 
 
@@ -67,12 +69,8 @@ def _record(number: int, line: str) -> AttemptRecord:
         found: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"line {number} is no JSON") from error
-    fields = {field.name: bool if field.name == "success" else str for field in _FIELDS}
-    if not isinstance(found, dict) or any(type(found.get(name)) is not kind for name, kind in fields.items()):
-        raise RecordError(f"line {number} needs {', '.join(fields)}")
+    if not isinstance(found, dict) or any(type(found.get(name)) is not kind for name, kind in _KINDS.items()):
+        raise RecordError(f"line {number} needs {', '.join(_KINDS)}")
     if not found["actions"] or not _DIGITS.issuperset(found["actions"]):
         raise RecordError(f"line {number}: actions must be digits from 0 to {NUM_ACTIONS - 1}, at least one")
-    return AttemptRecord(**{name: found[name] for name in fields})
-
-
-_FIELDS = dataclasses.fields(AttemptRecord)
+    return AttemptRecord(**{name: found[name] for name in _KINDS})

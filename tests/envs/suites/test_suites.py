@@ -333,7 +333,7 @@ def test_specs(name, observation, actions, limit, masked):
         ("navix:Navix-DoorKey-5x5-v0(observation='smell')", "unknown observation of navix"),
         ("pgx:hex(opponent='nobody')", "must be of the form path.to.module:name"),
         ("playground:CartpoleSwingup(weight=3)", "unknown argument of playground:CartpoleSwingup 'weight'"),
-        ("playground:CartpoleSwingup(impl='none')", "refuses"),
+        ("playground:CartpoleSwingup(impl='none')", "refuses {'impl': 'none'}"),
         ("popgym_arcade:CountRecallEasy(obs_size=64)", "refuses"),
         ("popgym_arcade:CountRecallEasy(scale=3)", "scale (=3) must divide 128 and 128"),
         ("xminigrid:MiniGrid-MemoryS8(depth=3)", "unknown argument of xminigrid"),
