@@ -15,6 +15,7 @@ import numpy as np
 
 from envs import modules
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
+from envs.spaces import has_choice
 from envs.trees import strong_types
 
 _EPISODES = 4
@@ -163,7 +164,7 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
 
 def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
     """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
-    keys = jax.random.split(key, _EPISODES)
+    keys, space = jax.random.split(key, _EPISODES), env.spec.action_space
     state, _ = strong_types(jax.vmap(env.reset)(keys))
 
     def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
@@ -171,22 +172,14 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
         step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
         action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
         if env.spec.has_action_mask:
-            allowed &= (ended | jax.vmap(lambda state: _has_choice(env, state))(state)).all()
+            assert isinstance(space, Discrete | MultiDiscrete)
+            allowed &= (ended | has_choice(space, jax.vmap(env.action_mask)(state))).all()
         state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
         return state, ended | timestep.terminated | timestep.truncated, allowed
 
     begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
     _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
     return ended.all(), allowed
-
-
-def _has_choice(env: JaxEnv, state: Any) -> jax.Array:
-    """bool[]: whether the mask allows something of every component of an action."""
-    space = env.spec.action_space
-    assert isinstance(space, Discrete | MultiDiscrete)
-    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-    parts = jnp.split(env.action_mask(state), np.cumsum(sizes)[:-1])
-    return jnp.stack([part.any() for part in parts]).all()
 
 
 def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:

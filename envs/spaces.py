@@ -8,6 +8,7 @@ import numbers
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from envs.names import LARGEST_INT32
@@ -55,6 +56,13 @@ class MultiDiscrete:
     def num_choices(self) -> int:
         """Length of the components' one-hot encodings together, and of an action mask."""
         return sum(self.nvec)
+
+
+def has_choice(space: Discrete | MultiDiscrete, mask: jax.Array) -> jax.Array:
+    """bool[...]: whether `mask`, bool[..., num_choices], allows something of every component of an action."""
+    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
+    parts = jnp.split(mask, np.cumsum(sizes)[:-1], axis=-1)
+    return jnp.stack([part.any(-1) for part in parts]).all(0)
 
 
 @dataclasses.dataclass(frozen=True)

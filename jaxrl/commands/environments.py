@@ -69,9 +69,12 @@ def _wrappers(text: str) -> tuple[str, ...]:
         return (text,) if text else ()
     try:
         found = ast.literal_eval(text)
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"`--wrappers` (={text!r}) must be one wrapper or a tuple of strings") from error
-    return (found,) if isinstance(found, str) else tuple(found)
+    except (SyntaxError, ValueError):
+        found = None
+    wrappers = (found,) if isinstance(found, str) else found
+    if not (isinstance(wrappers, tuple) and all(isinstance(wrapper, str) for wrapper in wrappers)):
+        raise ConfigError(f"`--wrappers` (={text!r}) must be one wrapper or a tuple of strings")
+    return wrappers
 
 
 def _show_suites() -> None:

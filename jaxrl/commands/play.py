@@ -20,6 +20,7 @@ exit.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def _job(argv: Sequence[str]) -> int:
     chosen: dict[str, Any] = {name: values[name].value for name in values}
     if chosen["record"] and chosen["replay"]:
         raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
-    rounds = recordings(chosen) if chosen["replay"] else levels(chosen)
+    rounds = _recordings(chosen) if chosen["replay"] else _levels(chosen)
     record = Path(chosen["record"]) if chosen["record"] else None
     if record is not None:
         _append(record, "")  # before anything is played
@@ -67,7 +68,7 @@ def _job(argv: Sequence[str]) -> int:
     return 0
 
 
-def levels(chosen: dict[str, Any]) -> list[Round]:
+def _levels(chosen: dict[str, Any]) -> list[Round]:
     """What a person plays, by the values of the flags."""
     from envs.native.platformer.terminal import KeyMoves, Round
 
@@ -79,10 +80,8 @@ def levels(chosen: dict[str, Any]) -> list[Round]:
     return [Round(level, f"level {n}", KeyMoves) for n, level in enumerate(found)]
 
 
-def recordings(chosen: dict[str, Any]) -> list[Round]:
+def _recordings(chosen: dict[str, Any]) -> list[Round]:
     """The attempts of `--replay` from number `--level`, with their levels."""
-    import functools
-
     from envs.native.platformer.record import RecordError, read_records
     from envs.native.platformer.terminal import RecordedMoves, Round
 
@@ -132,7 +131,7 @@ def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) 
 
     endless = not chosen["replay"]
     try:
-        show(rounds, chosen["level"], endless, 1 / float(chosen["speed"] or 1), keep)
+        show(rounds, chosen["level"], endless, 1 / chosen["speed"], keep)
     except curses.error as error:
         raise RunError(f"this terminal cannot show the game: {error}") from error
 

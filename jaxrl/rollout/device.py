@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import TimeStep
+from envs.spaces import Discrete, MultiDiscrete, has_choice
 from envs.vector import VectorEnv
 from jaxrl.networks import Policy, PolicyOutput
 from jaxrl.networks.distributions import draw_noise, elementwise
@@ -109,6 +110,8 @@ class DeviceCollector(Collector):
             assert final_value is not None
             records["bootstrap_value"] = jnp.concatenate([later, final_value[None]])
         info, score = records.pop("info"), records.pop("score")
+        if records["action_mask"] is not None:
+            records["log_prob"] = self._checked(records["log_prob"], records["action_mask"])
         trajectory = Trajectory(**records, carry=carry, last_value=out.value)
         done = trajectory.terminated | trajectory.truncated
         episode, totals = count_episodes(
@@ -169,6 +172,12 @@ class DeviceCollector(Collector):
         at = CollectorState(env_state, timestep.obs, timestep.done, out.carry, at.episode)
         final = _Final(timestep.final_obs, _cut(timestep)) if self.few_kernels else None
         return _Loop(at, final), record
+
+    def _checked(self, log_prob_TB: Array, mask_TB: Array) -> Array:
+        """With NaN where a mask allows nothing, as no action was right there; it is found like any NaN."""
+        space = self.env.spec.action_space
+        assert isinstance(space, Discrete | MultiDiscrete)
+        return jnp.where(has_choice(space, mask_TB), log_prob_TB, jnp.nan)
 
     def _starts(self, keys_TB: Array) -> tuple[PyTree, ...]:
         """(first states of episodes for every step,) where they are small enough to keep, else ()."""

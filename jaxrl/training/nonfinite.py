@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
+from envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.config.errors import RunError
 from jaxrl.parallel.sharding import REPLICATED, to_host
 from jaxrl.training.learning import iteration_keys
@@ -29,7 +30,7 @@ class Finding:
     Attributes:
       iteration: counted from 1.
       quantity: such as `parameters`, `observation`, `reward`, `loss/value`, `layer output` or `gradient`.
-      value: "nan" or "inf".
+      value: "nan" or "inf"; "nothing is allowed" in the action mask.
       place: where in the iteration, in words.
       layers: those whose output is not finite, in the order of computation; parameters, for a gradient.
       operation: the operation that made it, where that was looked for (`--debug`).
@@ -61,7 +62,7 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     """
     iteration = int(state.iteration) + 1
     trajectory = runtime.failed_rollout(state)
-    found = next(_in_parameters(state), None) or _in_trajectory(trajectory)
+    found = next(_in_parameters(state), None) or _in_trajectory(trajectory, runtime.spec.action_space)
     if found is None or found.quantity == "policy output":
         losses = [name for name in runtime.learning.learning.metrics if name.startswith("loss/")]
         found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
@@ -107,7 +108,7 @@ def _in_parameters(state: TrainState) -> Iterator[_Found]:
             yield _Found("parameters", _kind(x), "at the start", (name,))
 
 
-def _in_trajectory(trajectory: Trajectory) -> _Found | None:
+def _in_trajectory(trajectory: Trajectory, space: Space) -> _Found | None:
     """The earliest time step; within one, observations come before outputs, and outputs before rewards."""
     length = len(trajectory.reward)
     groups: tuple[tuple[str, int, PyTree], ...] = (
@@ -123,10 +124,20 @@ def _in_trajectory(trajectory: Trajectory) -> _Found | None:
             where = np.argwhere(~np.isfinite(x))
             if where.size:
                 t, environment = where[0][:2]
-                place = f"time step {offset + t} of environment {environment}, in the rollout"
+                place = _at(offset + t, environment)
                 layers = (name,) if name and quantity == "observation" else ()
                 found.append((offset + int(t), order, _Found(quantity, _kind(x[t]), place, layers)))
+    if trajectory.action_mask is not None:
+        assert isinstance(space, Discrete | MultiDiscrete)
+        where = np.argwhere(~np.asarray(has_choice(space, to_host(trajectory.action_mask))))
+        if where.size:
+            place = _at(*where[0])
+            found.append((int(where[0][0]), 0, _Found("the action mask", "nothing is allowed", place)))
     return min(found, key=lambda each: each[:2])[2] if found else None
+
+
+def _at(time_step: int, environment: int) -> str:
+    return f"time step {time_step} of environment {environment}, in the rollout"
 
 
 def _inspect(sharded: ShardedLearning, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:

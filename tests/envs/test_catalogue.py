@@ -72,6 +72,8 @@ def test_plays_on_the_host() -> None:
         (["jaxrl:ProbeMemry"], "did you mean jaxrl:ProbeMemory"),
         (["jaxrl:ProbeMemory", "gymnax"], "one suite or environment at a time"),
         (["jaxrl:ProbeMemory", "--wrappers=(a"], "must be one wrapper or a tuple"),
+        (["jaxrl:ProbeMemory", "--wrappers=(1)"], "(='(1)') must be one wrapper or a tuple"),
+        (["jaxrl:ProbeMemory", "--wrappers=(('a',),)"], "must be one wrapper or a tuple"),
         (["jaxrl:ProbeMemory", "--wrappers=no_such"], "unknown wrapper 'no_such'"),
     ],
 )

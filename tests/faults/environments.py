@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -38,3 +39,14 @@ class Faulty(JaxEnv):
         else:
             obs = jnp.where(bad, self._value, obs)
         return time, TimeStep(obs, reward, jnp.zeros((), bool), time == self._length)
+
+
+class Stuck(Faulty):
+    """Allows nothing at step `step` of an episode."""
+
+    def __init__(self, step: int = 40, length: int = 64) -> None:
+        super().__init__(step=step, chance=0.0, length=length)
+        self.spec = dataclasses.replace(self.spec, name="Stuck", has_action_mask=True)
+
+    def action_mask(self, state: Any) -> jax.Array:
+        return jnp.full(2, state != self._step)

@@ -42,8 +42,10 @@ def test_child_gets_one_signal_when_a_parent_with_threads_is_killed(tmp_path: Pa
     (tmp_path / "child.py").write_text(textwrap.dedent(CHILD))
     (tmp_path / "parent.py").write_text(textwrap.dedent(PARENT))
     parent = subprocess.Popen([sys.executable, "parent.py"], cwd=tmp_path)
-    wait_for(tmp_path / "output", "ready")
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    try:
+        wait_for(tmp_path / "output", "ready")
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
     # A second one would end a run that is still saving.
     assert wait_for(tmp_path / "output", "signals: ").splitlines() == ["ready", "signals: 1"]

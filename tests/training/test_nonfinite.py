@@ -101,6 +101,29 @@ def test_halt_keeps_the_state_before_and_names_the_value(
     assert (report["iteration"], report["quantity"]) == (5, quantity)
 
 
+def stuck(policy: str) -> ConfigDict:
+    """The mask allows nothing in iteration 151, after more steps than the check before training plays."""
+    config = faulty(policy, iterations=153)
+    config.env.name = "tests.faults.environments:Stuck(step=1200, length=2000)"
+    return config
+
+
+def test_a_mask_that_allows_nothing_halts() -> None:
+    run, _ = trainer(stuck("halt"))
+    place = "time step 0 of environment 0, in the rollout of iteration 151"
+    with pytest.raises(NonFiniteError, match=f"nothing is allowed in the action mask, {place}"):
+        run.fit()
+    assert run.progress.iteration == 150
+
+
+@pytest.mark.slow
+def test_a_mask_that_allows_nothing_is_skipped() -> None:
+    run, recorder = trainer(stuck("skip"))
+    run.fit()
+    assert {i for i, row in recorder.rows if row.get("ppo/skipped")} == {151}
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(run.state.learner.policy.params))
+
+
 @pytest.mark.slow
 def test_nothing_hides_what_was_not_finite(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "nonfinite.json").mkdir()  # no report can be written there

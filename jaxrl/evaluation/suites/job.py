@@ -141,7 +141,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "to success": lambda row: _number(row["steps_to_completion"], "{:.1f}"),
     "efficiency": lambda row: _number(row["efficiency"], "{:.2f}"),
     "cost": lambda row: _number(row["cost"], "{:.2f}"),
-    "with cost": lambda row: _number(row["cost_rate"], "{:.1%}"),
+    "safety": lambda row: _number(row["safety"], "{:.1%}"),
 }
 
 

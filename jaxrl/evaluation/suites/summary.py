@@ -28,7 +28,7 @@ class Summary:
       steps_to_completion: mean steps of the successful ones.
       efficiency: success rate over mean normalised steps.
       cost: mean over the episodes of the summed cost.
-      cost_rate: share of the episodes with any cost.
+      safety: share of the episodes without any cost.
       unfinished: episodes cut off, for the environment has no time limit.
     """
 
@@ -42,7 +42,7 @@ class Summary:
     steps_to_completion: float | None
     efficiency: float | None
     cost: float | None
-    cost_rate: float | None
+    safety: float | None
     unfinished: int
 
 
@@ -68,7 +68,7 @@ def summarize(parts: Sequence[Outcomes]) -> Summary:
         steps_to_completion=float(length[success].mean()) if succeeded else None,
         efficiency=None if rate is None else rate / float(normalized.mean()),
         cost=None if cost is None else float(cost.mean()),
-        cost_rate=None if cost is None else float((cost > 0).mean()),
+        safety=None if cost is None else float((cost <= 0).mean()),
         unfinished=int((~finished).sum()),
     )
 
@@ -99,7 +99,7 @@ def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:
         values = {
             "success_rate": found.success_rate,
             "efficiency": found.efficiency,
-            "safety": None if found.cost_rate is None else 1.0 - found.cost_rate,
+            "safety": found.safety,
             "cost": found.cost,
             "steps": found.length,
             "return": found.return_mean,

@@ -61,12 +61,12 @@ def test_numbers_of_levels_categories_and_all(
     short, mixed = (report["modes"]["greedy"]["categories"][name] for name in ("short", "mixed"))
     # Five of at most twenty steps: each success takes a quarter of the time.
     assert (short["success_rate"], short["steps_to_completion"], short["efficiency"]) == (1, 5, 4)
-    assert (short["cost"], short["cost_rate"], short["return_mean"]) == (0, 0, 5)
+    assert (short["cost"], short["safety"], short["return_mean"]) == (0, 1, 5)
     assert mixed["episodes"] == 4
     assert mixed["success_rate"] == 3 / 4
     assert mixed["steps_to_completion"] == 10
     assert mixed["efficiency"] == pytest.approx((3 / 4) / ((2 + 2 + 2 + 1) / 4))
-    assert (mixed["cost"], mixed["cost_rate"]) == (3, 3 / 4)
+    assert (mixed["cost"], mixed["safety"]) == (3, 1 / 4)
     assert mixed["success_low"] < 3 / 4 < mixed["success_high"] < 1
     first, second = mixed["levels"]
     assert (first["cost"], second["cost"], second["steps_to_completion"]) == (4, 0, None)
