@@ -16,11 +16,12 @@ from typing import Any
 # What `pip install` and package indexes call it; what is imported is `jaxrl`.
 DISTRIBUTION = "jaxrl-recurrent"
 # By extra: packages that ask for one that overwrites another of ours.
-_WITHOUT_DEPENDENCIES = {"popgym_arcade": "popgym-arcade"}
+_WITHOUT_DEPENDENCIES = {"popgym-arcade": "popgym-arcade"}
 
 
 def command(extra: str) -> str:
     """The line for a shell that installs the packages of an extra, in the way this package was installed."""
+    extra = extra.replace("_", "-")  # pip before 23.3 knows extras in this form alone
     without_pip = importlib.util.find_spec("pip") is None and shutil.which("uv") is not None
     install = "uv pip install" if without_pip else "pip install"
     line = f"{install} {_requirement(extra)}"

@@ -45,5 +45,5 @@ def test_an_installed_package_is_installed_again_from_where_it_came(
 
 def test_what_asks_for_a_package_of_the_same_files_is_installed_without_it() -> None:
     first, second = installation.command("popgym_arcade").split(" && ")
-    assert first.endswith("[popgym_arcade]'")
+    assert first.endswith("[popgym-arcade]'")
     assert second.endswith("pip install --no-deps popgym-arcade")
