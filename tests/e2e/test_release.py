@@ -24,5 +24,5 @@ def test_the_version_is_that_of_the_package_everywhere() -> None:
 
 def test_every_extra_is_explained() -> None:
     table = (ROOT / "docs/installation.md").read_text()
-    explained = re.findall(r"^\| `(\w+)` \|", table, flags=re.M)
+    explained = re.findall(r"^\| `([\w-]+)` \|", table, flags=re.M)
     assert sorted(explained) == sorted(PROJECT["optional-dependencies"])
