@@ -17,8 +17,8 @@ from mkdocs.structure.pages import Page
 
 import jaxrl
 from jaxrl.commands import COMMANDS, module_of
+from jaxrl.config.declarations import declared_fields, section_meanings
 from jaxrl.config.fields import Field, describe
-from jaxrl.config.resolution import declared_fields, section_meanings
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))

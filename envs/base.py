@@ -1,4 +1,4 @@
-"""What an environment is: spaces, `EnvSpec`, and the protocols `JaxEnv` (device) and `HostEnv` (host).
+"""The interface of environments: spaces, `EnvSpec`, and the protocols `JaxEnv` (device) and `HostEnv` (host).
 
 A `JaxEnv` describes ONE environment and never resets itself. `envs.vector.VectorEnv` batches it,
 resets what has ended and keeps the true final observation, so adapters stay a few lines long.
@@ -39,11 +39,12 @@ class EnvSpec:
       observation_space: what `reset` and `step` return as `obs`.
       action_space: what `step` accepts.
       max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
-        None where there is no such number.
+        None if there is no such number.
       has_action_mask: whether `action_mask` of the environment gives masks.
       reports: entries of `TimeStep.info` that are reported of every episode.
-      reset_ratio: for a dear `reset`. A `VectorEnv` of B environments that finds some ended computes B /
-        `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
+      reset_ratio: for an expensive `reset`. A `VectorEnv` of B environments that finds some ended computes
+        B / `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
+      task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EnvSpec:
     has_action_mask: bool = False
     reports: tuple[InfoMetric, ...] = ()
     reset_ratio: int = 1
+    task_space: Space | None = None
 
     def __post_init__(self) -> None:
         check_reports("EnvSpec.reports", self.reports)
@@ -82,7 +84,7 @@ class TimeStep:
       info: environment-specific scalars; empty unless an environment documents otherwise. It has those of
         `spec.reports` at every step.
       score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
-        `reward`; None where the two are the same.
+        `reward`; None if the two are the same.
     """
 
     obs: Any
@@ -95,7 +97,7 @@ class TimeStep:
 
     @property
     def reported_reward(self) -> jax.Array:
-        """float32: `score`, or `reward` where there is none."""
+        """float32: `score`, or `reward` if there is none."""
         return self.reward if self.score is None else self.score
 
     @property
@@ -108,9 +110,12 @@ class TimeStep:
 class JaxEnv(Protocol):
     """One environment as pure functions, without automatic reset.
 
-    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes; and
-    `restart(key, state) -> (state, obs)`, which starts the episode after `state` instead of `reset(key)`, so
-    that parameters in the state stay as a curriculum has set them.
+    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes.
+
+    Where `spec.task_space` is set, an episode starts by `reset(key, task)`: the task, arrays of that space,
+    says what this episode is to be (a level, how hard it is) and stays so to its end. Such an environment
+    also has `default_task`, the task where nobody chooses one. Tasks are traced: another one compiles
+    nothing.
     """
 
     spec: EnvSpec
@@ -137,7 +142,7 @@ class HostEnvError(RuntimeError):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HostStep:
-    """What N environments answered to one action each; arrays [N, ...] of numpy, or traced ones.
+    """The answers of N environments to one action each; arrays [N, ...] of numpy, or traced ones.
 
     Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
@@ -182,7 +187,7 @@ class HostEnv(Protocol):
     Attributes:
       spec: of one environment.
       num_envs, num_groups: B and G.
-      timeout: seconds after which whoever calls `recv` should take it for hung; None where `recv` raises.
+      timeout: seconds after which the caller of `recv` should take it for hung; None if `recv` raises.
     """
 
     spec: EnvSpec
@@ -206,11 +211,11 @@ class HostEnv(Protocol):
         ...
 
     def action_mask(self, obs: Any) -> Any:
-        """bool[..., A], the actions allowed at `HostStep.obs`; None where the environment has no masks."""
+        """bool[..., A], the actions allowed at `HostStep.obs`; None if the environment has no masks."""
         return None
 
     def traced(self) -> TracedSteps | None:
-        """What a program compiled for the CPU needs to step these environments itself; None if it cannot."""
+        """The steps that a program compiled for the CPU can make itself; None if it cannot."""
         return None
 
     def interrupt(self) -> None:
@@ -233,7 +238,7 @@ class TracedSteps(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether programs may step them yet; Python has to until then."""
+        """True once programs may step them; Python has to until then."""
         ...
 
     def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
@@ -249,7 +254,7 @@ class TracedSteps(Protocol):
           first: bool[N], which episodes begin with this row: the row before ended others.
 
         Returns:
-          (handle, step, bool[N]: whether its observation is finite).
+          (handle, step, bool[N]: True where its observation is finite).
         """
         ...
 
@@ -274,7 +279,7 @@ def group_rows(env: HostEnv, group: int) -> slice:
 
 @dataclasses.dataclass(frozen=True)
 class HostOptions:
-    """How a batch of host environments is started.
+    """Settings with which a batch of host environments is started.
 
     Attributes:
       seeds: one per environment, integers in [0, 2^31); their number is the number of environments.
@@ -316,7 +321,7 @@ class HostFactory(Protocol):
         ...
 
     def require_info(self, key: str) -> None:
-        """Raises ValueError where it is known that `key` will never be in the environments' info."""
+        """Raises ValueError if it is known that `key` will never be in the environments' info."""
         ...
 
     def start(self, options: HostOptions) -> HostEnv:

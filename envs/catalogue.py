@@ -1,4 +1,4 @@
-"""What environments there are: suites, installed or not, and each environment in words."""
+"""The environments that there are: suites, installed or not, and each environment in words."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class Collection:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package is there; it is not imported."""
+        """True if the package is there; it is not imported."""
         return not self.package or importlib.util.find_spec(self.package) is not None
 
 
 SUITES = (
-    Collection("jaxrl", "", "", False, "navigation, a platform game, probes with known answers"),
+    Collection("jaxrl", "", "", False, "navigation, a platform game, probes"),
     Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
     Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
     Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),
     Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
     Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
-    Collection("pgx", "pgx", "pgx", False, "board games against an opponent, MinAtar"),
+    Collection("pgx", "pgx", "pgx", False, "board games, MinAtar"),
     Collection("playground", "mujoco_playground", "playground", False, "MuJoCo: the DeepMind Control Suite"),
     Collection("popgym_arcade", "popgym_arcade", "popgym_arcade", False, "games of pixels that need memory"),
-    Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory tasks"),
-    Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid, ViZDoom"),
+    Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory"),
+    Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid"),
     Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
 )
 
@@ -62,7 +62,7 @@ def suite_of(name: str) -> Collection:
 
 
 def names(suite: Collection) -> Sequence[str]:
-    """The names of its environments, without the suite's; ImportError where it is not installed."""
+    """The names of its environments, without the suite's; ImportError if it is not installed."""
     if not suite.is_installed:
         extra = f": {installation.command(suite.extra)}" if suite.extra else ""
         raise ImportError(f"{suite.name}: environments need the package {suite.package}{extra}")

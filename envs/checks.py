@@ -1,4 +1,4 @@
-"""Checks of a device environment that a user has written: what it declares against what it does.
+"""Checks of a device environment that a user has written: what it declares against what it returns.
 
 Every problem is one line that names the environment, the method and the remedy.
 """
@@ -15,22 +15,20 @@ import numpy as np
 
 from envs import modules
 from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
-from envs.spaces import has_choice
+from envs.reports import names_of
+from envs.spaces import bounds, zeros
+from envs.tasks import default_task, takes_task
 from envs.trees import strong_types
 
-_EPISODES = 4
-# No longer episode is played: that the limit holds is then not checked.
-_LONGEST_EPISODE = 10_000
-_MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
 _LONGEST_TEXT = 300
 _STEP = "return (state, jaxrl.TimeStep(obs, reward, terminated, truncated))"
 _BY_VALUE = (
     "uses the value of an array in Python (if, while, int, numpy): use jnp.where, jax.lax.cond and jnp"
 )
-_PURE = (
+PURE = (
     "it must depend on its arguments alone, and keep what it needs in `state` and random numbers from `key`"
 )
-_KEEPS = f"keeps arrays from one call to the next; {_PURE}"
+KEEPS_ARRAYS = f"keeps arrays from one call to the next; {PURE}"
 
 
 def check_types(label: str, env: Any) -> bool:
@@ -41,12 +39,14 @@ def check_types(label: str, env: Any) -> bool:
       env: has `spec`, `reset` and `step`.
 
     Returns:
-      Whether values need a conversion, see `envs.conversion`.
+      True if values need a conversion, see `envs.conversion`.
 
     Raises:
       ValueError: one line for the first problem.
     """
     spec = _checked_spec(label, env)
+    if spec.task_space is not None:
+        _check_task(label, env, spec.task_space)
     found = Types(label, env)
     timestep, converts = found.timestep, found.converts_reset
     converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs)
@@ -76,7 +76,8 @@ def check_info(label: str, env: JaxEnv, keys: Iterable[str]) -> None:
 def _check_info(label: str, info: dict[str, Any], keys: Iterable[str]) -> None:
     for key in keys:
         if key not in info:
-            given = f"its info has {', '.join(sorted(info))}" if info else "its info is empty"
+            names = names_of(info)
+            given = f"its info has {', '.join(names)}" if names else "its info is empty"
             raise ValueError(f"{label}: step() returned no info[{key!r}]; {given}")
         if getattr(info[key], "shape", None) != () or not _is_real(info[key].dtype):
             raise ValueError(
@@ -85,25 +86,27 @@ def _check_info(label: str, info: dict[str, Any], keys: Iterable[str]) -> None:
 
 
 class Types:
-    """Shapes and dtypes of what the methods return, as `jax.ShapeDtypeStruct`; ValueError where one fails.
+    """Shapes and dtypes of what the methods return, as `jax.ShapeDtypeStruct`; ValueError if one fails.
 
     Attributes:
       state: of `reset`.
-      converts_reset: whether its observation needs a conversion.
+      converts_reset: True if its observation needs a conversion.
       next_state, timestep: of `step`.
       mask: of `action_mask`; None without one.
+      arguments: what `reset` and `step` were called with.
     """
 
     def __init__(self, label: str, env: JaxEnv):
         key = jax.eval_shape(lambda: jax.random.key(0))
-        space = env.spec.action_space
+        space, tasks = env.spec.action_space, env.spec.task_space
         assert not isinstance(space, Dict)
-        self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key)
+        task = () if tasks is None else (jax.eval_shape(lambda: zeros(tasks)),)
+        self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key, *task)
         # Before `step` is traced: with another state it fails in many ways.
         self.converts_reset = _check_obs(f"{label}: reset()", env.spec.observation_space, obs)
         state = jax.eval_shape(strong_types, self.state)
         action = jax.ShapeDtypeStruct(space.shape, space.dtype)
-        self.arguments = {"reset": (key,), "step": (key, state, action)}
+        self.arguments = {"reset": (key, *task), "step": (key, state, action)}
         self.next_state, self.timestep = _trace(
             f"{label}: step()", env.step, _state_and_step, key, state, action
         )
@@ -112,101 +115,13 @@ class Types:
             self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
 
 
-def check_env(env: JaxEnv | str) -> None:
-    """Checks a device environment of your own: declarations, types, purity and the length of episodes.
-
-    Args:
-      env: the environment, or its name.
-
-    Raises:
-      ValueError: one line that names the environment, the method and the remedy.
-    """
-    if isinstance(env, str):
-        from envs import registry
-
-        label, env = env, registry.make(env)
-    else:
-        label = type(env).__name__
-        missing = [name for name in ("spec", "reset", "step") if not hasattr(env, name)]
-        if missing:
-            raise ValueError(f"{label} is no JaxEnv: it lacks {', '.join(missing)}")
-    check_types(label, env)
-    check_behaviour(label, env)
-
-
-def check_behaviour(label: str, env: JaxEnv) -> None:
-    """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
-
-    Raises:
-      ValueError: one line for the first problem.
-    """
-    for method, arguments in Types(label, env).arguments.items():
-        where, function = f"{label}: {method}()", getattr(env, method)
-        first, second = (_program(where, function, arguments) for _ in range(2))
-        if first != second:
-            raise ValueError(f"{where} does something else at its second call; {_PURE}")
-    limit = env.spec.max_episode_steps
-    limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
-    if limit_to_reach is None and not env.spec.has_action_mask:
-        return
-    steps = _MASKED_STEPS if limit_to_reach is None else limit_to_reach
-    ended, allowed = jax.jit(lambda key: _play(env, key, steps))(jax.random.key(0))
-    if not allowed:
-        raise ValueError(
-            f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
-        )
-    if limit_to_reach is not None and not ended:
-        raise ValueError(
-            f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
-            "truncate by then, declare None, or add the wrapper time_limit"
-        )
-
-
-def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
-    """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
-    keys, space = jax.random.split(key, _EPISODES), env.spec.action_space
-    state, _ = strong_types(jax.vmap(env.reset)(keys))
-
-    def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
-        state, ended, allowed = loop
-        step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
-        action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
-        if env.spec.has_action_mask:
-            assert isinstance(space, Discrete | MultiDiscrete)
-            allowed &= (ended | has_choice(space, jax.vmap(env.action_mask)(state))).all()
-        state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
-        return state, ended | timestep.terminated | timestep.truncated, allowed
-
-    begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
-    _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
-    return ended.all(), allowed
-
-
-def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
-    """An action drawn evenly from those that are allowed in `state`."""
-    space = env.spec.action_space
-    if isinstance(space, Box):
-        low, high = (jnp.asarray(x, jnp.float32).reshape(space.shape) for x in (space.low, space.high))
-        number = jax.random.uniform(key, space.shape)
-        action = jnp.where(
-            jnp.isfinite(low) & jnp.isfinite(high), low + number * (high - low), jnp.clip(number, low, high)
-        )
-        return action.astype(space.dtype)
-    assert isinstance(space, Discrete | MultiDiscrete)
-    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-    allowed = env.action_mask(state) if env.spec.has_action_mask else jnp.ones(sum(sizes), bool)
-    logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])
-    keys = jax.random.split(key, len(sizes))
-    parts = [jax.random.categorical(k, part) for k, part in zip(keys, logits, strict=True)]
-    return jnp.stack(parts).reshape(space.shape).astype(space.dtype)
-
-
 def _checked_spec(label: str, env: Any) -> EnvSpec:
     spec = env.spec
     if not isinstance(spec, EnvSpec):
         raise ValueError(f"{label}: spec is a {_kind(spec)}; make it a jaxrl.EnvSpec")
-    for name in ("observation_space", "action_space"):
-        _check_space(f"{label}: spec.{name}", getattr(spec, name))
+    for name in ("observation_space", "action_space", "task_space"):
+        if name != "task_space" or spec.task_space is not None:
+            _check_space(f"{label}: spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
         raise ValueError(f"{label}: spec.action_space is a Dict; actions are Discrete, MultiDiscrete or Box")
     if spec.has_action_mask and isinstance(spec.action_space, Box):
@@ -228,8 +143,35 @@ def _check_space(where: str, space: Space) -> None:
         raise ValueError(f"{where} has the dtype {dtype}; arrays of JAX have 32 bits: use {held}")
 
 
+def _check_task(label: str, env: JaxEnv, space: Space) -> None:
+    if not takes_task(env):
+        raise ValueError(
+            f"{label}: reset() takes no task, but spec.task_space is set; write reset(self, key, task)"
+        )
+    if not hasattr(env, "default_task"):
+        raise ValueError(f"{label}: it lacks default_task, the element of spec.task_space that nobody chose")
+    _check_element(f"{label}: default_task", space, default_task(env))
+
+
+def _check_element(where: str, space: Space, x: Any) -> None:
+    """Raises ValueError unless `x` is an element of the space: arrays, not Python numbers."""
+    if isinstance(space, Dict):
+        keys = [key for key, _ in space.spaces]
+        if not isinstance(x, dict) or sorted(x) != sorted(keys):
+            raise ValueError(f"{where} must be a dict with the keys {', '.join(keys)} of its space")
+        for key, part in space.spaces:
+            _check_element(f"{where}[{key!r}]", part, x[key])
+        return
+    if getattr(x, "shape", None) != space.shape or x.dtype != np.dtype(space.dtype):
+        declared = _form(jax.ShapeDtypeStruct(space.shape, np.dtype(space.dtype)))
+        raise ValueError(f"{where} is {_form(x)}, its space says {declared}; make them equal")
+    low, high = bounds(space)
+    if not ((np.asarray(x) >= low) & (np.asarray(x) <= high)).all():
+        raise ValueError(f"{where} (={np.asarray(x).tolist()}) does not lie within the bounds of its space")
+
+
 def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
-    """Whether the observation needs a conversion to be of the space; ValueError where it cannot be."""
+    """True if the observation needs a conversion to be of the space; ValueError if it cannot be converted."""
     what = f"an observation{part}"
     if isinstance(space, Dict):
         keys = [key for key, _ in space.spaces]
@@ -284,34 +226,21 @@ def _state_and_step(result: Any) -> tuple[Any, TimeStep]:
 
 
 class _Wrong(ValueError):
-    """What a method did, and the remedy."""
+    """A mistake of a method, and the remedy."""
 
 
 def _trace(where: str, function: Callable[..., Any], check: Callable[[Any], Any], *arguments: Any) -> Any:
     try:
         return jax.eval_shape(lambda *args: check(function(*args)), *arguments)
     except Exception as error:
-        raise ValueError(f"{where} {_explained(error)}") from error
+        raise ValueError(f"{where} {explain(error)}") from error
 
 
-def _program(where: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """What a method computes, as text and constants; a new function each time, for traces are remembered."""
-    try:
-        traced = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
-    except Exception as error:
-        raise ValueError(f"{where} {_explained(error)}") from error
-    if any(isinstance(x, jax.core.Tracer) for x in traced.consts):
-        raise ValueError(f"{where} {_KEEPS}")
-    keys = jax.dtypes.prng_key
-    constants = [np.asarray(x).tobytes() for x in traced.consts if not jnp.issubdtype(x.dtype, keys)]
-    return re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)), constants
-
-
-def _explained(error: Exception) -> str:
+def explain(error: Exception) -> str:
     if isinstance(error, _Wrong):
         return str(error)
     if isinstance(error, jax.errors.UnexpectedTracerError):
-        return _KEEPS
+        return KEEPS_ARRAYS
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
         line = re.search(r"\(([^()]*\.py, line \d+.*)\)$", modules.one_line(error))
         return f"{_BY_VALUE}{f' ({line.group(1)})' if line else ''}"

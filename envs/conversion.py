@@ -15,8 +15,8 @@ from envs.wrappers.wrapper import Wrapper
 class Converted(Wrapper):
     """Converts what `envs.checks.check_types` found to be unambiguous; changes no value."""
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
         return state, _as(self.spec.observation_space, obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

@@ -15,6 +15,7 @@ from envs.adapters.gymnasium import GymnasiumFactory
 from envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
 from envs.host.filming import film_gymnasium
 from envs.pictures import CannotRender, Shot, draw, image_of
+from envs.tasks import default_arguments
 
 # Takes an action for each shot that is not the last.
 Film = Generator[Shot, Any, None]
@@ -40,7 +41,7 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
 
 def _film_device(env: JaxEnv, seed: int) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
-    state, obs = jax.jit(env.reset)(reset_key)
+    state, obs = jax.jit(env.reset)(reset_key, *default_arguments(env))
     step, over, t = jax.jit(env.step), False, 0
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
@@ -59,7 +60,7 @@ def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
     except CannotRender:
         if not image_of(env.spec.observation_space):
             raise
-        return draw(np.asarray(obs))
+        return draw(np.asarray(obs), env.spec.observation_space)
 
 
 def _film_observations(factory: HostFactory, seed: int) -> Film:
@@ -72,7 +73,7 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
             step = env.recv(0)
             obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
             over = bool(step.game_over[0])
-            action = yield Shot(obs, None, partial(draw, obs), over)
+            action = yield Shot(obs, None, partial(draw, obs, factory.spec.observation_space), over)
             env.send(0, np.asarray(action)[None])
     finally:
         env.close()

@@ -1,4 +1,4 @@
-"""How this package is installed, and the command that adds an extra to it.
+"""The way this package was installed, and the command that adds an extra to it.
 
 Standard library only: errors name the command, also where jax itself is what is missing.
 """
@@ -45,7 +45,7 @@ def _requirement(extra: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """What pip noted where the package came from a folder, a file or a repository (PEP 610); else nothing."""
+    """The source that pip noted (PEP 610): a folder, a file or a repository; {} if it came from an index."""
     try:
         noted = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

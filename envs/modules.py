@@ -49,17 +49,17 @@ def load_attribute(label: str, name: str) -> Any:
 
 
 def is_name(path: str) -> bool:
-    """Whether a module can have that name: `path.to.module`."""
+    """True if a module can have that name: `path.to.module`."""
     return all(part.isidentifier() for part in path.split("."))
 
 
 def is_missing(error: ModuleNotFoundError, path: str) -> bool:
-    """Whether it is the module `path` that is missing, not one that it imports."""
+    """True if the module `path` itself is missing, not one that it imports."""
     return bool(error.name) and (path == error.name or path.startswith(f"{error.name}."))
 
 
 def require_outside_runs(path: str) -> None:
-    """Raises ValueError where importing `path` would run a file inside a run's folder; imports nothing.
+    """Raises ValueError if importing `path` would run a file inside a run's folder; imports nothing.
 
     Packages without an `__init__` make every file below the current folder importable, so also one that
     came with a run: `runs.ppo.20260101.file`.
@@ -110,7 +110,7 @@ def _places(path: str) -> list[Path]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module without a parent lies."""
+    """The place of a module without a parent."""
     if (loaded := sys.modules.get(name)) is not None:
         return loaded.__spec__
     for finder in sys.meta_path:

@@ -61,7 +61,7 @@ def format_call(name: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def changed_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `arguments`, by parameter of `factory`, that differ from its defaults; others are left out."""
+    """The `arguments`, by parameter of `factory`, that differ from its defaults; others are left out."""
     parameters = inspect.signature(factory).parameters
     return {
         name: arguments[name]
@@ -114,7 +114,7 @@ def check_arguments(
 
 
 def check_32_bits(label: str, value: object) -> None:
-    """Raises ValueError where a number, alone or in a tuple or list, does not fit into 32 bits."""
+    """Raises ValueError if a number, alone or in a tuple or list, does not fit into 32 bits."""
     if isinstance(value, tuple | list):
         for x in value:
             check_32_bits(label, x)

@@ -18,7 +18,7 @@ class CannotRender(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Shot:
-    """What one step shows.
+    """One step, as films show it.
 
     Attributes:
       obs: the observation to act on, as the policy sees it.
@@ -34,17 +34,20 @@ class Shot:
 
 
 def image_of(space: Space) -> bool:
-    """Whether observations are [height, width, channels]."""
+    """True if observations are [height, width, channels]."""
     return isinstance(space, Box) and len(space.shape) == 3
 
 
-def draw(obs: np.ndarray) -> np.ndarray:
-    """uint8[height, width, 3] of an observation [height, width, channels].
+def draw(obs: np.ndarray, space: Space) -> np.ndarray:
+    """uint8[height, width, 3] of an observation [height, width, channels] of `space`.
 
-    Bytes are taken for grey or RGB, of several grey frames the last; anything else for planes of objects,
-    each of which gets a colour.
+    Bytes of more than two values are taken for grey or RGB, bright where they reach the bound of the space,
+    of several grey frames the last; anything else for planes of objects, each of which gets a colour.
     """
-    if obs.dtype == np.uint8:
+    largest = max(space.high) if isinstance(space, Box) else 255
+    if obs.dtype == np.uint8 and largest > 1:
+        if largest < 255:
+            obs = np.round(obs * (255 / largest)).clip(0, 255).astype(np.uint8)
         channels = obs.shape[-1]
         return obs[..., -3:] if channels % 3 == 0 else np.repeat(obs[..., -1:], 3, axis=-1)
     planes = obs.shape[-1]

@@ -2,8 +2,10 @@
 
 A name is `suite:Name` or `suite:Name(argument=value)`. A suite of device environments is a module with
 `names()` and `make(name, **arguments)`. Where no suite has that name it is taken for a Python module of the
-user's own, `path.to.module:ClassName`, importable from the current directory. A suite of host environments
-is a module whose `make(name, **arguments)` returns a `HostFactory`.
+user's own, `path.to.module:ClassName`, importable from the current directory. An installed package registers
+`suite:Name` as an entry point of the group `jaxrl.environments`, a class or a function of the arguments. A
+suite of host environments is a module whose `make(name, **arguments)` returns a `HostFactory`. Either kind of
+suite may have `module_of(name, arguments)`: the module that a name makes it import.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from envs import modules
+from envs import entry_points, modules
 from envs import wrappers as wrapper_registry
 from envs.base import EnvSpec, HostFactory, JaxEnv
+from envs.behaviour import check_behaviour
 from envs.checks import check_info, check_types
 from envs.conversion import Converted
 from envs.names import check_arguments, parse_call, unknown
@@ -26,6 +29,7 @@ _SUITES = {"jaxrl": f"{__package__}.native"} | {
 }
 _HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium")}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
+ENTRY_POINTS = "jaxrl.environments"
 
 
 def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
@@ -44,20 +48,21 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     suite, _, short_name = full_name.rpartition(":")
     if not suite or not short_name:
         raise unknown("environment", name, _all_names())
+    factory = _registration(full_name)
     if suite in _HOST_SUITES:
         raise ValueError(
             f"{name!r}: {suite} environments run on the host and cannot be device environments; "
             f"device suites: {', '.join(_suites())}"
         )
-    if full_name in _REGISTERED:
-        env = _call(full_name, _REGISTERED[full_name], kwargs)
+    if factory is not None:
+        env = _call(full_name, factory, kwargs)
     elif suite in _SUITES:
         module = importlib.import_module(_SUITES[suite])
         if short_name not in module.names():
-            raise unknown("environment", full_name, _names(suite))
+            raise unknown("environment", full_name, names(suite))
         env = module.make(short_name, **kwargs)
     elif suite in _suites():
-        raise unknown("environment", full_name, _names(suite))
+        raise unknown("environment", full_name, names(suite))
     else:
         env = _call(full_name, _load_user_class(suite, short_name), kwargs)
     declared = env.spec.reports
@@ -70,42 +75,55 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
     return env
 
 
+def check_env(env: JaxEnv | str) -> None:
+    """Checks a device environment of your own: declarations, types, purity and the length of episodes.
+
+    Args:
+      env: the environment, or its name.
+
+    Raises:
+      ValueError: one line that names the environment, the method and the remedy.
+    """
+    label = env if isinstance(env, str) else type(env).__name__
+    made = make(env) if isinstance(env, str) else env
+    _require(label, made, "spec", "reset", "step")
+    check_types(label, made)
+    check_behaviour(label, made)
+
+
 def is_custom(name: str) -> bool:
-    """Whether `name` is a device environment of the user's own, a class or registered; never raises."""
+    """True if `name` is a device environment of the user's own, a class or registered; never raises."""
     full_name = name.strip().partition("(")[0].strip()
-    return full_name in _REGISTERED or (not is_host(name) and module_of(name) is not None)
+    return full_name in _registered_names() or (not is_host(name) and module_of(name) is not None)
 
 
 def is_host(name: str) -> bool:
-    """Whether `name` belongs to a suite of host environments; never raises."""
+    """True if `name` belongs to a suite of host environments; never raises."""
     return name.strip().partition(":")[0] in _HOST_SUITES
 
 
 def module_of(name: str) -> str | None:
-    """The module that making an environment imports because its name says so; None where it says none.
+    """The module that making an environment imports because its name says so; None if it says none.
 
     Suites and registered environments import what is installed, whatever the name. Never raises.
     """
     full_name = name.strip().partition("(")[0].strip()
-    if is_host(full_name):
-        short_name = full_name.partition(":")[2]
-        if short_name.startswith("GymV"):  # shimmy's, which import what their arguments name
-            return short_name
-        return short_name.rpartition(":")[0] or None
-    suite = full_name.rpartition(":")[0]
-    if full_name in _REGISTERED or suite in _suites():
-        return _module_of_arguments(name)
-    return suite or None
-
-
-def _module_of_arguments(name: str) -> str | None:
-    """The module of a function that an argument of a suite's environment names."""
-    try:
-        _, kwargs = parse_call(name)
-    except ValueError:
+    if full_name in _registered_names():
         return None
-    opponent = kwargs.get("opponent")  # of pgx
-    return opponent.rpartition(":")[0] or None if isinstance(opponent, str) else None
+    suite = full_name.partition(":")[0] if is_host(full_name) else full_name.rpartition(":")[0]
+    home = (_SUITES | _HOST_SUITES).get(suite)
+    if home is None:
+        return None if suite in _suites() else suite or None
+    # Few suites import what a name says; those have a `module_of` of their own.
+    adapter_module_of = getattr(importlib.import_module(home), "module_of", None)
+    if adapter_module_of is None:
+        return None
+    try:
+        arguments = parse_call(name)[1]
+    except ValueError:
+        arguments = {}
+    found: str | None = adapter_module_of(full_name.partition(":")[2], arguments)
+    return found
 
 
 def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
@@ -125,6 +143,7 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
         raise unknown("suite of host environments", suite, _HOST_SUITES)
     if isinstance(wrappers, str):
         raise ValueError(f"wrappers (={wrappers!r}) must be a sequence of names, not one string")
+    _registration(full_name)
     found: HostFactory = importlib.import_module(_HOST_SUITES[suite]).make(short_name, **kwargs)
     return wrapper_registry.wrap_host(found, wrappers)
 
@@ -135,7 +154,7 @@ def spec_of(name: str, wrappers: Sequence[str] = ()) -> EnvSpec:
 
 
 def check_info_key(name: str, wrappers: Sequence[str], key: str) -> None:
-    """Raises ValueError where `key` is not in the info of the environment, as far as that can be known."""
+    """Raises ValueError if `key` is not in the info of the environment, as far as that can be known."""
     if is_host(name):
         make_host(name, wrappers).require_info(key)
     else:
@@ -153,40 +172,59 @@ def register(name: str, factory: Callable[..., JaxEnv]) -> None:
         raise ValueError(f"environment name {name!r} must be of the form suite:Name")
     if suite in _HOST_SUITES:
         raise ValueError(f"environment name {name!r}: {suite} is a suite of host environments")
-    if name in _REGISTERED or (suite in _SUITES and name in _names(suite)):
+    if name in _REGISTERED or (suite in _SUITES and name in names(suite)):
         raise ValueError(f"environment {name!r} is already registered")
     _REGISTERED[name] = factory
 
 
+def _registration(full_name: str) -> Callable[..., JaxEnv] | None:
+    """The factory registered under a name, by a call or by an installed package; None if there is none.
+
+    Raises:
+      ValueError: an installed package registers a name that is taken, or its entry point cannot be loaded.
+    """
+    point = entry_points.find(ENTRY_POINTS, full_name)
+    if point is None:
+        return _REGISTERED.get(full_name)
+    suite = full_name.rpartition(":")[0]
+    if suite in _HOST_SUITES or full_name in _REGISTERED or full_name in _names_of_suite(suite):
+        raise ValueError(f"environment {full_name!r}: {entry_points.clash(point)}")
+    factory = entry_points.load(point)
+    if not callable(factory):
+        raise ValueError(f"environment {full_name!r}: {point.value} must be a class or a function")
+    return cast(Callable[..., JaxEnv], factory)
+
+
+def _registered_names() -> set[str]:
+    return {*_REGISTERED, *entry_points.names(ENTRY_POINTS)}
+
+
 def _suites() -> list[str]:
-    return sorted({*_SUITES, *(name.rpartition(":")[0] for name in _REGISTERED)})
-
-
-def _every_suite() -> list[str]:
-    """Those of the device and those of the host."""
-    return sorted({*_suites(), *_HOST_SUITES})
+    registered = (name.rpartition(":")[0] for name in _registered_names())
+    return sorted({*_SUITES, *registered} - {"", *_HOST_SUITES})
 
 
 def suites() -> list[str]:
     """The suites of the device and of the host, installed or not."""
-    return _every_suite()
+    return sorted({*_suites(), *_HOST_SUITES})
 
 
 def names(suite: str) -> list[str]:
-    """The environments of a suite of the device, as `suite:Name`; ImportError where it is not installed."""
-    return _names(suite)
+    """The environments of a suite of the device, as `suite:Name`; ImportError if it is not installed."""
+    registered = {name for name in _registered_names() if name.startswith(f"{suite}:")}
+    return sorted({*registered, *_names_of_suite(suite)})
 
 
-def _names(suite: str) -> list[str]:
-    names = [name for name in _REGISTERED if name.startswith(f"{suite}:")]
-    if suite in _SUITES:
-        names += [f"{suite}:{name}" for name in importlib.import_module(_SUITES[suite]).names()]
-    return sorted(names)
+def _names_of_suite(suite: str) -> list[str]:
+    """The environments of a suite that are built in."""
+    if suite not in _SUITES:
+        return []
+    return [f"{suite}:{name}" for name in importlib.import_module(_SUITES[suite]).names()]
 
 
 def _all_names() -> list[str]:
     """Of the suites that are always there: the others take seconds to import."""
-    return [name for suite in _suites() if suite not in _OPTIONAL for name in _names(suite)]
+    return [name for suite in _suites() if suite not in _OPTIONAL for name in names(suite)]
 
 
 def _call(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> JaxEnv:
@@ -204,12 +242,12 @@ def _require(name: str, thing: Any, *attributes: str) -> None:
 
 def _load_user_class(path: str, name: str) -> Callable[..., Any]:
     if not modules.is_name(path):
-        raise unknown("suite", path, _every_suite())
+        raise unknown("suite", path, suites())
     try:
         module = modules.load(path)
     except ModuleNotFoundError as error:
         if modules.is_missing(error, path):
-            message = unknown("suite", path, _every_suite())
+            message = unknown("suite", path, suites())
             raise ValueError(f"{message}; nor is it a module that can be imported from here") from error
         raise ValueError(f"importing {path} for {path}:{name} failed: {error}") from error
     # A class of environments and nothing else: a name must not be able to call any function there is.

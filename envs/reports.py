@@ -1,10 +1,11 @@
-"""What an environment tells about its episodes: entries of `TimeStep.info`, one number for each episode."""
+"""Reports of an environment about its episodes: entries of `TimeStep.info`, one number for each episode."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 PER_EPISODE = ("last", "sum", "max", "mean")
 # The name of a metric follows: letters as in paths of TensorBoard.
@@ -17,7 +18,7 @@ class InfoMetric:
 
     An entry is a number or a bool at every step; NaN says nothing, as does an entry that an environment on
     the host leaves out. Of an entry called `success` the share of episodes in which it is above 0 is
-    reported, as `env/success_rate`.
+    reported, as `env/success_rate`; an episode that says nothing is no success.
 
     Attributes:
       name: the key in `info`.
@@ -38,6 +39,33 @@ class InfoMetric:
             raise ValueError(
                 f"InfoMetric.per_episode (={self.per_episode!r}) must be one of {', '.join(PER_EPISODE)}"
             )
+
+
+def joined_key(name: str, per_episode: str) -> str:
+    """The key in `info` of one step that stands for several, of what these steps come to by `per_episode`.
+
+    Such a step has it for every entry and each of `PER_EPISODE`, beside the entry itself: a report may want
+    something else of it than the environment declares. No report is called so.
+    """
+    return f"{name} {per_episode}"
+
+
+def names_of(info: Iterable[str]) -> list[str]:
+    """The keys of `info` without those of `joined_key`, sorted."""
+    keys = set(info)
+    return sorted(keys - {joined_key(name, how) for name in keys for how in PER_EPISODE})
+
+
+def entry(info: Mapping[str, Any], report: InfoMetric) -> Any:
+    """What a step says of a report: the entry of its name, or what that of several steps comes to."""
+    key = joined_key(report.name, report.per_episode)
+    return info[key] if key in info else info[report.name]
+
+
+def set_entry(info: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """`info` with another entry, and nothing of what several steps came to of one of its name."""
+    old = {joined_key(name, how) for how in PER_EPISODE}
+    return {key: x for key, x in info.items() if key not in old} | {name: value}
 
 
 def check_reports(name: str, reports: object) -> None:

@@ -1,4 +1,4 @@
-"""Spaces: what observations and actions are. Sizes that no array of 32-bit numbers holds are refused."""
+"""Spaces of observations, actions and tasks. Sizes that no array of 32-bit numbers holds are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MultiDiscrete:
 
 
 def has_choice(space: Discrete | MultiDiscrete, mask: jax.Array) -> jax.Array:
-    """bool[...]: whether `mask`, bool[..., num_choices], allows something of every component of an action."""
+    """bool[...]: True if `mask`, bool[..., num_choices], allows something of every component of an action."""
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
     parts = jnp.split(mask, np.cumsum(sizes)[:-1], axis=-1)
     return jnp.stack([part.any(-1) for part in parts]).all(0)
@@ -95,7 +95,7 @@ class Box:
 
     @property
     def bounded(self) -> bool:
-        """Whether every element has two finite bounds."""
+        """True if every element has two finite bounds."""
         return all(math.isfinite(v) for v in self.low + self.high)
 
 
@@ -133,15 +133,43 @@ def _checked_size(shape: tuple[int, ...]) -> int:
 
 
 def is_large_image(shape: tuple[int, ...]) -> bool:
-    """Whether an observation of this shape is a large image: milliseconds of learning on CPU."""
+    """True if an observation of this shape is a large image: milliseconds of learning on CPU."""
     return len(shape) == 3 and min(shape[:2]) >= LARGE_IMAGE
 
 
 def has_large_images(space: Space) -> bool:
-    """Whether any part of the space is a large image."""
+    """True if any part of the space is a large image."""
     if isinstance(space, Dict):
         return any(has_large_images(part) for _, part in space.spaces)
     return isinstance(space, Box) and is_large_image(space.shape)
+
+
+def bounds(space: Discrete | MultiDiscrete | Box) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest element, float64 of the space's shape."""
+    if isinstance(space, Box):
+        low, high = (np.array(bound, np.float64).reshape(space.shape) for bound in (space.low, space.high))
+        return low, high
+    greatest = np.array(space.n if isinstance(space, Discrete) else space.nvec, np.float64) - 1
+    return np.zeros_like(greatest), greatest
+
+
+def sample(space: Space, key: jax.Array) -> Any:
+    """An element drawn evenly; a dict for a `Dict`.
+
+    A float with an infinite bound is drawn from [0, 1), and clipped to the other bound.
+    """
+    if isinstance(space, Dict):
+        keys = jax.random.split(key, len(space.spaces))
+        return {name: sample(part, k) for (name, part), k in zip(space.spaces, keys, strict=True)}
+    if np.issubdtype(space.dtype, np.integer):
+        info = np.iinfo(space.dtype)
+        low, high = (np.clip(bound, info.min, info.max - 1) for bound in bounds(space))
+        end = (high + 1).astype(space.dtype)
+        return jax.random.randint(key, space.shape, low.astype(space.dtype), end, space.dtype)
+    low, high = (jnp.asarray(bound, jnp.float32) for bound in bounds(space))
+    number = jax.random.uniform(key, space.shape)
+    bounded = jnp.isfinite(low) & jnp.isfinite(high)
+    return jnp.where(bounded, low + number * (high - low), jnp.clip(number, low, high)).astype(space.dtype)
 
 
 def zeros(space: Space, leading: tuple[int, ...] = ()) -> Any:

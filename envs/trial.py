@@ -12,13 +12,13 @@ import numpy as np
 
 from envs import registry
 from envs.base import Box, HostOptions, MultiDiscrete, Space
-from envs.checks import random_action
+from envs.behaviour import random_action
 from envs.vector import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What happened in some steps of one environment.
+    """Rewards and ends of some steps of one environment.
 
     Attributes:
       rewards: of each step that was one.
@@ -33,7 +33,7 @@ class Trial:
 
 
 def play(name: str, wrappers: Sequence[str], steps: int, seed: int = 0) -> Trial:
-    """Plays random actions, allowed ones where there is a mask.
+    """Plays random actions, allowed ones if there is a mask.
 
     Raises:
       ValueError, ImportError: it cannot be made.

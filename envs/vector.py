@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import EnvSpec, JaxEnv, TimeStep
+from envs.tasks import default_task
 from envs.trees import select_rows, strong_types
-from envs.wrappers.wrapper import has_restart
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: numbers far above
 # any `n` keep the keys of resets and staggering distinct from an environment's own.
@@ -61,22 +61,22 @@ class VectorEnv:
 
     @property
     def resets_in_rounds(self) -> bool:
-        """Whether a step computes the first states of ended episodes alone, some at a time."""
+        """True if a step computes the first states of ended episodes alone, some at a time."""
         return self.spec.reset_ratio > 1
 
     @property
-    def starts_by_keys(self) -> bool:
-        """Whether the keys of a step alone decide `starts`."""
-        return not has_restart(self.env)
-
-    @property
     def staggered(self) -> bool:
-        """Whether first episodes are cut off, so that statistics of episodes should skip them."""
+        """True if first episodes are cut off, so that statistics of episodes should skip them."""
         return self._first_episode_max > 1
 
-    def reset(self, keys_B: jax.Array) -> tuple[VectorState, Any]:
-        """Starts an episode in every environment; returns `(state, obs_B)`."""
-        env_state, obs_B = strong_types(jax.vmap(self.env.reset)(keys_B))
+    def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[VectorState, Any]:
+        """Starts an episode in every environment; returns `(state, obs_B)`.
+
+        Args:
+          keys_B: one key per environment.
+          task_B: the task of each episode, leaves [B, ...] of `spec.task_space`; None for the default task.
+        """
+        env_state, obs_B = self._begin(keys_B, task_B)
         if not self.staggered:
             return VectorState(env_state), obs_B
 
@@ -85,20 +85,24 @@ class VectorEnv:
 
         return VectorState(env_state, jax.vmap(draw)(keys_B)), obs_B
 
-    def starts(self, keys_B: jax.Array, ended: Any = None) -> tuple[Any, Any]:
-        """`(env_state, obs_B)` of the episodes that `step` with these keys starts, where it starts one.
+    def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
+        """`(env_state, obs_B)` of the episodes that `step` with these keys and tasks starts, if any.
 
-        Args:
-          keys_B: of the step.
-          ended: the environments' states at the ends of the episodes before, unless `starts_by_keys`.
+        They depend on nothing else, so that they can be computed ahead of the steps.
         """
-        reset_keys_B = jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B)
-        started: tuple[Any, Any]
-        if self.starts_by_keys:
-            started = strong_types(jax.vmap(self.env.reset)(reset_keys_B))
+        return self._begin(jax.vmap(lambda key: jax.random.fold_in(key, _RESET))(keys_B), task_B)
+
+    def _begin(self, keys_B: jax.Array, task_B: Any) -> tuple[Any, Any]:
+        """`(env_state, obs_B)` of `reset` with these very keys."""
+        if self.spec.task_space is None:
+            if task_B is not None:
+                raise ValueError(f"{self.spec.name} takes no tasks: its spec has no task_space")
+            started = jax.vmap(self.env.reset)(keys_B)
         else:
-            started = strong_types(jax.vmap(self.env.restart)(reset_keys_B, ended))  # type: ignore[attr-defined]
-        return started
+            task, axis = (default_task(self.env), None) if task_B is None else (task_B, 0)
+            started = jax.vmap(self.env.reset, in_axes=(0, axis))(keys_B, task)  # type: ignore[call-arg]
+        strong: tuple[Any, Any] = strong_types(started)
+        return strong
 
     def step(
         self,
@@ -107,6 +111,7 @@ class VectorEnv:
         action_B: jax.Array,
         starts: tuple[Any, Any] | None = None,
         conditional: bool = True,
+        task_B: Any = None,
     ) -> tuple[VectorState, TimeStep]:
         """Advances every environment by one step.
 
@@ -117,8 +122,9 @@ class VectorEnv:
           keys_B: one key per environment.
           state: before the step.
           action_B: as the environment accepts them.
-          starts: what `starts` returned for these keys, to select from. None computes it here.
+          starts: what `starts` returned for these keys and tasks, to select from. None computes it here.
           conditional: compute it only in the steps in which an episode ends, under a condition.
+          task_B: the tasks of episodes that start in this step, see `reset`; those that go on keep theirs.
         """
         env_state, timestep = strong_types(jax.vmap(self.env.step)(keys_B, state.env, action_B))
         left = state.first_episode_left
@@ -127,38 +133,35 @@ class VectorEnv:
             left = jnp.where(timestep.done, 0, jnp.maximum(left - 1, 0))
         stepped = env_state, timestep.obs
         if self.resets_in_rounds and starts is None:
-            env_state, obs_B = self._reset_in_rounds(keys_B, timestep.done, stepped)
+            env_state, obs_B = self._reset_in_rounds(keys_B, task_B, timestep.done, stepped)
+        elif starts is not None or not conditional:
+            started = self.starts(keys_B, task_B) if starts is None else starts
+            env_state, obs_B = select_rows(timestep.done, started, stepped)
         else:
-            env_state, obs_B = self._reset_ended(keys_B, timestep.done, stepped, starts, conditional)
+            env_state, obs_B = self._reset_ended(keys_B, task_B, timestep.done, stepped)
         return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
 
     def action_mask(self, state: VectorState) -> jax.Array | None:
-        """bool[B, A], the actions allowed in `state`; None where the environment has no masks."""
+        """bool[B, A], the actions allowed in `state`; None if the environment has no masks."""
         if not self.spec.has_action_mask:
             return None
         return jax.vmap(self.env.action_mask)(state.env)
 
     def _reset_ended(
-        self,
-        keys_B: jax.Array,
-        done_B: jax.Array,
-        stepped: tuple[Any, Any],
-        starts: tuple[Any, Any] | None,
-        conditional: bool,
+        self, keys_B: jax.Array, task_B: Any, done_B: jax.Array, stepped: tuple[Any, Any]
     ) -> tuple[Any, Any]:
+        """Resets the whole batch if any episode has ended, and keeps the rows of those that have."""
+
         def reset() -> tuple[Any, Any]:
-            started = self.starts(keys_B, stepped[0]) if starts is None else starts
-            selected: tuple[Any, Any] = select_rows(done_B, started, stepped)
+            selected: tuple[Any, Any] = select_rows(done_B, self.starts(keys_B, task_B), stepped)
             return selected
 
-        if starts is not None or not conditional:
-            return reset()
         # One condition for the whole batch: per row it would become a select under vmap, and every step
         # would pay for a reset.
         return jax.lax.cond(jnp.any(done_B), reset, lambda: stepped)
 
     def _reset_in_rounds(
-        self, keys_B: jax.Array, done_B: jax.Array, stepped: tuple[Any, Any]
+        self, keys_B: jax.Array, task_B: Any, done_B: jax.Array, stepped: tuple[Any, Any]
     ) -> tuple[Any, Any]:
         """Resets a share of the batch at a time, until all that have ended are reset, with the same keys.
 
@@ -173,8 +176,7 @@ class VectorEnv:
             # The n-th that has ended; a last round that is not full repeats the last, with the same result.
             nth = jnp.minimum(first + jnp.arange(1, size + 1), total)
             row = jnp.searchsorted(rank_B, nth)
-            ended = None if self.starts_by_keys else jax.tree.map(lambda x: x[row], stepped[0])
-            started = self.starts(keys_B[row], ended)
+            started = self.starts(keys_B[row], jax.tree.map(lambda x: x[row], task_B))
             return first + size, jax.tree.map(lambda x, y: x.at[row].set(y), states, started)
 
         return jax.lax.while_loop(lambda loop: loop[0] < total, one_round, (jnp.int32(0), stepped))[1]

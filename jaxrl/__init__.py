@@ -10,20 +10,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxrl.version import __version__
+
 if TYPE_CHECKING:
     from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
-    from envs.checks import check_env
+    from envs.registry import check_env
     from envs.wrappers.wrapper import ObservationWrapper, Wrapper
+    from jaxrl import search
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
-    from jaxrl.experiments import search
-    from jaxrl.inference.agent import load
+    from jaxrl.inference.loaded_policy import load
+    from jaxrl.population.make_population import make_population
+    from jaxrl.programs.make_train import hyperparameters, make_train
     from jaxrl.training.callbacks import Callbacks
-    from jaxrl.training.functional import hyperparameters, make_train
-    from jaxrl.training.population.functional import make_population
     from jaxrl.training.trainer import Trainer
 
-__version__ = "0.1.0"
 __all__ = [
     "Box",
     "Callbacks",
@@ -58,10 +59,10 @@ _HOMES = {
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",
     "default_config": "jaxrl.config",
-    "hyperparameters": "jaxrl.training.functional",
-    "load": "jaxrl.inference.agent",
-    "make_population": "jaxrl.training.population.functional",
-    "make_train": "jaxrl.training.functional",
+    "hyperparameters": "jaxrl.programs.make_train",
+    "load": "jaxrl.inference.loaded_policy",
+    "make_population": "jaxrl.population.make_population",
+    "make_train": "jaxrl.programs.make_train",
 }
 _OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscrete", "InfoMetric", "TimeStep")
 
@@ -72,11 +73,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(base, name)
     if name == "check_env":
-        from envs.checks import check_env
+        from envs.registry import check_env
 
         return check_env
     if name == "search":
-        return importlib.import_module("jaxrl.experiments.search")
+        return importlib.import_module("jaxrl.search")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -12,6 +12,7 @@ Dimension key, used as suffixes of array names (`obs_TBO`, `value_TB`):
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -40,9 +41,68 @@ class Transferable:
     """Marks a field that a warm start (`init_from`) may take from another run."""
 
 
+@dataclass(frozen=True)
+class Bulk:
+    """Marks the rows of a large memory: where an iteration failed they are neither rolled back nor copied.
+
+    Cursors and counts beside them are rolled back, so that rows of a failed iteration do not count.
+    Checkpoints keep the rows as an item of their own (`jaxrl/runs/checkpoint/memory_item.py`). Random keys
+    cannot be among them.
+    """
+
+
+def unless(failed: Array, before: PyTree, after: PyTree) -> PyTree:
+    """`before` where `failed`, else `after`; rows of large memories (`Bulk`) are those of `after` always.
+
+    Args:
+      failed: bool[].
+      before, after: trees of the same structure; dataclasses in them may have marks.
+    """
+    keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
+    if not _has_bulk(after):
+        return jax.tree.map(keep, before, after)
+    if not dataclasses.is_dataclass(after):
+        whole = lambda x: x is not after and dataclasses.is_dataclass(x)  # noqa: E731
+        return jax.tree.map(lambda old, new: unless(failed, old, new), before, after, is_leaf=whole)
+    bulk = marks(type(after), Bulk)
+    names = [field.name for field in dataclasses.fields(after) if field.metadata.get("pytree_node", True)]
+    chosen = {
+        name: getattr(after, name)
+        if name in bulk
+        else unless(failed, getattr(before, name), getattr(after, name))
+        for name in names
+    }
+    return dataclasses.replace(after, **chosen)  # type: ignore[type-var]
+
+
+def without_bulk(tree: PyTree) -> PyTree:
+    """The tree with None for the rows of large memories (`Bulk`); itself if it has none."""
+    if not _has_bulk(tree):
+        return tree
+    if not dataclasses.is_dataclass(tree):
+        whole = lambda x: x is not tree and dataclasses.is_dataclass(x)  # noqa: E731
+        return jax.tree.map(without_bulk, tree, is_leaf=whole)
+    bulk = marks(type(tree), Bulk)
+    names = [field.name for field in dataclasses.fields(tree) if field.metadata.get("pytree_node", True)]
+    kept = {name: None if name in bulk else without_bulk(getattr(tree, name)) for name in names}
+    return dataclasses.replace(tree, **kept)  # type: ignore[type-var]
+
+
+def _has_bulk(tree: PyTree) -> bool:
+    """True if a dataclass anywhere in a tree has rows of a large memory."""
+    if dataclasses.is_dataclass(tree):
+        values = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
+        return bool(marks(type(tree), Bulk)) or any(map(_has_bulk, values))
+    inner = jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and dataclasses.is_dataclass(x))
+    return any(dataclasses.is_dataclass(x) and _has_bulk(x) for x in inner)
+
+
 def marks(cls: type[Any], kind: type[_T]) -> dict[str, _T]:
     """The marks of one kind on the fields of a dataclass, by field."""
-    hints = get_type_hints(cls, include_extras=True)
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # of a class whose annotations only a type checker can read, such as a user's state
+        return {}
     found = {name: [m for m in get_args(hint)[1:] if isinstance(m, kind)] for name, hint in hints.items()}
     return {name: first for name, (first, *_) in ((n, m) for n, m in found.items() if m)}
 
@@ -62,7 +122,7 @@ class Axis:
 
     @property
     def pays_for_launches(self) -> bool:
-        """Whether few large kernels beat many small ones: a GPU is told of each by the host, TPU and CPU not.
+        """True if few large kernels beat many small ones: a GPU is told of each by the host, TPU and CPU not.
 
         Who asks chooses between ways to compute the same, as `docs/design/0018-fewer-kernels.md` lists them.
         """
@@ -92,7 +152,7 @@ class Axis:
 
 @flax.struct.dataclass
 class BehaviourPolicy:
-    """What learning must know of an older policy that collected a trajectory; replicated.
+    """The facts that learning needs of an older policy that collected a trajectory; replicated.
 
     Attributes:
       obs_stats: the statistics by which it normalised observations, or None without normalisation.
@@ -102,24 +162,45 @@ class BehaviourPolicy:
 
 
 @flax.struct.dataclass
+class EpisodeRows:
+    """The episodes that ended in a rollout, one row for each step of each environment; [T, B].
+
+    Attributes:
+      ended: bool, True where an episode ended that counts: not a first one that was cut off early.
+      task: tree of [T, B, ...], the task that the episode began with.
+      episode_return: float32, raw; where `ended`.
+      length: int32, steps; where `ended`.
+      success: float32, 1 or 0 where `ended`; None if nothing is known of it.
+    """
+
+    ended: Array
+    task: PyTree
+    episode_return: Array
+    length: Array
+    success: Array | None
+
+
+@flax.struct.dataclass
 class Trajectory:
-    """One rollout, time-major. Device and host collectors both produce exactly this.
+    """The facts of one rollout, time-major, and the agent's extras, alike from device and host collectors.
 
     Attributes:
       obs: [T, B, *O], a tree, in the observation's own dtype.
       reset: bool[T, B]; True where `obs` is the first of its episode: the carry is zeroed before it.
       action: [T, B, *A].
       action_mask: bool[T, B, A] or None; the actions allowed at `obs`.
-      log_prob: float32[T, B], log-probability of `action` when it was taken.
-      value: float32[T, B], V(obs_t, carry_t).
       reward: float32[T, B], raw.
       terminated: bool[T, B].
       truncated: bool[T, B].
-      bootstrap_value: float32[T, B]; V(final observation, carry after step t) where truncated, else 0.
       carry: tree of [T / L, B, ...]; the carry *before* the first step of each chunk.
-      last_value: float32[B], V of the observation that follows the rollout.
+      next_obs: [B, *O], a tree; the observation that follows row T-1.
+      extras: tree of [T, B, ...] that the agent adds: what it said of `obs` and `action` when it acted.
+      bootstrap: tree of [T, B, ...]; `Agent.bootstrap` of the final observation, with the carry after step t,
+        where the episode was truncated, else 0. None if the agent asks for nothing there.
+      last: tree of [B, ...]; `Agent.bootstrap` of `next_obs`. None as `bootstrap`.
       valid: bool[T, B] or None (all valid); False on rows that are no transition (dummy rows of
         NEXT_STEP autoreset) and carry no loss.
+      episodes: the episodes that ended, with their tasks; None without a task sampler.
       behaviour: the policy that acted, where it may be older than the one that learns; None where both are
         the same.
     """
@@ -128,21 +209,22 @@ class Trajectory:
     reset: Annotated[Array, Sharded(1)]
     action: Annotated[Array, Sharded(1)]
     action_mask: Annotated[Array | None, Sharded(1)]
-    log_prob: Annotated[Array, Sharded(1)]
-    value: Annotated[Array, Sharded(1)]
     reward: Annotated[Array, Sharded(1)]
     terminated: Annotated[Array, Sharded(1)]
     truncated: Annotated[Array, Sharded(1)]
-    bootstrap_value: Annotated[Array, Sharded(1)]
     carry: Annotated[PyTree, Sharded(1)]
-    last_value: Annotated[Array, Sharded(0)]
+    next_obs: Annotated[PyTree, Sharded(0)]
+    extras: Annotated[PyTree, Sharded(1)]
+    bootstrap: Annotated[PyTree, Sharded(1)] = None
+    last: Annotated[PyTree, Sharded(0)] = None
     valid: Annotated[Array | None, Sharded(1)] = None
+    episodes: Annotated[EpisodeRows | None, Sharded(1)] = None
     behaviour: BehaviourPolicy | None = None
 
 
 @flax.struct.dataclass
 class Tally:
-    """What an entry of the environment's info has come to so far in an episode; float32.
+    """The value so far in an episode of an entry of the environment's info; float32.
 
     Attributes:
       value: the last, the sum or the largest of what it said.
@@ -191,32 +273,35 @@ class EpisodeTotals:
 
 
 @flax.struct.dataclass
-class PolicyState:
-    """What a policy needs to act; see `jaxrl.networks.Policy.act`.
+class Acting:
+    """The part of a learner that an agent needs to act; replicated.
 
     Attributes:
       params: network parameters, float32.
       obs_stats: running moments of the observations, or None without normalisation.
+      exploration: what the agent explores by, such as an epsilon; None where it does not explore: in
+        evaluations, exports, films, and in the state of a learner.
     """
 
     params: PyTree
     obs_stats: PyTree
+    exploration: PyTree = None
 
 
 @flax.struct.dataclass
 class LearnerState:
-    """What every algorithm keeps from one update to the next; each adds fields of its own.
+    """The state that every algorithm keeps from one update to the next; each adds fields of its own.
 
     Replicated, except for fields marked `Sharded`.
 
     Attributes:
-      policy: what acts.
+      policy: the parameters and statistics that `Algorithm.acting` starts from.
       hyperparams: the algorithm's numeric hyperparameters, float32 scalars. They are part of the state so
         that each member of a population keeps its own, also when it is resumed.
       updates: int32[], gradient steps made.
     """
 
-    policy: Annotated[PolicyState, Transferable()]
+    policy: Annotated[Acting, Transferable()]
     hyperparams: PyTree
     updates: Array
 
@@ -231,6 +316,7 @@ class CollectorState:
       reset: bool[B]; True where `obs` is the first of its episode.
       carry: tree of [B, ...], the policy's recurrent carry before `obs`.
       episode: statistics of the episodes in progress.
+      task: tree of [B, ...], the tasks of the episodes in progress; None without a task sampler.
     """
 
     env_state: PyTree
@@ -238,6 +324,7 @@ class CollectorState:
     reset: Array
     carry: PyTree
     episode: EpisodeStats
+    task: PyTree = None
 
 
 @flax.struct.dataclass
@@ -248,6 +335,8 @@ class TrainState:
       learner: the algorithm's state.
       collector: where the environments are; None with environments on the host, whose episodes end with
         the process.
+      memory: what the memory between collecting and learning holds; None if it holds nothing.
+      tasks: what decides the tasks of environments; None without a task sampler.
       key: the typed base key; every other key is derived from it and the counters.
       iteration: int32[], rollouts finished.
     """
@@ -256,3 +345,5 @@ class TrainState:
     collector: Annotated[CollectorState | None, Sharded(0)]
     key: Array
     iteration: Array
+    memory: PyTree = None
+    tasks: PyTree = None

@@ -52,7 +52,8 @@ else
   command=("$root/launch/local_pod.sh" 1 "--restart=$restarts" "${arguments[@]}")
 fi
 if [[ -n $dry_run ]]; then
-  echo "CUDA_VISIBLE_DEVICES=$gpus JAX_PLATFORMS=$JAX_PLATFORMS XLA_FLAGS='${XLA_FLAGS:-}' \\"
+  mark="'" inner="'\\''" flags=${XLA_FLAGS:-}
+  echo "CUDA_VISIBLE_DEVICES=$gpus JAX_PLATFORMS=$JAX_PLATFORMS XLA_FLAGS='${flags//$mark/$inner}' \\"
   exec "${command[@]}" --dry-run
 fi
 exec "${command[@]}"

@@ -50,8 +50,12 @@ is_count "$devices" || refuse "\`--devices\` (=$devices) must be an integer of a
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-}
+able='import sys; from importlib.util import find_spec; sys.exit(not (find_spec("jaxrl") and find_spec("jax")))'
 if [[ -z $python && -z ${VIRTUAL_ENV:-} && -x $root/.venv/bin/python ]]; then python=$root/.venv/bin/python; fi
 python=$(command -v "${python:-python3}") || refuse "${python:-python3} is not installed; name another with PYTHON=..."
+if [[ -z $dry_run ]] && ! (cd "$root" && "$python" -c "$able") 2>/dev/null; then
+  refuse "$python lacks jaxrl or what it needs: call \`make setup\` in $root, or name another with PYTHON=..."
+fi
 # In a checkout; where the package is installed, this script lies in it.
 if [[ -d $root/jaxrl ]]; then export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}; fi
 export PYTHONUNBUFFERED=1
@@ -65,6 +69,13 @@ guard=()
 if command -v setpriv >/dev/null && setpriv --pdeathsig TERM true 2>/dev/null; then
   guard=(setpriv --pdeathsig TERM)
 fi
+
+# Prints words for any POSIX shell. Bash's own ${x@Q} writes $'..' for a newline, which dash reads as other words.
+quote() {
+  local word mark="'" inner="'\\''" line=''
+  for word; do line+=" '${word//$mark/$inner}'"; done
+  printf '%s' "${line# }"
+}
 
 free_port() {
   "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
@@ -84,7 +95,7 @@ start() {
     command=("$python" -m jaxrl.main "--coordinator=$address" "--num_processes=$workers"
       "--process_id=$index" ${arguments[@]+"${arguments[@]}"})
     if [[ -n $dry_run ]]; then
-      printf '%s %s\n' "$(env | grep -E '^JAX_(PLATFORMS|NUM_CPU|LOCAL)' | sort | paste -sd' ' -)" "${command[*]@Q}"
+      printf '%s %s\n' "$(env | grep -E '^JAX_(PLATFORMS|NUM_CPU|LOCAL)' | sort | paste -sd' ' -)" "$(quote "${command[@]}")"
     elif [[ -n $logs ]]; then
       mkdir -p "$logs"
       become "${command[@]}" >>"$logs/$index.log" 2>&1 &

@@ -110,12 +110,19 @@ fi
 root=$(cd "$(dirname "$0")/.." && pwd)
 where=("--project=$project" "--zone=$zone")
 
+# Prints words for any POSIX shell. Bash's own ${x@Q} writes $'..' for a newline, which dash reads as other words.
+quote() {
+  local word mark="'" inner="'\\''" line=''
+  for word; do line+=" '${word//$mark/$inner}'"; done
+  printf '%s' "${line# }"
+}
+
 # Runs gcloud, or prints the command.
 cloud() {
   if [[ -z $dry_run ]]; then gcloud "$@"; return; fi
   local word line=gcloud
   for word; do
-    if [[ $word =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then line+=" $word"; else line+=" ${word@Q}"; fi
+    if [[ $word =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then line+=" $word"; else line+=" $(quote "$word")"; fi
   done
   echo "$line"
 }
@@ -198,10 +205,10 @@ extras=tpu,gcs
 start() {
   local inner job
   # In its own session the training and its children are one process group, whose number is in jaxrl.pid.
-  inner="echo \$\$ >../jaxrl.pid; .venv/bin/python -u -m jaxrl.main ${arguments[*]@Q} --workdir=${bucket@Q}"
+  inner="echo \$\$ >../jaxrl.pid; .venv/bin/python -u -m jaxrl.main $(quote "${arguments[@]}" "--workdir=$bucket")"
   inner+=" >>../jaxrl.log 2>&1; echo \$? >../jaxrl.exit"
   job="cd jaxrl; if [ -e ../jaxrl.pid ]; then kill -KILL -\$(cat ../jaxrl.pid) 2>/dev/null; fi; rm -f ../jaxrl.exit ../jaxrl.stop"
-  job+="; setsid sh -c ${inner@Q} >/dev/null 2>&1 </dev/null &"
+  job+="; setsid sh -c $(quote "$inner") >/dev/null 2>&1 </dev/null &"
   say "training"
   on_worker all "$job"
 }

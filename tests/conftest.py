@@ -30,7 +30,14 @@ for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 # Folders with the longest files come first, so that no worker is left with one at the end.
-LONGEST_FIRST = ("tests/training/", "tests/parallel/", "tests/e2e/", "tests/faults/", "tests/rollout/")
+LONGEST_FIRST = (
+    "tests/training/",
+    "tests/programs/",
+    "tests/population/",
+    "tests/parallel/",
+    "tests/e2e/",
+    "tests/faults/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +49,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Folders whose tests refuse implicit promotion of dtypes and ranks, and exceptions with their reasons.
-STRICT = ("tests/algorithms/", "tests/evaluation/", "tests/networks/", "tests/rollout/", "tests/training/")
+STRICT = (
+    "tests/algorithms/",
+    "tests/evaluation/",
+    "tests/networks/",
+    "tests/experience/",
+    "tests/programs/",
+    "tests/population/",
+    "tests/training/",
+)
 IMPLICIT = {
     "tests/algorithms/test_optimizer.py": "optax, the oracle there, raises a float to an integer power"
 }

@@ -24,7 +24,7 @@ _NAMES = (
 
 
 def names() -> Sequence[str]:
-    """The environments of the suite; ImportError where it is not installed."""
+    """The environments of the suite; ImportError if it is not installed."""
     load("craftax.craftax_env", "craftax")
     return _NAMES
 
@@ -38,7 +38,8 @@ class Craftax(JaxEnv):
     """An environment of Craftax in its form without automatic reset.
 
     The suite has one flag for every end; here the end at `max_timesteps` is a truncation and any other a
-    termination. It reports achievements in percent of episodes, as its papers do.
+    termination. It reports achievements in percent of episodes, as its papers do: at every step those so far,
+    so that an episode which a wrapper cuts off has them too.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -53,6 +54,9 @@ class Craftax(JaxEnv):
             raise unknown(f"argument of {label}", key, fields)
         self._params = params.replace(**kwargs)
         self._endless = self._params.replace(max_timesteps=LARGEST_INT32)
+        # The suite multiplies achievements by its own flag of the end, which is then always up. Nothing else
+        # of a step depends on it.
+        self._over = self._params.replace(max_timesteps=0)
         with suite_rules():
             obs, info = jax.eval_shape(self._first_step, jax.random.key(0))
             actions = int(self._env.action_space(self._params).n)
@@ -72,7 +76,7 @@ class Craftax(JaxEnv):
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         with suite_rules():
-            obs, state, reward, _, info = self._env.step_env(raw_key(key), state, action, self._params)
+            obs, state, reward, _, info = self._env.step_env(raw_key(key), state, action, self._over)
             terminated = self._env.is_terminal(state, self._endless)
         state, obs = strong_types((state, obs))
         timestep = TimeStep(
@@ -80,7 +84,7 @@ class Craftax(JaxEnv):
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
-            info=_told(info),
+            info=_info_of_step(info),
         )
         return state, timestep
 
@@ -90,6 +94,6 @@ class Craftax(JaxEnv):
         return obs, timestep.info
 
 
-def _told(info: dict[str, Any]) -> dict[str, jax.Array]:
-    """Achievements and the score, which are 0 until an episode ends."""
+def _info_of_step(info: dict[str, Any]) -> dict[str, jax.Array]:
+    """Achievements and the score so far."""
     return {name: x for name, x in numbers(info).items() if name != "discount"}

@@ -12,7 +12,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def deferred_imports(*names: str) -> Iterator[None]:
-    """What is imported inside gets stand-ins for the modules `names`, which load them when they are used.
+    """Gives imports inside the block stand-ins for the modules `names`, which load them when they are used.
 
     gymnax imports seaborn and pyplot for its drawings: 1.7 of the 2.2 seconds that its import takes.
     Modules that are loaded already stay as they are, and imports after the block see the real ones.

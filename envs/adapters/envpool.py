@@ -221,7 +221,7 @@ class _Traced(TracedSteps):
 
 
 def _info_keys(spec: Any) -> tuple[str, ...]:
-    """What the environments tell of themselves, as one number each."""
+    """The info of the environments, one number each."""
     shapes = {key.removeprefix("info:"): tuple(x.shape) for key, x in spec.state_array_spec.items()
               if key.startswith("info:") and not key.endswith("env_id")}  # fmt: skip
     return tuple(key for key, shape in shapes.items() if shape in ((), (-1,)))
@@ -252,7 +252,7 @@ def _channels_last(space: Space) -> Space:
 
 
 def _is_channels_first(space: Space) -> bool:
-    """Whether it is an image [channels, height, width]: most suites of envpool have those."""
+    """True if it is an image [channels, height, width]: most suites of envpool have those."""
     return (
         isinstance(space, Box)
         and len(space.shape) == 3
@@ -292,7 +292,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
 
 
 def _like(label: str, value: Any, default: Any) -> Any:
-    """Converts `value` to the type of `default`; ValueError where that would lose something."""
+    """Converts `value` to the type of `default`; ValueError if that would lose something."""
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(default, tuple | list) and isinstance(value, tuple | list):

@@ -37,7 +37,7 @@ class Pool:
         self._done = np.ones(n, bool)
         idle = [0] if cuts else []
         size = {"num_envs": n + len(idle), "batch_size": n, "num_threads": threads}
-        self._env = _made(name, env_seed=[*seeds, *idle], **size, **options)
+        self._env = _make(name, env_seed=[*seeds, *idle], **size, **options)
         with without_precision_warnings():
             _ = self._env.observation_space  # kept by envpool; `recv` asks for it
         self._env._reset(self._ids)  # the public `reset` would also wait for the result
@@ -77,7 +77,7 @@ class Pool:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all first episodes that must be cut off have been."""
+        """True once all first episodes that must be cut off have been."""
         if self._cut_at is None:
             return True
         return bool((self._cut_at <= self.steps).all()) and not self._restart.any()
@@ -123,14 +123,14 @@ class Pool:
 
 
 def _outcome(reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Those fields of `HostStep` that are as envpool gives them, of numpy or traced arrays."""
+    """The fields of `HostStep` that are as envpool gives them, of numpy or traced arrays."""
     outcome = {"reward": reward, "terminated": terminated, "truncated": truncated}
     if "lives" in info and "reward" in info:  # Atari tells clipped from raw, and lives from games
         return outcome | {"score": info["reward"], "game_over": info["terminated"].astype(bool) | truncated}
     return outcome | {"score": reward, "game_over": terminated | truncated}
 
 
-def _made(name: str, **options: Any) -> Any:
+def _make(name: str, **options: Any) -> Any:
     import envpool
 
     return envpool.make_gymnasium(name, **options)

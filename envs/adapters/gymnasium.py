@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,15 @@ def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFact
     return _make(format_call(name, kwargs), tuple(keys))
 
 
+def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The module that making the environment imports because its name says so; None if it says none.
+
+    The environments of shimmy, GymV21Environment and others, import what their arguments name: they count as
+    modules themselves.
+    """
+    return name if name.startswith("GymV") else name.rpartition(":")[0] or None
+
+
 @functools.cache
 def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     name, kwargs = parse_call(call)
@@ -60,7 +69,7 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
 
 
 def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
-    """What the environment's class says in `metadata["reports"]`."""
+    """The reports that the environment's class declares in `metadata["reports"]`."""
     if not isinstance(declared, dict):
         raise ValueError(f"{label} has metadata['reports'] (={declared!r}), which must be a dict")
     try:
@@ -70,7 +79,7 @@ def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
-    """The leaves with those names, or all; ValueError where there is no such leaf."""
+    """The leaves with those names, or all; ValueError if there is no such leaf."""
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:
         if key not in names:
@@ -103,7 +112,7 @@ class GymnasiumFactory:
         return obs["mask"] if self.masks else None
 
     def require_info(self, key: str) -> None:
-        """What an environment says is known when it says it."""
+        """Accepts every key: the info of an environment is known only when it comes."""
 
     def start(self, options: HostOptions) -> HostEnv:
         return GymnasiumEnv(self, options)

@@ -77,7 +77,7 @@ class Gymnax(JaxEnv):
         return state, timestep
 
     def render(self, state: Any) -> np.ndarray:
-        """uint8[height, width, 3], by gymnax's own visualizer; CannotRender where it has none."""
+        """uint8[height, width, 3], by gymnax's own visualizer; CannotRender if it has none."""
         from envs.adapters.gymnax_pictures import picture
 
         return picture(self.spec.name, self._env, self._params, state)
@@ -115,7 +115,7 @@ def _gymnax() -> ModuleType:
 
 
 def _like(label: str, value: Any, default: Any) -> Any:
-    """Converts `value` to the type of `default`; ValueError where that would lose something."""
+    """Converts `value` to the type of `default`; ValueError if that would lose something."""
     if isinstance(default, jax.Array):
         return jnp.asarray(value, default.dtype)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -166,6 +166,6 @@ def _space(space: Any) -> Space:
 
 
 def _finite_or_infinite(bound: Any) -> np.ndarray:
-    """Undoes the habit of gymnax to write the largest float32 where there is no bound."""
+    """Undoes the habit of gymnax to write the largest float32 if there is no bound."""
     array = np.asarray(bound, np.float64)
     return np.where(np.abs(array) >= np.finfo(np.float32).max, np.copysign(np.inf, array), array)

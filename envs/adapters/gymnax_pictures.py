@@ -26,7 +26,7 @@ def picture(label: str, env: Any, params: Any, state: Any) -> np.ndarray:
         if env.name in vis_gym.SUPPORTED_GYM_ENVS:
             return _drawn_by_gymnasium(env.name, params, state)
         if env.name in _PLOTTED:
-            return _plotted(env, params, state)
+            return _plot(env, params, state)
     except ImportError as error:
         raise CannotRender(f"{label} is drawn with a package that is missing: {error}") from error
     except Exception as error:
@@ -61,7 +61,7 @@ def _gymnasium_env(name: str) -> Any:
     return env.unwrapped
 
 
-def _plotted(env: Any, params: Any, state: Any) -> np.ndarray:
+def _plot(env: Any, params: Any, state: Any) -> np.ndarray:
     import matplotlib.pyplot as plt
     from gymnax.visualize import Visualizer
 

@@ -87,7 +87,7 @@ class Jumanji(JaxEnv):
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
         with suite_rules():
             state, first = self._env.reset(raw_key(key))
-            kept = self._kept(first.observation)
+            kept = self._select_parts(first.observation)
         return strong_types(((state, self._mask(first.observation)), kept))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
@@ -97,7 +97,7 @@ class Jumanji(JaxEnv):
             env_state, found = self._env.step(state[0], action)
             last, cut = found.last(), found.discount != 0
             timestep = TimeStep(
-                obs=self._kept(found.observation),
+                obs=self._select_parts(found.observation),
                 reward=jnp.asarray(found.reward, jnp.float32),
                 terminated=last & ~cut,
                 truncated=last & cut,
@@ -114,7 +114,7 @@ class Jumanji(JaxEnv):
         found = getattr(observation, _MASK, None)
         return None if found is None else found.reshape(-1).astype(bool)
 
-    def _kept(self, observation: Any) -> Any:
+    def _select_parts(self, observation: Any) -> Any:
         parts = _parts(observation)
         names = self._keys or [name for name in parts if name != _MASK]
         kept = {name: _plain(parts[name]) for name in sorted(names)}
@@ -139,7 +139,7 @@ class Jumanji(JaxEnv):
 
 
 def _nvec(spec: Any) -> tuple[int, ...]:
-    """How many values each component of an action has; () of numbers that are not integers."""
+    """The number of values of each component of an action; () if they are not integers."""
     if not hasattr(spec, "num_values"):
         return ()
     return tuple(int(n) for n in np.reshape(spec.num_values, -1))

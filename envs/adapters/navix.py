@@ -23,6 +23,8 @@ _OBSERVATIONS = (
     "symbolic",
     "symbolic_first_person",
 )
+# Of tags, colours and states in "symbolic" observations. Networks scale bytes by the bound of their space.
+_LARGEST_SYMBOL = 11
 _DEFAULT_STEPS = 100  # of navix.make
 
 
@@ -76,7 +78,9 @@ class Navix(JaxEnv):
         self._keeps_sprites = observation.startswith("rgb")
         with suite_rules():
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
-        largest = 255 if obs.dtype == np.uint8 else int(np.max(self._env.observation_space.maximum))
+        # The suite's own bound of its symbols is too low: it counts neither the player nor lava.
+        bound = _LARGEST_SYMBOL if "symbolic" in observation else self._env.observation_space.maximum
+        largest = 255 if self._keeps_sprites else int(np.max(bound))
         given: dict[str, Any] = {} if observation == "symbolic" else {"observation": observation}
         given |= {} if max_steps == _DEFAULT_STEPS else {"max_steps": max_steps}
         self.spec = EnvSpec(
@@ -91,7 +95,7 @@ class Navix(JaxEnv):
     def reset(self, key: jax.Array) -> tuple[NavixState, Any]:
         with suite_rules():
             timestep = self._env.reset(raw_key(key))
-        state, obs = strong_types((self._kept(timestep.state), timestep.observation))
+        state, obs = strong_types((self._drop_cache(timestep.state), timestep.observation))
         return NavixState(state, jnp.zeros((), jnp.int32)), obs
 
     def step(self, key: jax.Array, state: NavixState, action: jax.Array) -> tuple[NavixState, TimeStep]:
@@ -107,10 +111,10 @@ class Navix(JaxEnv):
             after = self._env._step(before, action)
             terminated, truncated = after.is_termination(), after.is_truncation()
         env_state, obs, reward = strong_types(
-            (self._kept(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
+            (self._drop_cache(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
         )
         timestep = TimeStep(obs, reward, terminated, truncated, info={"success": terminated & (reward > 0)})
         return NavixState(env_state, state.time + 1), timestep
 
-    def _kept(self, state: Any) -> Any:
+    def _drop_cache(self, state: Any) -> Any:
         return state if self._keeps_sprites else state.replace(cache=None)

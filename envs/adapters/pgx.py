@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,11 +40,27 @@ def make(name: str, opponent: str = _RANDOM) -> Pgx:
     return Pgx(name, opponent)
 
 
+def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The module of the opponent, which making the game imports; None for "random"."""
+    opponent = arguments.get("opponent")
+    return opponent.rpartition(":")[0] or None if isinstance(opponent, str) else None
+
+
+@flax.struct.dataclass
+class PgxState:
+    """The suite's own state, and float32[], what moves before the agent's first turn gave it."""
+
+    env: Any
+    owed: jax.Array
+
+
 class Pgx(JaxEnv):
     """A game as its player 0 sees it, who plays first or later as the game draws.
 
     A step is the agent's move and the others' until it is the agent's turn again; the reward is what these
-    moves gave the agent. Of games for several players `info["success"]` says whether the agent has won.
+    moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
+    its episode is that step, whatever the action. Of games for several players `info["success"]` says whether
+    the agent has won.
     """
 
     def __init__(self, name: str, opponent: str):
@@ -52,7 +69,7 @@ class Pgx(JaxEnv):
         with suite_rules():
             self._env = load("pgx", "pgx").make(name)
             self._is_alone = self._env.num_players == 1
-            (_, obs), mask = jax.eval_shape(self._described, jax.random.key(0))
+            (_, obs), mask = jax.eval_shape(self._describe, jax.random.key(0))
         low, high = (0, 1) if obs.dtype == bool else (-np.inf, np.inf)
         # Not uint8, which networks take for the brightness of a picture and divide by 255.
         self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
@@ -64,31 +81,31 @@ class Pgx(JaxEnv):
             reports=() if self._is_alone else (InfoMetric("success", "last"),),
         )
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
+    def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
         start_key, others_key = jax.random.split(key)
         with suite_rules():
             state = strong_types(self._env.init(raw_key(start_key)))
-            state, _ = self._others(state, others_key)
-        return state, self._seen(state)
+            state, owed = self._others(state, others_key)
+        return PgxState(state, owed.astype(jnp.float32)), self._observe(state)
 
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+    def step(self, key: jax.Array, before: PgxState, action: jax.Array) -> tuple[PgxState, TimeStep]:
         step_key, others_key = jax.random.split(key)
         with suite_rules():
-            state = strong_types(self._env.step(state, action, raw_key(step_key)))
+            state = strong_types(self._env.step(before.env, action, raw_key(step_key)))
             reward = state.rewards[_AGENT]
             state, more = self._others(state, others_key)
-            reward = (reward + more).astype(jnp.float32)
+            reward = (reward + more).astype(jnp.float32) + before.owed
         timestep = TimeStep(
-            obs=self._seen(state),
+            obs=self._observe(state),
             reward=reward,
             terminated=state.terminated,
             truncated=state.truncated,
             info={} if self._is_alone else {"success": (state.terminated | state.truncated) & (reward > 0)},
         )
-        return state, timestep
+        return PgxState(state, jnp.zeros((), jnp.float32)), timestep
 
-    def action_mask(self, state: Any) -> jax.Array:
-        mask: jax.Array = state.legal_action_mask
+    def action_mask(self, state: PgxState) -> jax.Array:
+        mask: jax.Array = state.env.legal_action_mask
         return mask | ~mask.any()
 
     def _others(self, state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -111,14 +128,14 @@ class Pgx(JaxEnv):
         state, reward, _ = jax.lax.while_loop(waits, move, (state, nothing, key))
         return state, reward
 
-    def _seen(self, state: Any) -> jax.Array:
+    def _observe(self, state: Any) -> jax.Array:
         if self._is_alone:
             return state.observation.astype(self._dtype)
         with suite_rules():  # at an end it may be another's turn, whose view the state holds
             obs = self._env._observe(state, jnp.int32(_AGENT))
         return obs.astype(self._dtype)
 
-    def _described(self, key: jax.Array) -> tuple[tuple[Any, jax.Array], jax.Array]:
+    def _describe(self, key: jax.Array) -> tuple[tuple[Any, jax.Array], jax.Array]:
         state = self._env.init(raw_key(key))
         return (state, state.observation), state.legal_action_mask
 

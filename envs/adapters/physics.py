@@ -1,4 +1,4 @@
-"""What the suites of physics in Brax's form share: a state with `obs`, `reward`, `done` and `metrics`."""
+"""Suites of physics in Brax's form: a state with `obs`, `reward`, `done` and `metrics`."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def step(env: Any, limit: int, state: PhysicsState, action: jax.Array) -> tuple[
 
 
 def reports(metrics: Iterable[str]) -> tuple[InfoMetric, ...]:
-    """What the suite calls metrics: the sum of each part of the reward, the mean of everything else."""
+    """The metrics of the suite: the sum of each part of the reward, the mean of everything else."""
     return tuple(InfoMetric(key, "sum" if key.startswith("reward") else "mean") for key in sorted(metrics))

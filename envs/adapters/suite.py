@@ -1,4 +1,4 @@
-"""What adapters of suites written in JAX share: their import, their keys, their promotion of types."""
+"""Import, keys and promotion of types, for the adapters of all suites written in JAX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from envs import installation
 from envs.names import check_32_bits
 
-# `EnvSpec.reset_ratio` of suites whose resets are dearer than their steps: about the steps of an episode.
+# `EnvSpec.reset_ratio` of suites whose resets cost more than their steps: about the steps of an episode.
 DEAR_RESETS = 64
 
 
@@ -56,7 +56,7 @@ def raw_key(key: jax.Array) -> jax.Array:
 
 
 def check_arguments(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raises ValueError where a number does not fit into 32 bits."""
+    """Raises ValueError if a number does not fit into 32 bits."""
     for key, value in kwargs.items():
         check_32_bits(f"{name}: {key}", value)
 

@@ -14,6 +14,8 @@ from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import format_call, unknown
 from envs.trees import strong_types
 
+# Of tiles and of colours. Networks scale bytes by the bound of their space.
+_LARGEST_CODE = 14
 _PARAMS = ("height", "max_steps", "view_size", "width")
 
 
@@ -52,7 +54,7 @@ class XMiniGrid(JaxEnv):
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
         self.spec = EnvSpec(
             name=format_call(label, kwargs),
-            observation_space=Box.of(0, 255, obs.shape, np.dtype(obs.dtype).type),
+            observation_space=Box.of(0, _LARGEST_CODE, obs.shape, np.dtype(obs.dtype).type),
             action_space=Discrete(int(self._env.num_actions(self._params))),
             max_episode_steps=int(self._params.max_steps),
             reports=(InfoMetric("success", "max"),),

@@ -1,4 +1,4 @@
-"""What worker processes print: into the log, line by line, and not across the display."""
+"""Output of worker processes: into the log, line by line, and not across the display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAST = 20  # lines
 _LONGEST = 500  # characters of a line
 
 
-class Output:
+class WorkerOutput:
     """Reads a pipe to its end in a thread of its own, and closes it then.
 
     Args:

@@ -26,16 +26,14 @@ def load(label: str) -> bool:
     Raises:
       ImportError: neither is installed; the message says what to install.
     """
-    if not sys.platform.startswith("linux") or _loaded(
-        ["libQt5Gui.so.5"]
-    ):  # the wheel's too, if loaded before
+    if not sys.platform.startswith("linux") or _load(["libQt5Gui.so.5"]):  # the wheel's too, if loaded before
         return False
     try:
         spec = importlib.util.find_spec("PyQt5.Qt5")
     except ModuleNotFoundError:
         spec = None
     folders = [Path(folder, "lib") for folder in (spec.submodule_search_locations or ())] if spec else []
-    if not any(_loaded([str(folder / name) for name in _LIBRARIES]) for folder in folders):
+    if not any(_load([str(folder / name) for name in _LIBRARIES]) for folder in folders):
         raise ImportError(
             f"{label} needs the libraries of Qt 5: pip install PyQt5-Qt5, "
             "or on Debian and Ubuntu: apt install libqt5gui5"
@@ -43,7 +41,7 @@ def load(label: str) -> bool:
     return True
 
 
-def _loaded(libraries: list[str]) -> bool:
+def _load(libraries: list[str]) -> bool:
     try:
         for library in libraries:
             ctypes.CDLL(library, ctypes.RTLD_GLOBAL)

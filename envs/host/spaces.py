@@ -16,7 +16,7 @@ def leaf_name(leaf: Leaf) -> str:
 
 
 def observation_space(leaves: list[Leaf]) -> Space:
-    """One space, or where there are several leaves a flat dict of them, sorted by name."""
+    """One space, or, if there are several leaves, a flat dict of them, sorted by name."""
     if len(leaves) == 1 and not leaves[0]["path"]:
         return space_of(leaves[0])
     return Dict(tuple(sorted((leaf_name(leaf), space_of(leaf)) for leaf in leaves)))

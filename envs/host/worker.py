@@ -36,7 +36,7 @@ Leaf = dict[str, Any]
 
 
 class Problem(Exception):
-    """What an environment did wrong, to be completed by its name, index and step."""
+    """A mistake of an environment, to be completed by its name, index and step."""
 
 
 def send_message(fd: int, kind: bytes, content: Any) -> None:
@@ -73,7 +73,7 @@ def map_arrays(
 
 
 def describe(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """The leaves of a gymnasium space, dicts and tuples flattened; Problem where it has no use here."""
+    """The leaves of a gymnasium space, dicts and tuples flattened; Problem if it has no use here."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -133,7 +133,7 @@ class Reader:
             raise Problem(f"returned {self._what} with NaN or infinity in it")
 
     def _convert(self, array: np.ndarray) -> None:
-        """Stores 64-bit numbers in 32 bits; Problem where they do not fit."""
+        """Stores 64-bit numbers in 32 bits; Problem if they do not fit."""
         with np.errstate(over="ignore"):
             self._out[...] = array
         kept = np.isfinite(self._out) | ~np.isfinite(array) if array.dtype.kind == "f" else self._out == array
@@ -178,7 +178,7 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
 
 
 def masks_of(env: Any, action: Leaf) -> str | None:
-    """How an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
+    """The way an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
 
     Only discrete actions have any. Resets the environment, for `info`.
     """
@@ -258,13 +258,13 @@ class Slot:
         if self._masks:
             self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
         if self._info_keys:
-            self._info[:] = [_told(info, key) for key in self._info_keys]
+            self._info[:] = [_info_number(info, key) for key in self._info_keys]
         self._reward[0] = reward
         self._outcome[:] = terminated, truncated, first
 
 
-def _told(info: Any, key: str) -> float:
-    """What the environment says under that key, NaN where it says nothing."""
+def _info_number(info: Any, key: str) -> float:
+    """The number that the environment gives under that key, NaN if it gives none."""
     said = info.get(key) if isinstance(info, dict) else None
     if said is None:
         return math.nan
@@ -309,7 +309,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
     arrays = map_arrays(memory, setup["layout"])
     progress = arrays["progress"][setup["worker"]]
     slots: list[Slot] = []
-    with _reported(reply_fd, progress):
+    with _report_errors(reply_fd, progress):
         for index in setup["indices"]:
             progress[:] = index, 0
             slots.append(Slot(make_env(setup["name"], setup["kwargs"]), index, setup, arrays))
@@ -334,7 +334,7 @@ def _die_with_parent(lifeline_fd: int) -> None:
 
 
 @contextlib.contextmanager
-def _reported(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
+def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
     """Sends what an environment raises to the parent and ends the process."""
     try:
         yield

@@ -20,7 +20,7 @@ import numpy as np
 from envs.base import HostEnvError
 from envs.host import worker
 from envs.host.memory import SharedArrays
-from envs.host.output import Output
+from envs.host.output import WorkerOutput
 
 # Importing an environment's package can take long on a busy machine.
 START_TIMEOUT = 180.0
@@ -51,7 +51,7 @@ class _Worker:
     command_fd: int
     reply_fd: int
     lifeline_fd: int
-    output: Output
+    output: WorkerOutput
 
     @classmethod
     def start(cls, name: str, memory_fd: int | None, environments: str) -> _Worker:
@@ -83,7 +83,7 @@ class _Worker:
                 env={**_DEFAULTS, **os.environ, **_FORCED},
             )
             command_fd, reply_fd, lifeline_fd, output_fd = [os.dup(fd) for fd in ours]
-        output = Output(output_fd, f"{name}, {environments}")
+        output = WorkerOutput(output_fd, f"{name}, {environments}")
         return cls(environments, process, command_fd, reply_fd, lifeline_fd, output)
 
     def stop(self, kill: bool, deadline: float) -> None:
@@ -152,7 +152,7 @@ class Workers:
             with contextlib.suppress(OSError):  # a worker died since its last reply
                 os.write(w.command_fd, worker.STEP)
                 continue
-            raise self._died(w)
+            raise self._fail_by_death(w)
 
     def recv(self, group: int) -> None:
         """Waits until all workers of the group are ready.
@@ -168,7 +168,7 @@ class Workers:
         while waiting:
             ready = self._polls[group].poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not ready:
-                raise self._hung(next(iter(waiting.values())), timeout)
+                raise self._fail_by_timeout(next(iter(waiting.values())), timeout)
             for fd, _ in ready:
                 w = waiting.pop(fd, None)
                 if w is None:  # it answered before, and has died since
@@ -201,28 +201,28 @@ class Workers:
         if reply == worker.READY:
             return
         if not reply:
-            raise self._died(w)
+            raise self._fail_by_death(w)
         try:
             found = worker.receive_content(w.reply_fd)
         except EOFError:
             found = None
         if found is None:
-            raise self._died(w)
+            raise self._fail_by_death(w)
         problem = f"environment {found['index']}, step {found['step']}: {found['problem']}"
-        raise self._failed(lambda: problem, RemoteError(f"in the worker process:\n{found['traceback']}"))
+        raise self._fail(lambda: problem, RemoteError(f"in the worker process:\n{found['traceback']}"))
 
-    def _died(self, w: _Worker) -> HostEnvError:
+    def _fail_by_death(self, w: _Worker) -> HostEnvError:
         # Killing what is dead already does not change its exit code.
         w.output.join(_OUTPUT_TIMEOUT)
         cause = RemoteError("it printed last:\n" + "\n".join(w.output.last)) if w.output.last else None
-        return self._failed(
+        return self._fail(
             lambda: f"{self._position(w)}: its worker process {_ending(w.process.returncode)}", cause
         )
 
-    def _hung(self, w: _Worker, timeout: float) -> HostEnvError:
-        return self._failed(lambda: f"{self._position(w)}: did not answer within {timeout:g} s")
+    def _fail_by_timeout(self, w: _Worker, timeout: float) -> HostEnvError:
+        return self._fail(lambda: f"{self._position(w)}: did not answer within {timeout:g} s")
 
-    def _failed(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
+    def _fail(self, problem: Callable[[], str], cause: Exception | None = None) -> HostEnvError:
         """Ends all workers; the error names the group that failed first.
 
         Descriptors stay open until `close`: threads of other groups may be reading from them.
@@ -238,7 +238,7 @@ class Workers:
             return self._error
 
     def _position(self, w: _Worker) -> str:
-        """The environment that a worker was stepping, or all of them where it was between steps."""
+        """The environment that a worker was stepping, or all of them if it was between steps."""
         index, step = (int(n) for n in self._progress[self._workers.index(w)])
         return f"environment {index}, step {step}" if index >= 0 else f"{w.environments}, after step {step}"
 
@@ -265,7 +265,7 @@ def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setup_of(name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
-    """What all workers of a batch are told."""
+    """The instructions that all workers of a batch share."""
     return {"describe": False, "path": _python_path(), "name": name, "kwargs": dict(kwargs), **rest}
 
 

@@ -15,11 +15,11 @@ def random_words(key: jax.Array, n: int) -> jax.Array:
     output with a chance of about one half.
     """
     first, second = jax.random.key_data(key)[:2]
-    x = _mixed(first + np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B9))
-    return _mixed(x ^ second)
+    x = _mix(first + np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B9))
+    return _mix(x ^ second)
 
 
-def _mixed(x: jax.Array) -> jax.Array:
+def _mix(x: jax.Array) -> jax.Array:
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

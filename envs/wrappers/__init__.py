@@ -8,6 +8,7 @@ from typing import Any
 from envs import modules
 from envs.base import HostFactory, JaxEnv
 from envs.names import check_32_bits, check_arguments, parse_call, unknown
+from envs.tasks import takes_task
 from envs.wrappers.action_repeat import ActionRepeat
 from envs.wrappers.flatten_observation import FlattenObservation
 from envs.wrappers.frame_stack import FrameStack
@@ -19,7 +20,7 @@ from envs.wrappers.optimistic_resets import OptimisticResets
 from envs.wrappers.previous_action import PreviousAction
 from envs.wrappers.previous_reward import PreviousReward
 from envs.wrappers.report import ReportInfo
-from envs.wrappers.reward_shaping import RewardShaping
+from envs.wrappers.reward_shaping import PotentialShaping, RewardShaping
 from envs.wrappers.rewards import RewardClip, RewardScale
 from envs.wrappers.select_observation import SelectObservation
 from envs.wrappers.sticky_actions import StickyActions
@@ -35,6 +36,7 @@ _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "noisy_observation": NoisyObservation,
     "one_hot_observation": OneHotObservation,
     "optimistic_resets": OptimisticResets,
+    "potential_shaping": PotentialShaping,
     "previous_action": PreviousAction,
     "previous_reward": PreviousReward,
     "report": ReportInfo,
@@ -68,7 +70,13 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
     check_arguments(f"wrapper {wrapper}", found, kwargs, skip=1)
     for key, value in kwargs.items():
         check_32_bits(f"wrapper {wrapper}: {key}", value)
-    return found(env, **kwargs)
+    wrapped: JaxEnv = found(env, **kwargs)
+    if wrapped.spec.task_space is not None and not takes_task(wrapped):
+        raise ValueError(
+            f"wrapper {wrapper}: its reset takes no task, but {env.spec.name} has tasks; write "
+            "reset(self, key, *task), which calls self.env.reset(key, *task)"
+        )
+    return wrapped
 
 
 def module_of(name: str) -> str | None:
@@ -79,7 +87,7 @@ def module_of(name: str) -> str | None:
         return None
     if ":" in wrapper:
         return wrapper.rpartition(":")[0]
-    function = kwargs.get("function") if wrapper == "reward_shaping" else None
+    function = kwargs.get("function") if wrapper in ("potential_shaping", "reward_shaping") else None
     return function.rpartition(":")[0] or None if isinstance(function, str) else None
 
 
@@ -93,7 +101,7 @@ def wrap_host(factory: HostFactory, names: Sequence[str]) -> HostFactory:
 
 
 def register(name: str, wrapper: Callable[..., JaxEnv]) -> None:
-    """Registers `wrapper`, called as `wrapper(env, **arguments)`; ValueError where `name` is taken."""
+    """Registers `wrapper`, called as `wrapper(env, **arguments)`; ValueError if `name` is taken."""
     if parse_call(name) != (name, {}):
         raise ValueError(f"wrapper name {name!r} must not have arguments")
     if name in _WRAPPERS:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from envs.base import JaxEnv, TimeStep
 from envs.names import check_positive
+from envs.reports import PER_EPISODE, joined_key, names_of
 from envs.trees import strong_types
 from envs.wrappers.wrapper import Wrapper
 
@@ -19,8 +20,9 @@ _MOST_TIMES = 1000
 class ActionRepeat(Wrapper):
     """Carries every action out `times` times, or until the episode ends, as one step.
 
-    Its reward is the sum, its observation the last. Of what is reported, entries with "sum" add up and
-    entries with "max" keep the largest; the rest is that of the last step.
+    Its reward is the sum, its observation the last. An entry of `info` is what its values at these steps come
+    to: their sum, largest, mean or last, as it is reported, of those that are not NaN. Each of these is also
+    there by `joined_key`, for reports and rules of success that the environment does not know of.
     """
 
     def __init__(self, env: JaxEnv, times: int):
@@ -30,28 +32,57 @@ class ActionRepeat(Wrapper):
             raise ValueError(f"wrapper action_repeat would repeat actions that {env.spec.name} masks")
         limit = env.spec.max_episode_steps
         self.spec = dataclasses.replace(env.spec, max_episode_steps=limit and -(-limit // times))
-        self._combine = {report.name: report.per_episode for report in env.spec.reports}
+        self._declared = {report.name: report.per_episode for report in env.spec.reports}
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         keys = jax.random.split(key, self._times)
         first = strong_types(self.env.step(keys[0], state, action))
 
-        def again(last: tuple[Any, TimeStep], key: jax.Array) -> tuple[tuple[Any, TimeStep], None]:
+        def again(
+            last: tuple[Any, TimeStep], key: jax.Array
+        ) -> tuple[tuple[Any, TimeStep], tuple[dict[str, jax.Array], jax.Array]]:
             state, timestep = last
             next_state, following = strong_types(self.env.step(key, state, action))
-            both = self._joined(timestep, following)
+            both = _join(timestep, following)
             keep = lambda old, new: jnp.where(timestep.done, old, new)  # noqa: E731
-            return jax.tree.map(keep, last, (next_state, both)), None
+            return jax.tree.map(keep, last, (next_state, both)), (following.info, ~timestep.done)
 
-        (state, timestep), _ = jax.lax.scan(again, first, keys[1:])
-        return state, timestep
+        (state, timestep), (later, is_made) = jax.lax.scan(again, first, keys[1:])
+        info = jax.tree.map(lambda x, rest: jnp.concatenate([x[None], rest]), first[1].info, later)
+        said = self._info(info, jnp.concatenate([jnp.ones(1, bool), is_made]))
+        return state, dataclasses.replace(timestep, info=timestep.info | said)
 
-    def _joined(self, one: TimeStep, next_one: TimeStep) -> TimeStep:
-        """Two steps as one: the later, with what adds up."""
-        join = {"sum": jnp.add, "max": jnp.maximum}
-        info = {
-            name: join[how](one.info[name], x) if (how := self._combine.get(name)) in join else x
-            for name, x in next_one.info.items()
-        }
-        score = None if one.score is None or next_one.score is None else one.score + next_one.score
-        return dataclasses.replace(next_one, reward=one.reward + next_one.reward, score=score, info=info)
+    def _info(self, info: dict[str, jax.Array], is_made: jax.Array) -> dict[str, jax.Array]:
+        """float32[] of each entry that is a number; `info` is [times] each, `is_made` bool[times]."""
+        numbers = {name: x.astype(jnp.float32) for name, x in info.items() if x.ndim == 1 and _is_real(x)}
+        found: dict[str, jax.Array] = {}
+        for name in names_of(numbers):
+            # Steps that stand for several themselves have said each of them.
+            of_each = {how: numbers.get(joined_key(name, how), numbers[name]) for how in PER_EPISODE}
+            joined = {how: _joined(how, x, is_made) for how, x in of_each.items()}
+            found |= {joined_key(name, how): x for how, x in joined.items()}
+            found[name] = joined[self._declared.get(name, "last")]
+        return found
+
+
+def _joined(per_episode: str, x: jax.Array, is_made: jax.Array) -> jax.Array:
+    """float32[] of float32[times]; NaN if none of the steps that were made says anything."""
+    is_said = is_made & (x == x)
+    if per_episode == "max":
+        value = jnp.max(x, where=is_said, initial=-jnp.inf)
+    elif per_episode == "last":
+        value = x[jnp.max(jnp.where(is_said, jnp.arange(len(x)), 0))]
+    else:
+        value = jnp.sum(jnp.where(is_said, x, 0.0))
+        value = value / jnp.maximum(jnp.sum(is_said), 1) if per_episode == "mean" else value
+    return jnp.where(is_said.any(), value, jnp.nan)
+
+
+def _is_real(x: jax.Array) -> bool:
+    return x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _join(one: TimeStep, next_one: TimeStep) -> TimeStep:
+    """Two steps as one: the later, with what adds up."""
+    score = None if one.score is None or next_one.score is None else one.score + next_one.score
+    return dataclasses.replace(next_one, reward=one.reward + next_one.reward, score=score)

@@ -36,8 +36,8 @@ class FrameStack(StatefulWrapper):
         stacked = Box.of(low, high, low.shape, space.dtype)
         self.spec = dataclasses.replace(env.spec, observation_space=stacked)
 
-    def reset(self, key: jax.Array) -> tuple[WrapperState, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[WrapperState, Any]:
+        state, obs = self.env.reset(key, *task)
         stack = jnp.concatenate([obs] * self.frames, axis=-1)
         return WrapperState(state, stack), stack
 

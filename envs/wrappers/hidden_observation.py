@@ -61,20 +61,27 @@ class NoisyObservation(Wrapper):
             low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
             space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
         self.spec = dataclasses.replace(env.spec, observation_space=space)
+        self._draws = _NOISE + _count_inside(env)
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key)
-        return state, self._seen(key, obs)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
+        return state, self._distort(key, obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self._seen(key, timestep.obs))
+        return state, dataclasses.replace(timestep, obs=self._distort(key, timestep.obs))
 
-    def _seen(self, key: jax.Array, obs: jax.Array) -> jax.Array:
-        noise_key, hide_key = jax.random.split(jax.random.fold_in(key, _NOISE))
+    def _distort(self, key: jax.Array, obs: jax.Array) -> jax.Array:
+        noise_key, hide_key = jax.random.split(jax.random.fold_in(key, self._draws))
         if self._std:
             noise = jax.random.normal(noise_key, obs.shape, obs.dtype)
             obs = obs + jnp.asarray(self._std, obs.dtype) * noise
         if self._hidden:
             obs = jnp.where(jax.random.bernoulli(hide_key, self._hidden), jnp.zeros_like(obs), obs)
         return obs
+
+
+def _count_inside(env: JaxEnv) -> int:
+    """How many wrappers of noise there are inside: they have the same key, and must not draw the same."""
+    inner = getattr(env, "env", None)
+    return 0 if inner is None else isinstance(env, NoisyObservation) + _count_inside(inner)

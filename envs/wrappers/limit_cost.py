@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import JaxEnv, TimeStep
-from envs.reports import InfoMetric, with_report
+from envs.reports import InfoMetric, set_entry, with_report
 from envs.wrappers.wrapper import Wrapper, require_box
 
 
@@ -35,4 +35,4 @@ class LimitCost(Wrapper):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
         cost = (jnp.abs(timestep.obs[self._index]) > self._bound).astype(jnp.float32)
-        return state, dataclasses.replace(timestep, info={**timestep.info, "cost": cost})
+        return state, dataclasses.replace(timestep, info=set_entry(timestep.info, "cost", cost))

@@ -34,8 +34,8 @@ class PreviousAction(Wrapper):
         self._num_appended = len(low) - len(space.low)
         self.spec = dataclasses.replace(env.spec, observation_space=Box(low, high, (len(low),)))
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
         return state, jnp.concatenate([obs.astype(jnp.float32), jnp.zeros(self._num_appended, jnp.float32)])
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

@@ -25,8 +25,8 @@ class PreviousReward(Wrapper):
         box = Box((*space.low, -math.inf), (*space.high, math.inf), (space.shape[0] + 1,))
         self.spec = dataclasses.replace(env.spec, observation_space=box)
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
         return state, with_number(obs, jnp.zeros((), jnp.float32))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

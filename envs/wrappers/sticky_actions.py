@@ -36,8 +36,8 @@ class StickyActions(Wrapper):
         super().__init__(env)
         self._probability = float(probability)
 
-    def reset(self, key: jax.Array) -> tuple[StickyActionsState, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[StickyActionsState, Any]:
+        state, obs = self.env.reset(key, *task)
         space = self.spec.action_space
         assert not isinstance(space, Dict)
         return StickyActionsState(state, jnp.zeros(space.shape, space.dtype), jnp.zeros((), bool)), obs

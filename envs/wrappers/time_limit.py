@@ -33,8 +33,8 @@ class TimeLimit(Wrapper):
         limit = min(steps, env.spec.max_episode_steps or steps)
         self.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
 
-    def reset(self, key: jax.Array) -> tuple[TimeLimitState, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[TimeLimitState, Any]:
+        state, obs = self.env.reset(key, *task)
         return TimeLimitState(state, jnp.zeros((), jnp.int32)), obs
 
     def step(

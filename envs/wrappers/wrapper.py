@@ -1,8 +1,7 @@
-"""What wrappers share."""
+"""Base classes of wrappers, and the checks of arguments that they share."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from envs.base import Box, JaxEnv, Space, TimeStep
 from envs.pictures import CannotRender
+from envs.tasks import default_task
 
 
 class Wrapper(JaxEnv):
@@ -22,8 +22,13 @@ class Wrapper(JaxEnv):
         self.env = env
         self.spec = env.spec
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        return self.env.reset(key)
+    @property
+    def default_task(self) -> Any:
+        """The default task of the environment, if its spec has a `task_space`."""
+        return default_task(self.env)
+
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        return self.env.reset(key, *task)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         return self.env.step(key, state, action)
@@ -35,42 +40,12 @@ class Wrapper(JaxEnv):
         """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
         return state
 
-    @property
-    def restarts(self) -> bool:
-        """Whether the environment, below all wrappers, has a `restart`."""
-        return has_restart(self.env)
-
-    def restart(self, key: jax.Array, state: Any) -> tuple[Any, Any]:
-        """Starts the episode after `state`: `reset` of this wrapper around the environment's `restart`."""
-        again = copy.copy(self)
-        vars(again).update(env=_Restarting(self.env, self.inner(state)))
-        return again.reset(key)
-
     def render(self, state: Any) -> np.ndarray:
-        """A picture, uint8[height, width, 3], where the environment has a `render`; else CannotRender."""
+        """A picture, uint8[height, width, 3], if the environment has a `render`; else CannotRender."""
         if not hasattr(self.env, "render"):
             raise CannotRender(f"{self.spec.name} cannot be drawn: it has no `render`")
         found: np.ndarray = self.env.render(self.inner(state))
         return found
-
-
-class _Restarting:
-    """An environment whose next reset follows `state`."""
-
-    def __init__(self, env: JaxEnv, state: Any):
-        self._env, self._state = env, state
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = self._env.restart(key, self._state)  # type: ignore[attr-defined]
-        return found
-
-
-def has_restart(env: JaxEnv) -> bool:
-    """Whether `env` starts an episode after a state, and not by its key alone."""
-    return env.restarts if isinstance(env, Wrapper) else hasattr(env, "restart")
 
 
 @flax.struct.dataclass
@@ -119,8 +94,8 @@ class ObservationWrapper(Wrapper):
         """Returns the new observation, an element of `spec.observation_space`."""
         raise NotImplementedError
 
-    def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key)
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
         return state, self.observe(obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

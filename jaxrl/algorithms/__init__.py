@@ -1,6 +1,31 @@
-"""Learning from trajectories: what algorithms share, and a package for each."""
+"""Learning from experience: what algorithms share, and a package for each."""
 
-from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.registry import build, hyperparameters
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.auxiliary import AuxiliaryLoss
+from jaxrl.algorithms.base import Algorithm, Learned
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.q_values import QAgent
+from jaxrl.algorithms.registry import build, build_agent, hyperparameters
 
-__all__ = ["Algorithm", "build", "hyperparameters"]
+__all__ = [
+    "OF_ACTOR_CRITICS",
+    "OF_MINIBATCHES",
+    "ActorCritic",
+    "Agent",
+    "Algorithm",
+    "AuxiliaryLoss",
+    "Batch",
+    "Learned",
+    "MinibatchAlgorithm",
+    "Prepared",
+    "QAgent",
+    "RolloutState",
+    "build",
+    "build_agent",
+    "hyperparameters",
+    "read_hyperparams",
+]

@@ -1,43 +1,95 @@
-"""What an algorithm is: pure functions from a state and a trajectory to the next state.
+"""The algorithm: an agent that acts, and pure functions from a state and experience to the next state.
 
-A new algorithm is a section of the configuration (`jaxrl/config/`), a package beside `ppo/` with a class
-that implements `Algorithm`, and its line in `jaxrl/algorithms/registry.py`. The trainer, checkpoints,
-evaluation and writers know nothing else of it.
+A new algorithm is a section of the configuration (`jaxrl/config/`), a package beside `ppo/` with a class that
+implements `Algorithm`, and its line in the registry; or a module of a user's own with both
+(docs/tutorials/algorithm.md). Collectors, the trainer, checkpoints, evaluation and writers know nothing else
+of it. Algorithms that learn by epochs of minibatches derive from
+`jaxrl.algorithms.minibatch_algorithm.MinibatchAlgorithm`, which leaves them little to say.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from jaxrl.config import Config
+import flax.struct
+
+from envs.base import EnvSpec
+from jaxrl.algorithms.agent import Agent
+from jaxrl.config import AlgorithmConfig, Config
 from jaxrl.metrics.reduction import Metric, Metrics
-from jaxrl.types import Array, LearnerState, PyTree, Trajectory
+from jaxrl.types import Acting, Array, LearnerState, PyTree
+
+
+@flax.struct.dataclass
+class Learned:
+    """The result of `Algorithm.learn`.
+
+    Attributes:
+      learner: the next state.
+      feedback: for the memory that the experience was drawn from, such as new priorities; None: nothing.
+      metrics: equal on all devices.
+      signals: float32[T, B] by the names in `Algorithm.signals`, of the rollout just collected.
+    """
+
+    learner: Any
+    feedback: PyTree
+    metrics: Metrics
+    signals: dict[str, Array] = flax.struct.field(default_factory=dict)
 
 
 class Algorithm(abc.ABC):
     """One device's share of learning. Every method is pure: jit, shard_map and vmap (over members) apply.
 
     Attributes:
+      config: the resolved configuration.
+      agent: acts, and is trained.
+      name: of its section in the configuration, and the beginning of the names of its metrics.
+      config_section: the class of that section.
       state_type: the class of its learner state, whose fields say how they lie on devices.
       highlights: (metric, label) of what is worth a place on the display of a run.
-      updates_metric: the name of the metric that counts gradient steps since the start of the run.
+      offers: the options of every configuration that it honours, of `jaxrl.algorithms.options`; a
+        configuration with another one is refused.
+      signals: the names of numbers of each step, such as its advantage, that it offers to task samplers.
+      memory: what lies between collecting and learning: the name of one of `jaxrl.experience.memory`, or one
+        of its own.
+      draws_per_iteration: how often an iteration draws from the memory and learns.
     """
 
+    config: Config
+    agent: Agent
+    name: ClassVar[str]
+    config_section: ClassVar[type[AlgorithmConfig]]
     state_type: ClassVar[type[LearnerState]]
-    highlights: ClassVar[tuple[tuple[str, str], ...]]
-    updates_metric: ClassVar[str]
+    highlights: ClassVar[tuple[tuple[str, str], ...]] = ()
+    offers: ClassVar[frozenset[str]] = frozenset()
+    signals: ClassVar[tuple[str, ...]] = ()
+    memory: Any = "latest"
+    draws_per_iteration: int = 1
+
+    @classmethod
+    @abc.abstractmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> Agent:
+        """The agent of a configuration, for an environment.
+
+        Raises:
+          ConfigError: no network serves its spaces.
+        """
 
     @property
     @abc.abstractmethod
     def metrics(self) -> Mapping[str, type[Metric]]:
-        """The metrics of `update` by name, each with its reduction."""
+        """The metrics of `learn` by name, each with its reduction; `updates_metric` among them."""
 
     @property
     @abc.abstractmethod
     def passes_per_step(self) -> float:
-        """How often `update` learns from each environment step: a forward and a backward pass each."""
+        """How often `learn` learns from each environment step: a forward and a backward pass each.
+
+        If nothing is collected, the samples of one update.
+        """
 
     @classmethod
     @abc.abstractmethod
@@ -49,16 +101,17 @@ class Algorithm(abc.ABC):
         """The state before the first update: parameters, optimiser, statistics, counters."""
 
     @abc.abstractmethod
-    def update(self, learner: Any, trajectory: Trajectory, key: Array) -> tuple[LearnerState, Metrics]:
-        """Everything that is learnt from one trajectory.
+    def exploration(self, learner: Any) -> PyTree:
+        """The exploration while experience is collected, such as an epsilon; None if there is none."""
+
+    @abc.abstractmethod
+    def learn(self, learner: Any, experience: Any, key: Array) -> Learned:
+        """Everything that is learnt from one draw of the memory.
 
         Args:
-          learner: from `init` or `update`; replicated, except for fields marked `Sharded`.
-          trajectory: of this device's environments.
+          learner: from `init` or `learn`; replicated, except for fields marked `Sharded`.
+          experience: of this device; the trajectory just collected, if the memory is the latest one.
           key: the same on all devices.
-
-        Returns:
-          (learner, metrics), the metrics equal on all devices.
         """
 
     @abc.abstractmethod
@@ -67,13 +120,32 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def is_finite(self, learner: Any, metrics: Metrics) -> Array:
-        """bool[], equal on all devices: no NaN, no infinity came up in the `update` that returned these."""
+        """bool[], equal on all devices: no NaN, no infinity came up in the `learn` that returned these."""
 
     @abc.abstractmethod
-    def inspect(self, learner: Any, trajectory: Trajectory, key: Array) -> dict[str, Array]:
-        """`update` again, with every quantity watched, to find where a NaN or an infinity came up first.
+    def inspect(self, learner: Any, experience: Any, key: Array) -> dict[str, Array]:
+        """`learn` again, with every quantity watched, to find where a NaN or an infinity came up first.
 
         Returns:
           Arrays of the updates in their order, [epochs, minibatches]: `loss/NAME` and `grad/norm`, float32;
           `output/NNN/LAYER` and `gradient/PARAMETER`, bool, True where something in it is not finite.
         """
+
+    @property
+    def updates_metric(self) -> str:
+        """The name of the metric that counts gradient steps since the start of the run."""
+        return f"{self.name}/updates"
+
+    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+        """The values that follow the planned length of the run, as they are at the next update, by name."""
+        exploration = self.exploration(learner)
+        return {} if exploration is None else {"exploration": float(exploration)}
+
+    def acting(self, learner: LearnerState, explore: bool = True) -> Acting:
+        """The part that acts: it explores to collect experience, but not in evaluations and exports."""
+        exploration = self.exploration(learner) if explore else None
+        return dataclasses.replace(learner.policy, exploration=exploration)
+
+    def with_config(self, config: Config) -> Self:
+        """The same algorithm for a run with another seed and other numeric hyperparameters."""
+        return dataclasses.replace(self, config=config)  # type: ignore[type-var]

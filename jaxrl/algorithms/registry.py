@@ -1,21 +1,66 @@
-"""Algorithms by the name in `config.algorithm`."""
+"""Algorithms by what `config.algorithm` says: a built-in or installed name, or `module:Class`."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+from collections.abc import Callable
+
+from envs.base import EnvSpec
+from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
-from jaxrl.algorithms.ppo.learning import PPO
-from jaxrl.config import Config
-from jaxrl.networks import Policy
+from jaxrl.algorithms.options import require_offered
+from jaxrl.config import Config, ConfigError
+from jaxrl.config.algorithm import UnreadSection
+from jaxrl.config.algorithms import section_of
 from jaxrl.types import Axis, PyTree
 
-_ALGORITHMS = {"ppo": PPO}
+# Imported when first used. Their sections are in `jaxrl/config/built_in.py`, under the same names.
+_BUILT_IN = {
+    "ppo": "jaxrl.algorithms.ppo.algorithm:PPO",
+    "a2c": "jaxrl.algorithms.a2c.algorithm:A2C",
+    "pqn": "jaxrl.algorithms.pqn.algorithm:PQN",
+}
 
 
-def build(config: Config, policy: Policy, axis: Axis) -> Algorithm:
-    """The algorithm of a configuration, for one device of `axis`."""
-    return _ALGORITHMS[config.algorithm](config, policy, axis)
+def build_agent(config: Config, spec: EnvSpec) -> Agent:
+    """The agent that a configuration trains, for an environment.
+
+    Raises:
+      ConfigError: no network serves its spaces, or the algorithm does not offer what is configured.
+    """
+    algorithm = algorithm_class(config)
+    require_offered(config, algorithm.offers)
+    return algorithm.build_agent(config, spec)
+
+
+def build(config: Config, agent: Agent, axis: Axis) -> Algorithm:
+    """The algorithm of a configuration, for one device of `axis`; `agent` is of `build_agent`."""
+    make: Callable[..., Algorithm] = algorithm_class(config)
+    return make(config, agent, axis)
 
 
 def hyperparameters(config: Config) -> PyTree:
     """The numeric hyperparameters of a configuration's algorithm, float32 scalars."""
-    return _ALGORITHMS[config.algorithm].hyperparameters(config)
+    return algorithm_class(config).hyperparameters(config)
+
+
+def algorithm_class(config: Config) -> type[Algorithm]:
+    """The class of a configuration's algorithm.
+
+    Raises:
+      ConfigError: it comes from outside and is no algorithm, or its module must not be imported.
+    """
+    if isinstance(config.learner, UnreadSection):
+        config.learner.refuse()
+    if config.algorithm in _BUILT_IN:
+        module, _, name = _BUILT_IN[config.algorithm].partition(":")
+        built_in: type[Algorithm] = getattr(importlib.import_module(module), name)
+        return built_in
+    given, found = f"`algorithm` (={config.algorithm!r})", section_of(config.algorithm).owner
+    if found is None or not issubclass(found, Algorithm):
+        raise ConfigError(f"{given} must be a class that derives from jaxrl.algorithms.Algorithm")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise ConfigError(f"{given}: {found.__name__} lacks {missing}, see jaxrl.algorithms.Algorithm")
+    return found

@@ -3,69 +3,151 @@
 A trajectory [T, B] is cut into chunks of L steps, contiguous in time; one sequence is one chunk of one
 environment. Time steps inside a sequence are never shuffled.
 
-The shuffle is stratified: environments are taken in groups of M neighbours (M minibatches), and every
-group deals its M members out, one to each minibatch, starting at a random member. Each chunk and each
-group draws a start of its own. Every sequence is used once per epoch and lands in any minibatch with equal
-probability; no sort is needed; and since groups never straddle devices, N devices form the very minibatches
-that one device forms.
+The shuffle is stratified: sequences are taken in groups of M neighbours (M minibatches), and every group
+deals its M members out, one to each minibatch, starting at a random member. A group is one chunk of M
+environments; where M does not divide the environments, it is several chunks in a row of fewer environments.
+Every sequence is used once per epoch and lands in any minibatch with equal probability; no sort is needed;
+and since groups never straddle devices, N devices form the very minibatches that one device forms.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import flax.struct
 import jax
 import jax.numpy as jnp
 
 from jaxrl.types import Array, PyTree
 
 
-def minibatch_environments(
-    key: Array, num_chunks: int, num_envs: int, num_minibatches: int, first_group: Array | int, groups: int
-) -> Array:
-    """Which environment each sequence of each minibatch comes from.
+@flax.struct.dataclass
+class Sequences:
+    """Sequences of a trajectory, as a grid of C rows and G columns; N = C * G, row by row.
 
-    Args:
-      key: one key for all devices; the epoch's.
+    Attributes:
+      environment: int32[..., C, G], on this device.
+      chunk: int32[..., C, G]; None: those of row c are of chunk `first_chunk + c`.
+      first_chunk: int32[...]; None is 0.
+    """
+
+    environment: Array
+    chunk: Array | None = None
+    first_chunk: Array | None = None
+
+    @property
+    def chunks(self) -> Array:
+        """int32[C, G] or [C, 1], the chunk of each."""
+        if self.chunk is not None:
+            return self.chunk
+        row_C = jnp.arange(self.environment.shape[0])
+        return (row_C if self.first_chunk is None else self.first_chunk + row_C)[:, None]
+
+
+@dataclass(frozen=True)
+class Dealing:
+    """How sequences are dealt out to minibatches.
+
+    Attributes:
       num_chunks: T / L.
       num_envs: environments of ALL devices.
-      num_minibatches: M; divides the environments of each device.
-      first_group: this device's first group, counted over all devices.
-      groups: this device's groups, `B / M`.
-
-    Returns:
-      int32[M, T / L, B / M]: environment index on this device, for minibatch, chunk and group.
+      group_envs: neighbouring environments of a group; divides the environments of each device.
+      group_chunks: chunks in a row of a group; divides `num_chunks`.
     """
-    total = num_envs // num_minibatches
-    start = jax.random.randint(key, (num_chunks, total), 0, num_minibatches)
-    start = jax.lax.dynamic_slice_in_dim(start, first_group, groups, axis=1)
-    member = (start[None] + jnp.arange(num_minibatches)[:, None, None]) % num_minibatches
-    return jnp.arange(groups)[None, None] * num_minibatches + member
+
+    num_chunks: int
+    num_envs: int
+    group_envs: int
+    group_chunks: int = 1
+
+    @property
+    def num_minibatches(self) -> int:
+        """M, the members of a group."""
+        return self.group_envs * self.group_chunks
+
+    def deal(self, key: Array, first_group: Array | int, groups: int) -> Sequences:
+        """The sequences of an epoch's minibatches, with leading dimension M.
+
+        Args:
+          key: one key for all devices; the epoch's.
+          first_group: this device's first group of environments, counted over all devices.
+          groups: this device's groups of environments, `B / group_envs`.
+        """
+        members, rows = self.num_minibatches, self.num_chunks // self.group_chunks
+        start = jax.random.randint(key, (rows, self.num_envs // self.group_envs), 0, members)
+        start = jax.lax.dynamic_slice_in_dim(start, first_group, groups, axis=1)
+        member = (start[None] + jnp.arange(members)[:, None, None]) % members
+        first_env = jnp.arange(groups)[None, None] * self.group_envs
+        if self.group_chunks == 1:
+            return Sequences(first_env + member)
+        chunk = jnp.arange(rows)[None, :, None] * self.group_chunks + member // self.group_envs
+        return Sequences(first_env + member % self.group_envs, chunk)
 
 
-def take_sequences(tree: PyTree, environment_CG: Array, length: int, first_chunk: Array | int = 0) -> PyTree:
-    """Gathers sequences [L, N, ...] from leaves [T, B, ...]; N = C * G, chunk-major.
+def take_sequences(tree: PyTree, sequences: Sequences, length: int) -> PyTree:
+    """Gathers sequences [L, N, ...] from leaves [T, B, ...], time-major.
 
     Args:
-      tree: leaves [T, B, ...], time-major.
-      environment_CG: int32[C, G], environment of each sequence, by chunk.
+      tree: leaves [T, B, ...].
+      sequences: [C, G] of them.
       length: L.
-      first_chunk: where these C of the T / L chunks begin.
     """
-    chunk_C = first_chunk + jnp.arange(environment_CG.shape[0])
-    time_LC = jnp.arange(length)[:, None] + chunk_C[None] * length
+    time_LCG = jnp.arange(length)[:, None, None] + sequences.chunks[None] * length
 
     def take(x: Array) -> Array:
-        rows_LCG = time_LC[:, :, None] * x.shape[1] + environment_CG[None]
+        rows_LCG = time_LCG * x.shape[1] + sequences.environment[None]
         flat = x.reshape(-1, *x.shape[2:])
         return flat.at[rows_LCG.reshape(length, -1)].get(mode="promise_in_bounds")
 
     return jax.tree.map(take, tree)
 
 
-def take_carries(tree: PyTree, environment_CG: Array, first_chunk: Array | int = 0) -> PyTree:
+def take_carries(tree: PyTree, sequences: Sequences) -> PyTree:
     """Gathers the carries [N, ...] before those sequences from leaves [T / L, B, ...]."""
-    chunk_C1 = first_chunk + jnp.arange(environment_CG.shape[0])[:, None]
 
     def take(x: Array) -> Array:
-        return x.at[chunk_C1, environment_CG].get(mode="promise_in_bounds").reshape(-1, *x.shape[2:])
+        taken = x.at[sequences.chunks, sequences.environment].get(mode="promise_in_bounds")
+        return taken.reshape(-1, *x.shape[2:])
 
     return jax.tree.map(take, tree)
+
+
+def put_sequences(x_MLN: Array, sequences: Sequences, length: int, num_envs: int) -> Array:
+    """Inverse of `take_sequences` for all minibatches of an epoch: [T, B, ...] from [M, L, N, ...]."""
+    minibatches, _, count = x_MLN.shape[:3]
+    time_MLCG = jnp.arange(length)[None, :, None, None]
+    chunk_MCG = jax.vmap(lambda s: jnp.broadcast_to(s.chunks, s.environment.shape))(sequences)
+    time_MLCG = time_MLCG + chunk_MCG[:, None] * length
+    rows = (time_MLCG * num_envs + sequences.environment[:, None]).reshape(minibatches, length, count)
+    flat = jnp.zeros((rows.size, *x_MLN.shape[3:]), x_MLN.dtype)
+    flat = flat.at[rows.reshape(-1)].set(x_MLN.reshape(-1, *x_MLN.shape[3:]), unique_indices=True)
+    return flat.reshape(-1, num_envs, *x_MLN.shape[3:])
+
+
+def split(taken: Sequences, chunk_parts: int, environment_parts: int) -> Sequences:
+    """The parts of a minibatch, with leading dimension `chunk_parts * environment_parts`."""
+
+    def parts_of(x: Array) -> Array:
+        chunks, groups = x.shape[0] // chunk_parts, x.shape[1] // environment_parts
+        by_part = x.reshape(chunk_parts, chunks, environment_parts, groups).swapaxes(1, 2)
+        return by_part.reshape(-1, chunks, groups)
+
+    chunks = taken.environment.shape[0] // chunk_parts
+    first = jnp.repeat(jnp.arange(chunk_parts) * chunks, environment_parts)
+    chunk = None if taken.chunk is None else parts_of(taken.chunk)
+    return Sequences(parts_of(taken.environment), chunk, first)
+
+
+def join(x_PLN: Array, chunk_parts: int, environment_parts: int, chunks: int, environments: int) -> Array:
+    """Rows [L, N, ...] of a minibatch from those of its parts [parts, L, n, ...]; inverse of `split`."""
+    length, rest = x_PLN.shape[1], x_PLN.shape[3:]
+    grid = x_PLN.reshape(
+        chunk_parts,
+        environment_parts,
+        length,
+        chunks // chunk_parts,
+        environments // environment_parts,
+        *rest,
+    )
+    order = (2, 0, 3, 1, 4, *range(5, grid.ndim))
+    return grid.transpose(order).reshape(length, chunks * environments, *rest)

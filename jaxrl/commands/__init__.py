@@ -1,6 +1,7 @@
 """The commands of `jaxrl COMMAND`: one module each, with its flags, one call, and what is printed.
 
-The docstring of a module is what its `--help` prints, from `jaxrl COMMAND ARGUMENTS: what it does.` on.
+The docstring of a module is what its `--help` prints, from `jaxrl COMMAND ARGUMENTS: what it does.` on; its
+`ARGUMENTS` are listed after the first paragraph.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from jaxrl import __version__
 from jaxrl.config.errors import did_you_mean
+from jaxrl.metrics.text import one_line
+from jaxrl.version import __version__
 
 COMMANDS = (
     "train",
@@ -49,7 +51,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         print(f"jaxrl {__version__}")
         return 0
     if command not in COMMANDS:
-        print(f"error: `{command}` is no command{did_you_mean(command, COMMANDS)}", file=sys.stderr)
+        error = one_line(f"unknown command `{command}`{did_you_mean(command, COMMANDS)}")
+        print(f"error: {error}", file=sys.stderr)
         return 2
     # A name such as my_env:Recall is a module of the working folder, as it is for `python -m jaxrl`. It comes
     # last: what lies there, such as a run from elsewhere, must not stand in for an installed package.

@@ -1,15 +1,5 @@
 """jaxrl benchmark CONFIG: times a config, and says where the time goes.
 
-  CONFIG                what to time: a config file, or the name of a shipped
-                        one; or --config=CONFIG
-  --env=SUITE:NAME      its environment; without CONFIG the shipped config that
-                        suits it
-  --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
-  --seconds=S           how long to train for in all, after compilation and
-                        warm-up (default: 20)
-  --workdir=DIR         where benchmark_metrics.json goes (default: nowhere)
-  --debug               full tracebacks instead of one line for bad input
-
 Training is compiled ahead of time, warmed up, and runs in windows of equal
 work; steps per second are those of the median window, updates included. Beside
 it stands the machine's limit: the time that the matrix products alone would
@@ -21,26 +11,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.metrics.files import is_remote
+
+ARGUMENTS = (
+    Argument("CONFIG", "what to time: a config file, or the name of a shipped one; or --config=CONFIG"),
+    ENV,
+    CONFIG_FIELD,
+    Argument(
+        "--seconds=S",
+        "how long to train for in all, after compilation and warm-up (default: {default})",
+        float,
+        20.0,
+        low=0.1,
+        high=command_line.LONGEST,
+    ),
+    Argument("--workdir=DIR", "where benchmark_metrics.json goes (default: nowhere)", str),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark that `argv` asks for; returns the exit code (2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_float("seconds", 20.0, "Seconds of training.", 0.1, command_line.LONGEST, flag_values=values)
-    flags.DEFINE_string("workdir", None, "Folder of the result.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    left = command_line.parse_flags(values, argv, known_only=True)
+    values, left = parse(ARGUMENTS, argv, known_only=True)
     arguments = command_line.parse_training([argv[0], *left])
     command_line.require_single(arguments.config, "benchmark")
-    workdir = values["workdir"].value
+    workdir = values["workdir"]
     if workdir and not is_remote(workdir):
         command_line.require_writable_folder("workdir", workdir)
 
@@ -50,22 +51,23 @@ def _job(argv: Sequence[str]) -> int:
 
     devices = choose_devices(arguments.config)
     use_compilation_cache()
-    result = measure(arguments.config, devices, float(values["seconds"].value or 0))
+    result = measure(arguments.config, devices, values["seconds"])
     _show(result)
     if workdir:
         file = f"{workdir}/benchmark_metrics.json"
-        print(f"written to {command_line.write_json('workdir', file, result)}")
+        command_line.say(f"written to {command_line.write_json('workdir', file, result)}")
     return 0
 
 
 def _show(result: dict[str, Any]) -> None:
     from jaxrl.metrics import text
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
     low, high = result["steps_per_second_range"]
     seconds, memory, matmul, save = (
         result[name] for name in ("seconds_per_iteration", "peak_memory_bytes", "matmul", "save")
     )
+    clock = result["config"]["derived"]["clock"]
     hardware, added = result["hardware"], seconds["host"] / seconds["total"]
     least, most = result["host_share_range"]
     pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
@@ -78,7 +80,7 @@ def _show(result: dict[str, Any]) -> None:
             "with",
             f"jax {result['versions']['jax']}, jaxrl {result['versions']['jaxrl']}",
         ),
-        ("steps per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
+        (f"{clock} per second", f"{pace(result['steps_per_second'])}  [{pace(low)}, {pace(high)}]"),
         ("iteration", f"{1e3 * seconds['total']:.1f} ms: {parts}"),
         (
             "host",
@@ -87,9 +89,9 @@ def _show(result: dict[str, Any]) -> None:
         *([("shares of the time", shares)] if shares else []),
         ("compile", f"{result['compile_seconds']:.1f} s"),
         ("peak memory", ", ".join(f"{name} {text.size(size)}" for name, size in memory.items() if size)),
-        ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per step"),
+        ("arithmetic", f"{matmul['flops_per_step'] / 1e6:.3g} MFLOP per {clock[:-1]}"),
         ("matmul rate", f"{matmul['flops_per_second'] / 1e9:.0f} GFLOP/s measured"),
-        ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} steps per second"),
+        ("of that bound", f"{percent(matmul['fraction'])} of {pace(matmul['bound'])} {clock} per second"),
         ("checkpoint", f"holds training up for {1e3 * save['stall_seconds']:.0f} ms each"),
         ("", f"{percent(save['share'])} of the time at the configured interval"),
     )

@@ -7,41 +7,54 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
+import itertools
 import json
-import math
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from absl import flags
 from ml_collections import ConfigDict
 
 from jaxrl.commands import resumption
-from jaxrl.config import ConfigError, check_config, installation
+from jaxrl.commands.arguments import parse
+from jaxrl.commands.training_arguments import ARGUMENTS, FLAGS_OF_FIELDS, LEARNER, OUTPUT_DIR, SHORT_FLAGS
+from jaxrl.config import ConfigError, check_config, installation, words
+from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
 from jaxrl.config.selection import suitable_config
 from jaxrl.metrics.files import discard
-from jaxrl.parallel.processes import HEARTBEAT_SECONDS, JOIN_SECONDS, Processes, find
+from jaxrl.metrics.text import one_line, printable
+from jaxrl.parallel.processes import Processes, find
 from jaxrl.parallel.signals import leave, must_leave
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
+_UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: whatever asks for one is given such an error
 # What flags of several commands may say at most.
 LONGEST = 86_400.0  # seconds
 LARGEST_BATCH, MOST_EPISODES, LARGEST_SEED = 2**20, 2**24, 2**32 - 1
-_LARGEST_FLAG = 1_000_000
-_PROCESS_FLAGS = ("coordinator", "num_processes", "process_id", "heartbeat", "watchdog", "join")
-_FLAGS = ("config", "env", "workdir", "resume", "print-config", "debug", "help", *_PROCESS_FLAGS)
+_FLAGS = {"help", *(argument.name for argument in ARGUMENTS if argument.word)}
+
+
+class _Override(NamedTuple):
+    """A flag, the field that it sets, and the text of its value."""
+
+    flag: str
+    field: str
+    text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a training run is started with."""
+    """The arguments of a training run."""
 
     config: ConfigDict
     workdir: str
@@ -61,6 +74,17 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     if must_leave():
         leave(code)
     return code
+
+
+def complain(message: object) -> None:
+    """Prints `error: MESSAGE` as one line on stderr, printable and not too long."""
+    line = one_line(message)
+    print("error:", printable(line, getattr(sys.stderr, "encoding", None)), file=sys.stderr)
+
+
+def say(line: str) -> None:
+    """Prints a line in which names may stand that come from anyone."""
+    print(printable(line, output_encoding()), flush=True)
 
 
 def output_encoding() -> str | None:
@@ -87,15 +111,19 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
         if debug:
             traceback.print_exc()
         else:
-            print("error:", " ".join(str(error).split()), file=sys.stderr)
+            complain(error)
         code = BAD_INPUT if isinstance(error, ConfigError) else error.exit_code
         _leave_others(code)
         return code
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except Exception as error:
+        if not debug and isinstance(error, OSError) and error.errno in _UNUSABLE_NAMES:
+            complain(f"{error.filename}: {error.strerror}")
+            _leave_others(BAD_INPUT)
+            return BAD_INPUT
         if not debug and (missing := installation.missing_platform(error)):
-            print("error:", missing, file=sys.stderr)
+            complain(missing)
             _leave_others(BAD_INPUT)
             return BAD_INPUT
         if isinstance(error, OSError) and (reason := _broken_output("\n")) is not None:
@@ -107,7 +135,7 @@ def _exit_code(job: Callable[[], int], debug: bool) -> int:
         if not storage_failed and not _has_others():
             raise
         if storage_failed:
-            print("error: the storage failed:", storage.reason(error), file=sys.stderr)
+            complain(f"the storage failed: {storage.reason(error)}")
         else:
             traceback.print_exc()
         _leave_others(FAILED)
@@ -132,7 +160,7 @@ def run_job(usage: str | None, job: Callable[[Sequence[str]], int], argv: Sequen
     """Runs a command other than `train`; returns the exit code, as `exit_code` has it.
 
     Args:
-      usage: the module's docstring, which `--help` prints.
+      usage: what `--help` prints.
       job: takes the program's name and its arguments.
       argv: the program's name and its arguments; None takes the process's.
     """
@@ -150,36 +178,6 @@ def show(text: str) -> None:
         raise SystemExit(FAILED)
 
 
-def parse_flags(
-    values: flags.FlagValues, argv: Sequence[str], known_only: bool = False, positional: bool = False
-) -> list[str]:
-    """Parses `argv` into `values`.
-
-    Args:
-      values: flags of one job, defined on a `FlagValues` of its own.
-      argv: the program's name and its arguments.
-      known_only: leave flags that `values` does not know, instead of raising.
-      positional: leave arguments that are no flags, instead of raising.
-
-    Returns:
-      The arguments that are left.
-
-    Raises:
-      ConfigError: an unknown flag, a wrong value, or an argument that is no flag.
-    """
-    values.set_gnu_getopt(True)
-    try:
-        left = values(list(argv), known_only=known_only)[1:]
-    except flags.Error as error:
-        raise ConfigError(str(error)) from error
-    for name in values:
-        if isinstance(number := values[name].value, float) and not math.isfinite(number):
-            raise ConfigError(f"`--{name}` (={number}) must be a finite number")
-    if left and not known_only and not positional:
-        raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
-    return left
-
-
 def parse_training(argv: Sequence[str]) -> Arguments:
     """Reads what to train, in which folder, with which processes.
 
@@ -190,18 +188,17 @@ def parse_training(argv: Sequence[str]) -> Arguments:
       ConfigError: anything on the command line or in the config file is wrong.
     """
     argv, resumed = resumption.split(argv)
-    values = flags.FlagValues()
-    for name in ("config", "env", "workdir", "coordinator"):
-        flags.DEFINE_string(name, None, "", flag_values=values)
-    for name in _PROCESS_FLAGS[1:]:
-        low = 0 if name in ("process_id", "watchdog") else 1
-        default = {"heartbeat": HEARTBEAT_SECONDS, "join": JOIN_SECONDS}.get(name)
-        flags.DEFINE_integer(name, default, "", low, _LARGEST_FLAG, flag_values=values)
-    positional, overrides = _split_overrides(parse_flags(values, argv, known_only=True))
-    given = [x for x in (values["config"].value, *positional) if x]
+    values, left = parse(ARGUMENTS, argv, known_only=True)
+    positional, overrides = _split_overrides(left)
+    named, environment, workdir, output = (
+        values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
+    )
+    if workdir and output:
+        raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
+    workdir = workdir or output
+    given = [x for x in (named, *positional) if x]
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
-    environment, workdir = values["env"].value or "", values["workdir"].value
     if resumed is not None and workdir:
         raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
     if resumed is not None and not (given or environment):
@@ -209,15 +206,13 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         name, config, note = "", resumption.stored_config(resumed), f"resuming {resumed}"
     else:
         name, config, note = _config(given[0] if given else "", environment)
-    for field, text in overrides:
-        override(config, field, text)
+    _set_fields(config, overrides)
     check_config(config)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
-    others: dict[str, Any] = {flag: values[flag].value for flag in _PROCESS_FLAGS}
-    processes = find(os.environ, **others)
+    processes = find(os.environ, **values)
     if note:
-        print(note, file=sys.stderr)
+        print(one_line(note), file=sys.stderr)
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
@@ -236,9 +231,10 @@ def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
     return os.path.splitext(os.path.basename(given))[0], config, ""
 
 
-def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Returns what is no flag, and `(field, text)` of each `--config.field=text` or `--config.field text`."""
-    positional, found = [], []
+def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
+    """Returns what is no flag, and what `--flag=text` and `--flag text` set."""
+    positional: list[str] = []
+    found: list[_Override] = []
     arguments = iter(left)
     for argument in arguments:
         flag, equals, text = argument.partition("=")
@@ -246,16 +242,59 @@ def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[tuple[str, st
         if not flag.startswith("-"):
             positional.append(argument)
             continue
-        if name in _FLAGS and equals:
-            raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
-        if not name.startswith("config."):
-            raise ConfigError(f"unknown flag `{flag}`{did_you_mean(name, _FLAGS, prefix='--')}")
+        if not is_of_config(name):
+            if name in _FLAGS and equals:
+                raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
+            hint = words.flag_hint(name, declared_fields(), FLAGS_OF_FIELDS)
+            hint = hint or did_you_mean(name, _FLAGS, prefix="--")
+            raise ConfigError(f"unknown flag `{flag}`{hint}")
         if not equals:
             text = next(arguments, "--")
             if text.startswith("--"):
                 raise ConfigError(f"`{flag}` needs a value: {flag}=VALUE")
-        found.append((name.removeprefix("config."), text))
+        found.append(_override_of(flag, name, text))
     return positional, found
+
+
+def is_of_config(name: str) -> bool:
+    """True if the flag `name` sets a field: `config.seed`, or `seed`."""
+    return name.startswith("config.") or name.replace("_", "-") in SHORT_FLAGS
+
+
+def _override_of(flag: str, name: str, text: str) -> _Override:
+    """The field that a flag sets, and its text; those of a short flag are scaled to the field's unit."""
+    short = SHORT_FLAGS.get(name.replace("_", "-"))
+    if short is None:
+        return _Override(flag, name.removeprefix("config."), text)
+    if short.scale == 1:
+        return _Override(flag, short.field, text)
+    try:
+        return _Override(flag, short.field, repr(short.scale * float(text)))
+    except ValueError as error:
+        raise ConfigError(f"`{flag}` (={text!r}) must be a number") from error
+
+
+def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> None:
+    """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused."""
+    flags: dict[str, str] = {}
+    # First the algorithm, whose class says which fields there are.
+    for flag, field, text in sorted(overrides, key=lambda given: given.field != "algorithm"):
+        if field.startswith(f"{LEARNER}."):
+            field = section_of(algorithm_of(config)).name + field.removeprefix(LEARNER)
+        if flags.setdefault(field, flag) != flag:
+            raise ConfigError(f"`{flags[field]}` and `{flag}` both set `{field}`: leave one out")
+        override(config, field, text)
+
+
+def named_algorithm(argv: Sequence[str]) -> str:
+    """The value of `--config.algorithm`, on a command line that is not checked; without it the default."""
+    following = dict(itertools.pairwise(argv))
+    found = DEFAULT
+    for argument in argv:
+        flag, equals, text = argument.partition("=")
+        if flag.startswith("-") and flag.lstrip("-") == "config.algorithm":
+            found = text if equals else following.get(argument, DEFAULT)
+    return found
 
 
 def _workdir(given: str | None, config_name: str) -> str:

@@ -6,7 +6,6 @@ SHELL   bash or zsh; ~/.bashrc or ~/.zshrc then holds a line:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from jaxrl.commands import COMMANDS, command_line, module_of
@@ -55,12 +54,12 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _words(command: str) -> list[str]:
-    """What may follow a command: its flags, as its help lists them, and what a config is made of."""
-    text = str(module_of(command).__doc__)
-    flags = re.findall(r"^  (--[a-z-]+=?)(?![a-z.-])", text, re.MULTILINE)
+    """The words that may follow a command: its flags, and the fields of a config."""
     if command == "completion":
         return list(_SHELLS)
-    if "--config.FIELD=" not in text:
+    arguments = getattr(module_of(command), "ARGUMENTS", ())
+    flags = [argument.word for argument in arguments if argument.word]
+    if not any(argument.name.startswith("config.") for argument in arguments):
         return flags
     configs = [*shipped_names(), *(f"--config={name}" for name in shipped_names())]
     return [*flags, *configs, *(f"--config.{name}=" for name in declared_fields())]

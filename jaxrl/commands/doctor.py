@@ -1,11 +1,5 @@
 """jaxrl doctor: says whether the machine is ready to train.
 
-  --workdir=DIR          where runs will go, for the room on its disk (default:
-                         here)
-  --bucket=gs://BUCKET   also writes, reads and deletes an object there
-  --json                 one JSON object instead of a table
-  --debug                full tracebacks instead of one line for bad input
-
 Looks at Python, package versions, flags, driver, memory, disk and devices, and
 trains for five seconds. Exit code 0: all is well, or only worth a warning; 1:
 something is broken, with advice; 2: bad input.
@@ -17,32 +11,33 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.diagnostics import machine_health
 from jaxrl.metrics.files import is_remote
 
+ARGUMENTS = (
+    Argument("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", str, "."),
+    Argument("--bucket=gs://BUCKET", "also writes, reads and deletes an object there", str),
+    Argument("--json", "one JSON object instead of a table", bool),
+    DEBUG,
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Examines the machine; returns the exit code (0 ready, 1 broken, 2 bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("workdir", ".", "Where runs will go.", flag_values=values)
-    flags.DEFINE_string("bucket", None, "A bucket to try.", flag_values=values)
-    flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    command_line.parse_flags(values, argv)
-    workdir, bucket = str(values["workdir"].value), values["bucket"].value
+    values, _ = parse(ARGUMENTS, argv)
+    workdir, bucket = values["workdir"], values["bucket"]
     if is_remote(workdir):
         raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
     if bucket and not bucket.startswith("gs://"):
         raise ConfigError(f"`--bucket` (={bucket}) must start with gs://")
-    as_json = bool(values["json"].value)
+    as_json = values["json"]
     findings = []
     for finding in machine_health.examine(workdir, bucket):
         findings.append(finding)
@@ -62,7 +57,7 @@ def _show(finding: machine_health.HealthFinding) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
     style = {machine_health.OK: "green", machine_health.WARNING: "yellow", machine_health.BROKEN: "bold red"}[
         finding.status

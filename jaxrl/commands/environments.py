@@ -1,15 +1,5 @@
 """jaxrl environments [SUITE | SUITE:NAME]: lists environments, or tries one.
 
-  SUITE           lists its environments: spaces, masks, time limits
-  SUITE:NAME      shows one, also with arguments and of a module of your own:
-                  'my_env:Recall(delay=20)'
-  --match=TEXT    only names with this text in them
-  --names         only names, without making the environments
-  --wrappers=W    of the one that is shown: one wrapper, or a tuple of wrappers
-                  as in env.wrappers
-  --steps=N       random steps to play (default: 100)
-  --debug         full tracebacks instead of one line for bad input
-
 Without arguments, the suites, which of them are installed, and what installs
 the others. Environments of Gymnasium are listed by name: to describe one takes
 a process.
@@ -21,42 +11,51 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError, installation
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
-    from envs.catalogue import Collection
 
 _MOST_STEPS = 1_000_000
+ARGUMENTS = (
+    Argument("SUITE", "lists its environments: spaces, masks, time limits"),
+    Argument(
+        "SUITE:NAME", "shows one, also with arguments and of a module of your own: 'my_env:Recall(delay=20)'"
+    ),
+    Argument("--match=TEXT", "only names with this text in them", str, ""),
+    Argument("--names", "only names, without making the environments", bool),
+    Argument(
+        "--wrappers=W",
+        "of the one that is shown: one wrapper, or a tuple of wrappers as in env.wrappers",
+        str,
+        "",
+    ),
+    Argument("--steps=N", "random steps to play (default: {default})", int, 100, low=1, high=_MOST_STEPS),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Lists or shows what `argv` asks for; returns the exit code (0 shown, 1 it failed, 2 bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("match", "", "Only such names.", flag_values=values)
-    flags.DEFINE_bool("names", False, "Only names.", flag_values=values)
-    flags.DEFINE_string("wrappers", "", "Of the one that is shown.", flag_values=values)
-    flags.DEFINE_integer("steps", 100, "Random steps.", 1, _MOST_STEPS, flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    asked = command_line.parse_flags(values, argv, positional=True)
+    values, asked = parse(ARGUMENTS, argv, positional=True)
     if len(asked) > 1:
         raise ConfigError(f"one suite or environment at a time, not {', '.join(asked)}")
-    chosen: dict[str, Any] = {name: values[name].value for name in ("match", "names", "wrappers", "steps")}
+    chosen: dict[str, Any] = {name: values[name] for name in ("match", "names", "wrappers", "steps")}
+    if not asked:
+        _show_suites()
+        return 0
     import jax
 
     # To look at an environment takes no accelerator, which a run may be using.
     jax.config.update("jax_platforms", "cpu")
-    if not asked:
-        _show_suites()
-    elif ":" in asked[0]:
+    if ":" in asked[0]:
         _show_one(asked[0], _wrappers(chosen["wrappers"]), chosen["steps"])
     else:
         _show_suite(asked[0], chosen["match"], chosen["names"])
@@ -79,25 +78,25 @@ def _wrappers(text: str) -> tuple[str, ...]:
 
 def _show_suites() -> None:
     from envs import catalogue
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
     rows = [
-        (suite.name, "host" if suite.on_host else "device", _installed(suite), suite.about)
+        (
+            suite.name,
+            "host" if suite.on_host else "device",
+            "yes" if suite.is_installed else "no",
+            suite.about,
+        )
         for suite in catalogue.SUITES
     ]
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
-    print("\njaxrl environments SUITE lists its environments; jaxrl environments SUITE:NAME shows one.")
-
-
-def _installed(suite: Collection) -> str:
-    if suite.is_installed:
-        return "yes"
-    return f"no: {installation.command(suite.extra)}" if suite.extra else "no"
+    print("\njaxrl environments SUITE lists its environments, or says how to install it;")
+    print("jaxrl environments SUITE:NAME shows one.")
 
 
 def _show_suite(name: str, match: str, names_only: bool) -> None:
     from envs import catalogue
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
     try:
         suite = catalogue.suite_of(name)
@@ -131,7 +130,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     from envs import trial
     from envs.base import HostEnvError
     from jaxrl.config.resolution import environment_spec
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)
     table.show_fields(_fields(spec), indent=14)

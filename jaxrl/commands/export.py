@@ -1,20 +1,4 @@
-"""jaxrl export --workdir=DIR: writes a policy as StableHLO, ONNX or arrays.
-
-  --workdir=DIR    folder of the run
-  --format=F       stablehlo (runs with jax alone), onnx (onnxruntime), numpy or
-                   safetensors (arrays)
-  --output=DIR     where to (default: WORKDIR/export/FORMAT)
-  --checkpoint=S   which checkpoint: latest (default), best, or a step
-  --sample         sample actions, from a key that is one more input (stablehlo
-                   only)
-  --batch=N        fixed batch size (stablehlo and onnx; default: any, where the
-                   network allows it)
-  --steps=N        steps played to check what was written (default: 200, in 8
-                   environments)
-  --trust          import the modules that the run's configuration names
-                   (module:Class): they can run any code, so only for runs of
-                   your own or of people you trust
-  --debug          full tracebacks instead of one line for bad input
+"""jaxrl export RUN: writes a policy as StableHLO, ONNX or arrays.
 
 The normaliser is inside; the carry is an input and an output. Every export is
 read back and shown what the trained policy sees while that plays: exit code 1,
@@ -28,9 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
 
@@ -39,39 +22,59 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 1_000_000  # they are played one by one
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
+ARGUMENTS = (
+    RUN,
+    WORKDIR,
+    Argument(
+        "--format=F",
+        "stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)",
+        str,
+    ),
+    Argument("--output=DIR", "where to (default: WORKDIR/export/FORMAT)", str),
+    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    Argument("--sample", "sample actions, from a key that is one more input (stablehlo only)", bool),
+    Argument(
+        "--batch=N",
+        "fixed batch size (stablehlo and onnx; default: any, where the network allows it)",
+        int,
+        low=1,
+        high=command_line.LARGEST_BATCH,
+    ),
+    Argument(
+        "--steps=N",
+        "steps played to check what was written (default: {default}, in 8 environments)",
+        int,
+        200,
+        low=1,
+        high=_MOST_STEPS,
+    ),
+    Argument(
+        "--trust",
+        "import the modules that the run's configuration names (module:Class): they can run any code, so "
+        "only for runs of your own or of people you trust",
+        bool,
+    ),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exports what `argv` asks for; returns the exit code (1: acts differently; 2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_string("format", None, "One of the formats.", flag_values=values)
-    flags.DEFINE_string("output", None, "Where to.", flag_values=values)
-    flags.DEFINE_string("checkpoint", "latest", "latest, best or a step.", flag_values=values)
-    flags.DEFINE_bool("sample", False, "Sample actions.", flag_values=values)
-    flags.DEFINE_integer(
-        "batch", None, "Fixed batch size.", 1, command_line.LARGEST_BATCH, flag_values=values
-    )
-    flags.DEFINE_integer("steps", 200, "Steps of the check.", 1, _MOST_STEPS, flag_values=values)
-    flags.DEFINE_bool("trust", False, "Import modules that the run names.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    command_line.parse_flags(values, argv)
-    workdir, kind = values["workdir"].value, values["format"].value
-    if not workdir:
-        raise ConfigError("`--workdir` is missing: name the folder of a run")
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    workdir, kind = run_folder(values["workdir"], left), values["format"]
     if kind not in FORMATS:
         raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
-    if values["sample"].value and kind != "stablehlo":
+    if values["sample"] and kind != "stablehlo":
         raise ConfigError(
             f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
         )
-    if values["batch"].value and kind in ("numpy", "safetensors"):
+    if values["batch"] and kind in ("numpy", "safetensors"):
         raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
-    output = values["output"].value or f"{workdir}/export/{kind}"
+    output = values["output"] or f"{workdir}/export/{kind}"
     if is_remote(output):
         raise ConfigError(f"`--output` (={output!r}) must be a local folder")
     command_line.require_writable_folder("output", output)
@@ -79,7 +82,7 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.inference.export import export
 
     chosen = ("checkpoint", "sample", "batch", "steps", "trust")
-    arguments: dict[str, Any] = {name: values[name].value for name in chosen}
+    arguments: dict[str, Any] = {name: values[name] for name in chosen}
     result = export(workdir, kind, output, **arguments)
     print(f"checkpoint  step {result.step:,}")
     print(f"batch       {result.batch}")
@@ -91,7 +94,7 @@ def _job(argv: Sequence[str]) -> int:
         )
         return 1
     for name, size in result.files.items():
-        print(f"written     {output}/{name} ({size / 1e3:.1f} kB)")
+        command_line.say(f"written     {output}/{name} ({size / 1e3:.1f} kB)")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a run says at its end: where it is, and what can be done with it."""
+"""The lines that a run prints at its end: where it is, and what can be done with it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,5 @@
 """jaxrl play [--category=C] [--levels=DIR]: you play levels of jaxrl:Platformer.
 
-  --levels=DIR    whose levels: train (default), test, or a folder that jaxrl
-                  prepare-data has written, such as data/levels/train
-  --category=C    simple (default), medium, complex, mine_heavy, exploration or
-                  all
-  --level=N       the first level that is played (default: 0)
-  --record=FILE   appends each attempt to FILE, a line of JSON
-  --replay=FILE   shows the attempts of such a FILE; with the same --levels
-  --speed=X       steps per second, 1 to 60 (default: 12)
-  --debug         full tracebacks instead of one line for bad input
-
 Keys: left and right run, until down stops; up jumps (or a, d, s, w and space);
 r starts over, n goes to the next level, q leaves. The clock starts with the
 first key that moves you (or down). Reach the switch () and then the exit [],
@@ -20,42 +10,52 @@ exit.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
-    from envs.native.platformer.attempt import Attempt
+    from envs.native.platformer.game.attempt import Attempt
+    from envs.native.platformer.game.terminal import Round
     from envs.native.platformer.level import PlatformerLevel
-    from envs.native.platformer.terminal import Round
 
 _LABEL = "`jaxrl play`: "
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
+ARGUMENTS = (
+    Argument(
+        "--levels=DIR",
+        "whose levels: train (default), test, or a folder that jaxrl prepare-data has written, such as "
+        "data/levels/train",
+        str,
+        "train",
+    ),
+    Argument(
+        "--category=C", "simple (default), medium, complex, mine_heavy, exploration or all", str, "simple"
+    ),
+    Argument("--level=N", "the first level that is played (default: {default})", int, 0, low=0),
+    Argument("--record=FILE", "appends each attempt to FILE, a line of JSON", str, ""),
+    Argument("--replay=FILE", "shows the attempts of such a FILE; with the same --levels", str, ""),
+    Argument("--speed=X", "steps per second, 1 to 60 (default: {default})", float, 12.0, low=1.0, high=60.0),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Lets a person play; returns the exit code (0 left, 1 it failed, 2 bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("levels", "train", "Whose levels.", flag_values=values)
-    flags.DEFINE_string("category", "simple", "Of which category.", flag_values=values)
-    flags.DEFINE_integer("level", 0, "The first one.", 0, flag_values=values)
-    flags.DEFINE_string("record", "", "Appends attempts.", flag_values=values)
-    flags.DEFINE_string("replay", "", "Shows attempts.", flag_values=values)
-    flags.DEFINE_float("speed", 12.0, "Steps per second.", 1.0, 60.0, flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    command_line.parse_flags(values, argv)
-    chosen: dict[str, Any] = {name: values[name].value for name in values}
+    chosen, _ = parse(ARGUMENTS, argv)
     if chosen["record"] and chosen["replay"]:
         raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
     rounds = _recordings(chosen) if chosen["replay"] else _levels(chosen)
@@ -64,13 +64,12 @@ def _job(argv: Sequence[str]) -> int:
         _append(record, "")  # before anything is played
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
-    _show(rounds, chosen, record)
-    return 0
+    return _show(rounds, chosen, record)
 
 
 def _levels(chosen: dict[str, Any]) -> list[Round]:
-    """What a person plays, by the values of the flags."""
-    from envs.native.platformer.terminal import KeyMoves, Round
+    """The game of a person, by the values of the flags."""
+    from envs.native.platformer.game.terminal import KeyMoves, Round
 
     found = _read_levels(chosen["levels"], chosen["category"])
     if chosen["level"] >= len(found):
@@ -82,8 +81,8 @@ def _levels(chosen: dict[str, Any]) -> list[Round]:
 
 def _recordings(chosen: dict[str, Any]) -> list[Round]:
     """The attempts of `--replay` from number `--level`, with their levels."""
-    from envs.native.platformer.record import RecordError, read_records
-    from envs.native.platformer.terminal import RecordedMoves, Round
+    from envs.native.platformer.game.record import RecordError, read_records
+    from envs.native.platformer.game.terminal import RecordedMoves, Round
 
     label = f"`--replay` (={chosen['replay']!r})"
     try:
@@ -109,7 +108,7 @@ def _recordings(chosen: dict[str, Any]) -> list[Round]:
 
 
 def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
-    from envs.native.platformer.dataset import read_levels
+    from envs.native.platformer.level_files import read_levels
 
     try:
         return read_levels(_LABEL, folder, category)
@@ -117,13 +116,14 @@ def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
         raise ConfigError(str(error)) from error
 
 
-def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) -> None:
+def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) -> int:
+    """Lets a person play; returns the exit code."""
     try:
         import curses
     except ImportError as error:
         raise RunError(f"`jaxrl play` needs Python's curses: {error}") from error
-    from envs.native.platformer.record import AttemptRecord
-    from envs.native.platformer.terminal import show
+    from envs.native.platformer.game.record import AttemptRecord
+    from envs.native.platformer.game.terminal import show
 
     def keep(attempt: Attempt) -> None:
         if record is not None:
@@ -131,9 +131,38 @@ def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) 
 
     endless = not chosen["replay"]
     try:
-        show(rounds, chosen["level"], endless, 1 / chosen["speed"], keep)
+        with _ending_signals():
+            show(rounds, chosen["level"], endless, 1 / chosen["speed"], keep)
+    except _Ended as ended:
+        return 128 + ended.signum
     except curses.error as error:
         raise RunError(f"this terminal cannot show the game: {error}") from error
+    return 0
+
+
+class _Ended(BaseException):
+    """A signal asks to end."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextlib.contextmanager
+def _ending_signals() -> Iterator[None]:
+    """Signals that end a process raise instead, so that the terminal is put back and the attempt kept."""
+
+    def end(signum: int, frame: Any) -> None:
+        for other in _SIGNALS:
+            signal.signal(other, signal.SIG_IGN)  # A second one must not interrupt the way out.
+        raise _Ended(signum)
+
+    before = {signum: signal.signal(signum, end) for signum in _SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _append(file: Path, line: str) -> None:

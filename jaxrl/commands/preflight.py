@@ -1,20 +1,5 @@
 """jaxrl preflight CONFIG: compiles a config and says whether it fits.
 
-  CONFIG                what to train: a config file, or the name of a shipped
-                        one; or --config=CONFIG
-  --env=SUITE:NAME      its environment; without CONFIG the shipped config that
-                        suits it
-  --config.FIELD=VALUE  changes a field (`jaxrl train --help` lists them)
-  --topology=DEVICES    what to compile for (default: this machine's devices).
-                        A Cloud TPU slice, GENERATION:SHAPE: v3, v4, v5e, v5p or
-                        v6e, and its chips in each direction, such as v5e:4x8;
-                        needs the extra tpu, but no TPU. Or GPUs of one host,
-                        GPU or GPU:COUNT: a100, l4, rtx4090, h100, h200, b200 or
-                        rtx5090, such as h100:8; needs the extra cuda12, but no
-                        GPU
-  --find-batch          also search the largest env.num_envs that fits
-  --debug               full tracebacks instead of one line for bad input
-
 Compiles training and evaluation as a run would, and does not run them: memory
 per core, operations, kernels, collectives and compile time are the compiler's,
 the time of an iteration on a GPU is an estimate. The exit code is 1 where they
@@ -27,14 +12,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config.remedies import memory_remedies
-from jaxrl.metrics.display import table
 from jaxrl.parallel import topologies
 from jaxrl.parallel.gpus import Gpu, Gpus
 from jaxrl.parallel.tpu_slices import Slice
+from jaxrl.reporting.display import table
 
 if TYPE_CHECKING:
     from jaxrl.diagnostics.compiled_programs.launches import Launches
@@ -45,27 +29,39 @@ if TYPE_CHECKING:
 _LARGEST_SHOWN = 3
 # On each GPU, a search tries multiples of so many environments.
 _GPU_UNIT = 1024
+ARGUMENTS = (
+    Argument("CONFIG", "what to train: a config file, or the name of a shipped one; or --config=CONFIG"),
+    ENV,
+    CONFIG_FIELD,
+    Argument(
+        "--topology=DEVICES",
+        "what to compile for (default: this machine's devices). A Cloud TPU slice, GENERATION:SHAPE: v3, "
+        "v4, v5e, v5p or v6e, and its chips in each direction, such as v5e:4x8; needs the extra tpu, but "
+        "no TPU. Or GPUs of one host, GPU or GPU:COUNT: a100, l4, rtx4090, h100, h200, b200 or rtx5090, "
+        "such as h100:8; needs the extra cuda12, but no GPU",
+        str,
+        "",
+    ),
+    Argument("--find-batch", "also search the largest env.num_envs that fits", bool),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the preflight that `argv` asks for; returns the exit code (1: does not fit, 2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("topology", "", "What to compile for.", flag_values=values)
-    flags.DEFINE_bool("find-batch", False, "Search the largest env.num_envs.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    left = command_line.parse_flags(values, argv, known_only=True)
+    values, left = parse(ARGUMENTS, argv, known_only=True)
     config = command_line.parse_training([argv[0], *left]).config
     command_line.require_single(config, "preflight")
-    described = topologies.parse(values["topology"].value) if values["topology"].value else None
+    described = topologies.parse(values["topology"]) if values["topology"] else None
 
     from jaxrl.diagnostics import memory_fit
 
     topology, limit, platform = memory_fit.target(config, described)
-    resolved, unit = memory_fit.evenly_shared(config, topology.mesh.size)
+    resolved, unit = memory_fit.share_evenly(config, topology.mesh.size)
     print("Compiles, and does not run: nothing below was measured.\n")
     if resolved.env.num_envs != config.env.num_envs:
         text = (
@@ -76,7 +72,7 @@ def _job(argv: Sequence[str]) -> int:
     enforced = described is not None and described.enforces_memory
     report = memory_fit.examine(resolved, topology, limit, enforced)
     _show(report, f"{topology.description}{platform}", described)
-    if not values["find-batch"].value:
+    if not values["find-batch"]:
         return 0 if report.fits else command_line.FAILED
 
     def try_one(count: int) -> MemoryReport:
@@ -156,7 +152,7 @@ def _kernels(launches: Launches) -> list[tuple[str, str]]:
 
 
 def _estimate(report: MemoryReport, launches: Launches, gpu: Gpu) -> list[tuple[str, str]]:
-    """What an iteration may take, each part with what it assumes."""
+    """The time that an iteration may take, each part with its assumptions."""
     from jaxrl.diagnostics.compiled_programs.iteration_time import LAUNCH_SECONDS, IterationTime
 
     config = report.config

@@ -1,12 +1,5 @@
 """jaxrl prepare-data --env=NAME --output=DIR: generates levels, each solvable.
 
-  --env=NAME     whose levels: jaxrl:Platformer
-  --output=DIR   a new folder, or an empty one
-  --levels=N     levels to train on, over all categories (default: 200); a
-                 quarter as many more are for tests
-  --seed=K       of the first level (default: 0)
-  --debug        full tracebacks instead of one line for bad input
-
 Writes DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with the
 category, seed, size, optimal steps and digest of each level. A search through
 all states of the game proves each level solvable and finds its optimal steps.
@@ -16,50 +9,60 @@ category exploration takes about 10 seconds a level, the others less than one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 _ENVIRONMENT = "jaxrl:Platformer"
 _MOST_LEVELS, _LARGEST_SEED = 100_000, 2**31 - 1
+_LEVELS = Argument(
+    "--levels=N",
+    "levels to train on, over all categories (default: {default}); a quarter as many more are for tests",
+    int,
+    200,
+    high=_MOST_LEVELS,
+)
+ARGUMENTS = (
+    Argument("--env=NAME", "whose levels: jaxrl:Platformer", str),
+    Argument("--output=DIR", "a new folder, or an empty one", str),
+    _LEVELS,
+    Argument("--seed=K", "of the first level (default: {default})", int, 0, low=0, high=_LARGEST_SEED),
+    DEBUG,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Generates what `argv` asks for; returns the exit code (0 written, 1 it failed, 2 bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    from envs.native.platformer import dataset
+    from envs.native.platformer.generation import dataset
     from envs.native.platformer.level import CATEGORIES
+    from envs.native.platformer.level_files import DatasetError
 
-    values = flags.FlagValues()
-    flags.DEFINE_string("env", None, "Whose levels.", flag_values=values)
-    flags.DEFINE_string("output", None, "Where to.", flag_values=values)
-    flags.DEFINE_integer("levels", 200, "How many.", len(CATEGORIES), _MOST_LEVELS, flag_values=values)
-    flags.DEFINE_integer("seed", 0, "Of the first.", 0, _LARGEST_SEED, flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    command_line.parse_flags(values, argv)
-    env, output = (str(values[name].value or "") for name in ("env", "output"))
+    # At least one of each category; to know how many there are takes an import of jax.
+    levels_argument = dataclasses.replace(_LEVELS, low=len(CATEGORIES))
+    values, _ = parse([levels_argument if x is _LEVELS else x for x in ARGUMENTS], argv)
+    env, output = (str(values[name] or "") for name in ("env", "output"))
     if env != _ENVIRONMENT:
         raise ConfigError(f"`--env` (={env!r}) must be {_ENVIRONMENT}: only its levels are data")
     if not output:
         raise ConfigError("`--output` is missing: name a new folder")
     folder = Path(output)
-    levels, seed = (int(values[name].value or 0) for name in ("levels", "seed"))
     try:
-        counts = dataset.write_dataset(folder, levels, seed, _tell)
-    except dataset.DatasetError as error:
+        counts = dataset.write_dataset(folder, values["levels"], values["seed"], _tell)
+    except DatasetError as error:
         raise ConfigError(f"`--output` (={output!r}): {error}") from error
     except (OSError, RuntimeError) as error:
         raise RunError(f"{folder}: {error}") from error
-    print(f"{sum(counts.values())} levels, each proven solvable: {folder}")
-    print(f"to train on them:  jaxrl train --env=\"{_ENVIRONMENT}(levels='{folder}/train')\"")
+    command_line.say(f"{sum(counts.values())} levels, each proven solvable: {folder}")
+    command_line.say(f"to train on them:  jaxrl train --env=\"{_ENVIRONMENT}(levels='{folder}/train')\"")
     return 0
 
 

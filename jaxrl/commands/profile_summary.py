@@ -1,10 +1,5 @@
 """jaxrl profile-summary DIR: lists a device trace's top operations and phases.
 
-  DIR       a run's folder or a trace in it; of several traces the newest
-  --top=N   how many operations to list (default: 15)
-  --json    one JSON object instead of tables
-  --debug   full tracebacks instead of one line for bad input
-
 Traces come from --config.profile.steps=N, or from SIGUSR1 to a run. Printed are
 the split of the devices' time by phase, and the operations that take most of
 it, without those inside them.
@@ -17,28 +12,28 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
     from jaxrl.diagnostics.device_trace import TraceSummary
 
+ARGUMENTS = (
+    Argument("DIR", "a run's folder or a trace in it; of several traces the newest"),
+    Argument("--top=N", "how many operations to list (default: {default})", int, 15, low=1, high=10_000),
+    Argument("--json", "one JSON object instead of tables", bool),
+    DEBUG,
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Summarises what `argv` names; returns the exit code (2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "top", 15, "Operations to list.", lower_bound=1, upper_bound=10_000, flag_values=values
-    )
-    flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    left = command_line.parse_flags(values, argv, known_only=True)
+    values, left = parse(ARGUMENTS, argv, known_only=True)
     if unknown := [argument for argument in left if argument.startswith("-")]:
         raise ConfigError(f"unknown flag `{unknown[0]}`")
     if len(left) != 1:
@@ -47,10 +42,10 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.diagnostics.device_trace import newest, read
 
     summary = read(newest(left[0]))
-    if values["json"].value:
+    if values["json"]:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
     else:
-        _show(summary, int(values["top"].value or 0))
+        _show(summary, values["top"])
     return 0
 
 
@@ -58,10 +53,11 @@ def _show(summary: TraceSummary, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from jaxrl.metrics.display import table
+    from jaxrl.metrics.text import printable
+    from jaxrl.reporting.display import table
 
     console = table.open_console()
-    console.print(f"trace  {summary.file}", soft_wrap=True, markup=False)
+    console.print(f"trace  {printable(summary.file, console.encoding)}", soft_wrap=True, markup=False)
     console.print(
         f"{1e3 * summary.seconds:,.1f} ms on {summary.threads} threads or streams, "
         f"{summary.busy:.0%} of it at work\n"
@@ -93,7 +89,7 @@ def _show(summary: TraceSummary, top: int) -> None:
             f"{operation.seconds / total:.1%}",
             f"{operation.count:,}",
             operation.phase,
-            Text(operation.name),
-            Text(operation.source),
+            Text(printable(operation.name, console.encoding)),
+            Text(printable(operation.source, console.encoding)),
         )
     console.print(operations)

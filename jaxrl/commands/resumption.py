@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -17,15 +16,17 @@ from jaxrl.config import (
     ConfigError,
     changed_fields,
     check_config,
-    declared_fields,
     default_config,
     from_json,
 )
+from jaxrl.config.data_files import read_json
+from jaxrl.config.declarations import values_of
 from jaxrl.config.trust import require_trusted
 from jaxrl.runs import storage
 
 RUNS = "runs"  # where runs without --workdir go
 _FLAG = "--resume"
+_FOLDERS = ("--workdir", "--output-dir")
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], str | None]:
@@ -53,19 +54,20 @@ def stored_config(folder: str) -> ConfigDict:
       ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
         line may name.
     """
-    stored, given = _stored(folder), default_config()
+    stored = _stored(folder)
     try:
         require_trusted(stored, folder)
     except ConfigError as error:
         raise ConfigError(
             f"`{_FLAG}` (={folder}): its configuration names modules, which are only imported where the "
-            f"command line names them: jaxrl train CONFIG --env=MODULE:CLASS {_FLAG}={folder}"
+            "command line names them: jaxrl train CONFIG --env=MODULE:CLASS --config.FIELD=MODULE:NAME "
+            f"{_FLAG}={folder}"
         ) from error
-    for name, field in declared_fields().items():
-        section, _, key = name.rpartition(".")
-        target, holder = (given[section], getattr(stored, section)) if section else (given, stored)
+    given = default_config(stored.algorithm)
+    for field, value in values_of(stored):
+        target = given[field.section] if field.section else given
         with target.ignore_type():
-            target[key] = getattr(holder, field.attribute)
+            target[field.name.rpartition(".")[2]] = value
     return given
 
 
@@ -119,9 +121,9 @@ def command(argv: Sequence[str], folder: str) -> str:
     arguments = []
     left = iter(split(argv)[0][1:])
     for argument in left:
-        if argument == "--workdir":
+        if argument in _FOLDERS:
             next(left, None)
-        elif not argument.startswith("--workdir="):
+        elif not argument.startswith(tuple(f"{flag}=" for flag in _FOLDERS)):
             arguments.append(argument)
     module = str(argv[0]).endswith("main.py")
     program = [python(), "-m", "jaxrl.main"] if module else [*jaxrl(), "train"]
@@ -147,8 +149,8 @@ def _stored(folder: str) -> Config:
 
         return RunFolder(folder).read_config()
     try:
-        data = json.loads(Path(file).read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        data = read_json(file)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"`{_FLAG}` (={folder}): config.json cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"`{_FLAG}` (={folder}): config.json must hold a JSON object")

@@ -1,32 +1,5 @@
 """jaxrl train CONFIG: trains a policy, or resumes a run that was stopped.
 
-  CONFIG                    a config file, or the name of a shipped one, such as
-                            ppo; or --config=
-  --env=SUITE:NAME          the environment; without CONFIG the shipped config
-                            that suits its spaces
-  --config.FIELD=VALUE      changes a field, such as
-                            --config.ppo.learning_rate=1e-3; see below
-  --workdir=DIR             its folder (default: runs/CONFIG/DATE-TIME); an
-                            existing run resumes
-  --resume                  resumes the latest run of CONFIG; without CONFIG the
-                            latest of all, with the configuration that it has
-  --resume=DIR              resumes the run in DIR; without CONFIG with the
-                            configuration that it has
-  --print-config            prints the whole configuration as a config file, and
-                            ends
-  --coordinator=HOST:PORT   of the first of several processes, with
-                            --num_processes=N and --process_id=I
-                            (docs/multihost.md; SLURM, Open MPI, Kubernetes and
-                            Cloud TPU say all three)
-  --heartbeat=SECONDS       until a process that is not heard of counts as lost
-                            (default: 60)
-  --watchdog=SECONDS        without progress until a process ends itself
-                            (default: 1800; 0: never)
-  --join=SECONDS            to wait for the other processes at the start
-                            (default: 300)
-  --debug                   full tracebacks instead of one line for what goes
-                            wrong, and the operation that made a NaN
-
 SIGTERM, SIGINT and SIGHUP finish the iteration, save and exit with 128 +
 signal; a second one ends at once. SIGUSR1 traces the next iterations, for
 `jaxrl profile-summary` and TensorBoard.
@@ -39,30 +12,38 @@ import time
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line, next_steps
+from jaxrl.commands.arguments import help_text
+from jaxrl.commands.training_arguments import ARGUMENTS
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.listing import config_file, field_list
 from jaxrl.metrics import text
-from jaxrl.parallel.signals import caught_signals
+from jaxrl.parallel.signals import catch_signals
 
 _SWITCHES = ("--debug", "--print-config")
+
+
+def _help(argv: Sequence[str]) -> int:
+    fields = field_list(command_line.named_algorithm(argv))
+    command_line.show(f"{help_text(__doc__, ARGUMENTS)}\n{fields}")
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the training that `argv` asks for; returns the exit code (2: bad input)."""
     started = time.perf_counter()
-    argv = list(sys.argv if argv is None else argv)
-    if {"--help", "-h"} & set(argv):
-        command_line.show(f"{__doc__}\n{field_list()}")
-        return 0
-    debug, print_config = (switch in argv for switch in _SWITCHES)
-    argv = [argument for argument in argv if argument not in _SWITCHES]
+    given = list(sys.argv if argv is None else argv)
+    if {"--help", "-h"} & set(given):
+        return command_line.exit_code(lambda: _help(given), "--debug" in given)
+    debug, print_config = (switch in given for switch in _SWITCHES)
+    rest = [argument for argument in given if argument not in _SWITCHES]
 
     def train() -> int:
-        arguments = command_line.parse_training(argv)
+        arguments = command_line.parse_training(rest)
         if print_config:
             command_line.show(config_file(check_config(arguments.config)))
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
+        from jaxrl.population.run_population import run_population
         from jaxrl.training.run import run
 
         config = arguments.config
@@ -73,12 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise ConfigError(
                     "`hardware_profile` (='auto') is for one process; it was started as several"
                 )
-            config = hardware_profile.fitted(config, arguments.workdir, lambda line: print(line, flush=True))
-        outcome = run(config, arguments.workdir, interruption, debug, arguments.processes, started)
+            config = hardware_profile.fit(config, arguments.workdir, command_line.say)
+        several = check_config(config).population.seeds > 1
+        start = run_population if several else run
+        outcome = start(config, arguments.workdir, interruption, debug, arguments.processes, started)
         if outcome.is_first:
-            lines = "\n".join(next_steps.lines(outcome, argv))
+            lines = "\n".join(next_steps.lines(outcome, rest))
             command_line.show(text.printable(lines, command_line.output_encoding()))
         return outcome.exit_code
 
-    with caught_signals() as interruption:
+    with catch_signals() as interruption:
         return command_line.exit_code(train, debug)

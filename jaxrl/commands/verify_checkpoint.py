@@ -1,9 +1,4 @@
-"""jaxrl verify-checkpoint --workdir=DIR: compares arrays with their digests.
-
-  --workdir=DIR   folder of the run
-  --step=N        only this checkpoint (default: all, and what lies beside them)
-  --json          one JSON object instead of a table
-  --debug         full tracebacks instead of one line for bad input
+"""jaxrl verify-checkpoint RUN: compares arrays with their digests.
 
 Every array is read and compared with the digest that was stored with it.
 Nothing is changed; neither the environment nor an accelerator is needed. Exit
@@ -18,10 +13,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError
+from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config.fields import LARGEST_COUNT
 from jaxrl.runs import storage
 
@@ -30,22 +23,29 @@ if TYPE_CHECKING:
 
     from jaxrl.runs.checkpoint.verification import CheckpointEntry
 
+ARGUMENTS = (
+    RUN,
+    WORKDIR,
+    Argument(
+        "--step=N",
+        "only this checkpoint (default: all, and what lies beside them)",
+        int,
+        low=0,
+        high=LARGEST_COUNT,
+    ),
+    Argument("--json", "one JSON object instead of a table", bool),
+    DEBUG,
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies what `argv` asks for; returns the exit code (0 intact, 1 damaged, 2 bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    flags.DEFINE_integer("step", None, "Only this checkpoint.", 0, LARGEST_COUNT, flag_values=values)
-    flags.DEFINE_bool("json", False, "One JSON object.", flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    command_line.parse_flags(values, argv)
-    workdir = values["workdir"].value
-    if not workdir:
-        raise ConfigError("`--workdir` is missing: name the folder of a run")
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    workdir = run_folder(values["workdir"], left)
     storage.require_run_folder("--workdir", workdir)
     import jax
 
@@ -56,25 +56,25 @@ def _job(argv: Sequence[str]) -> int:
     # An accelerator may be in use by the very run that is looked at.
     jax.config.update("jax_platforms", "cpu")
     runs = member_folders(workdir) or [workdir]
-    entries = {run: verify(run, values["step"].value, Progress.check) for run in runs}
+    entries = {run: verify(run, values["step"], Progress.check) for run in runs}
     intact = {run: sum(e.kind == CHECKPOINT and e.problem is None for e in entries[run]) for run in runs}
     bad = {run: sum(entry.bad for entry in entries[run]) for run in runs}
     ok = all(intact.values()) and not any(bad.values())
-    if values["json"].value:
+    if values["json"]:
         found = [dataclasses.asdict(entry) for run in runs for entry in entries[run]]
         print(json.dumps({"ok": ok, "entries": found}, indent=2))
         return 0 if ok else 1
     for run in runs:
         _show(run, entries[run])
-        left = "" if intact[run] or bad[run] else ": none is left to resume from"
-        print(f"{intact[run]} intact, {bad[run]} damaged{left}")
+        none = "" if intact[run] or bad[run] else ": none is left to resume from"
+        print(f"{intact[run]} intact, {bad[run]} damaged{none}")
     return 0 if ok else 1
 
 
 def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
-    from jaxrl.metrics.display import table
+    from jaxrl.reporting.display import table
 
-    print(f"checkpoints of {workdir}")
+    command_line.say(f"checkpoints of {workdir}")
     headings = ("step", "iteration", "size", "arrays", "return", "state")
     table.show(headings, [_cells(entry) for entry in entries], names=0)
     problems = (entry.problem for entry in entries if entry.problem)
@@ -99,7 +99,7 @@ def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
 
 
 def _holdings(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
-    """What the checkpoints hold, each different answer once: `step 5 holds: params (4), key (1)`."""
+    """The contents of the checkpoints, each different answer once: `step 5 holds: params (4), key (1)`."""
     steps: dict[str, list[str]] = {}
     for entry in entries:
         if entry.kind == "checkpoint" and entry.arrays:
@@ -110,16 +110,12 @@ def _holdings(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
 
 
 def _metadata(entries: Sequence[CheckpointEntry]) -> Iterator[str]:
-    """What users stored, each different content once: `notes: with the new reward (step 5)`."""
-    from jaxrl.metrics import text
-
+    """The notes of users, each different content once: `notes: with the new reward (step 5)`."""
     steps: dict[str, list[str]] = {}
     for entry in entries:
         for name, value in entry.metadata.items():
             line = f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
             at = "?" if entry.step is None else f"{entry.step:,}"
-            # A foreign run's text must not move the cursor or change colours.
-            line = "".join(c if c.isprintable() else "?" for c in " ".join(line.split()))
-            steps.setdefault(text.printable(line, command_line.output_encoding()), []).append(at)
+            steps.setdefault(" ".join(line.split()), []).append(at)
     for line, names in steps.items():
         yield f"{line} (step {', '.join(names)})"

@@ -1,10 +1,5 @@
 """jaxrl watch DIR [DIR...]: follows runs live on a terminal.
 
-  DIR...         run folders, folders that hold some, or patterns; local or
-                 gs://
-  --interval=S   seconds between looks (default: 1; 5 with gs://)
-  --debug        full tracebacks instead of one line for bad input
-
 Runs that begin meanwhile appear by themselves. q or Ctrl-C ends the display,
 never the runs. Where the output is no terminal it prints a line per run, once.
 The load of NVIDIA GPUs needs the `monitor` extra.
@@ -16,25 +11,33 @@ import os
 import sys
 from collections.abc import Sequence
 
-from absl import flags
-
 from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.diagnostics.live.watcher import Watcher
 from jaxrl.metrics.files import is_remote
 from jaxrl.runs import records, storage
 
+ARGUMENTS = (
+    Argument("DIR...", "run folders, folders that hold some, or patterns; local or gs://"),
+    Argument(
+        "--interval=S",
+        "seconds between looks (default: 1; 5 with gs://)",
+        float,
+        low=0.1,
+        high=command_line.LONGEST,
+    ),
+    DEBUG,
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Watches what `argv` names until a key ends it; returns the exit code (2: bad input)."""
-    return command_line.run_job(__doc__, _job, argv)
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
 
 
 def _job(argv: Sequence[str]) -> int:
-    values = flags.FlagValues()
-    flags.DEFINE_float("interval", None, "Seconds.", 0.1, command_line.LONGEST, flag_values=values)
-    flags.DEFINE_bool("debug", False, "Full tracebacks.", flag_values=values)
-    names = command_line.parse_flags(values, argv, positional=True)
+    values, names = parse(ARGUMENTS, argv, positional=True)
     if not names:
         raise ConfigError("no folder is named: jaxrl watch DIR [DIR...]")
     for name in names:
@@ -42,16 +45,18 @@ def _job(argv: Sequence[str]) -> int:
         records.require_place(name)
     watcher = Watcher(names)
     watcher.look()
-    interval = values["interval"].value or (5.0 if any(is_remote(name) for name in names) else 1.0)
+    interval = values["interval"] or (5.0 if any(is_remote(name) for name in names) else 1.0)
     terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     if terminal and os.environ.get("TERM", "dumb") != "dumb":
-        from jaxrl.diagnostics.live.terminal import display
+        from jaxrl.diagnostics.live.live_view import display
 
         display(watcher, float(interval))
         return 0
     from jaxrl.diagnostics.live import screen
+    from jaxrl.metrics import text
 
     if not watcher.runs:
         raise ConfigError(f"`DIR` (={' '.join(names)!r}) holds no run yet: no config.json")
-    command_line.show("\n".join(screen.plain(watcher.runs)))
+    for line in screen.plain(watcher.runs):
+        command_line.say(text.one_line(line))
     return 0

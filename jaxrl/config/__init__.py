@@ -1,26 +1,29 @@
 """The configuration: one declaration of each field, its check, and the frozen result."""
 
+from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.configuration import Config
+from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import field
+from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
+from jaxrl.config.pqn import PQNConfig
 from jaxrl.config.resolution import (
     changed_fields,
     check_config,
     check_same_spaces,
-    declared_fields,
-    default_config,
     environment_spec,
     fixed_fields,
-    flatten,
     from_json,
     largest_device_count,
+    read_section,
     resolve,
     to_json,
     versions,
 )
 from jaxrl.config.sections import (
     CheckpointConfig,
-    Config,
     EnvConfig,
     EvaluateConfig,
     HostConfig,
@@ -33,6 +36,7 @@ from jaxrl.config.sections import (
 )
 
 __all__ = [
+    "A2CConfig",
     "AlgorithmConfig",
     "CheckpointConfig",
     "Config",
@@ -41,9 +45,11 @@ __all__ = [
     "EvaluateConfig",
     "HostConfig",
     "LogConfig",
+    "MinibatchConfig",
     "NetworkConfig",
     "NormalizeConfig",
     "PPOConfig",
+    "PQNConfig",
     "ProfileConfig",
     "StopConfig",
     "StorageConfig",
@@ -53,10 +59,12 @@ __all__ = [
     "declared_fields",
     "default_config",
     "environment_spec",
+    "field",
     "fixed_fields",
     "flatten",
     "from_json",
     "largest_device_count",
+    "read_section",
     "resolve",
     "to_json",
     "versions",

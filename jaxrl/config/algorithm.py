@@ -1,50 +1,113 @@
-"""What the section of an algorithm tells everything that is not this algorithm."""
+"""The facts that the section of an algorithm gives to all other code."""
 
 from __future__ import annotations
 
-import abc
+import dataclasses
+from typing import Any, ClassVar, NoReturn
+
+from jaxrl.config.errors import ConfigError
 
 
-class AlgorithmConfig(abc.ABC):
-    """A frozen dataclass with the fields of one algorithm.
+class AlgorithmConfig:
+    """A frozen dataclass with the fields of one algorithm, each declared with `jaxrl.config.field`.
 
-    Code outside that algorithm asks for these properties, through `Config`, and for no field.
+    Code outside that algorithm asks for these properties, through `Config`, and for no field. A section must
+    declare the field `rollout_length`, unless it collects nothing. The others are those of an algorithm that
+    makes one update on the whole rollout of all environments; a section overrides what differs.
+
+    Attributes:
+      collects: whether training steps the environments. If not, the algorithm learns from its memory alone,
+        and the clock of a run counts updates instead of environment steps.
     """
 
+    collects: ClassVar[bool] = True
+
     @property
-    @abc.abstractmethod
     def rollout_length(self) -> int:
-        """Time steps of one rollout."""
+        """Time steps of one rollout; 1 if nothing is collected."""
+        if self.collects:
+            raise NotImplementedError(f"{type(self).__name__} declares no field `rollout_length`")
+        return 1
+
+    def carry_interval(self, num_envs: int) -> int:
+        """Time steps from one stored carry to the next, through which gradients flow; divides the rollout.
+
+        Default: the whole rollout.
+        """
+        return self.rollout_length
 
     @property
-    @abc.abstractmethod
-    def carry_interval(self) -> int:
-        """Time steps from one stored carry to the next, through which gradients flow; divides the rollout."""
-
-    @property
-    @abc.abstractmethod
     def updates_per_iteration(self) -> int:
-        """Planned optimiser steps on one rollout."""
+        """Planned optimiser steps on one rollout. Default: one."""
+        return 1
+
+    def envs_multiple(self, num_envs: int) -> int:
+        """Each device must hold a multiple of so many environments, of `num_envs` in all. Default: one."""
+        return 1
 
     @property
-    @abc.abstractmethod
-    def envs_multiple(self) -> int:
-        """Each device must hold a multiple of this many environments."""
-
-    @property
-    @abc.abstractmethod
     def accumulation_field(self) -> str:
-        """Dotted name of the field that says in how many parts a minibatch is computed; 0 and 1: in one."""
+        """The field, without its section, that says in how many parts a minibatch is computed; 0 and 1: one.
+
+        Default: "", there is no such field.
+        """
+        return ""
 
     @property
-    @abc.abstractmethod
     def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
-        """(what it is, field, value) of changes that take less memory; not all need be valid."""
+        """(what it is, field without its section, value) of changes that take less memory.
 
-    @abc.abstractmethod
+        Not all need be valid.
+
+        Default: none.
+        """
+        return ()
+
     def steps_per_update(self, num_envs: int) -> int:
-        """Environment steps that one optimiser step learns from, with `num_envs` environments."""
+        """Environment steps that one optimiser step learns from, with `num_envs` environments.
 
-    @abc.abstractmethod
-    def check_counts(self, num_envs: int, device_count: int) -> None:
-        """Raises ConfigError where counts do not divide; `device_count` divides `num_envs`."""
+        Default: the whole rollout.
+        """
+        return num_envs * self.rollout_length
+
+    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
+        """Raises ConfigError if counts do not divide; `device_count` divides `num_envs`.
+
+        `name` is that of the section, for the error.
+
+        Default: all counts do.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class UnreadSection(AlgorithmConfig):
+    """The section of a stored configuration whose algorithm names a module that is not imported.
+
+    Every property raises ConfigError. See `jaxrl.config.trust`.
+
+    Attributes:
+      algorithm: `module:Class`, as it was stored.
+      data: the whole configuration as JSON text.
+    """
+
+    algorithm: str
+    data: str
+
+    def refuse(self) -> NoReturn:
+        """Raises ConfigError: the module must not be imported."""
+        module = self.algorithm.rpartition(":")[0]
+        raise ConfigError(
+            f"`algorithm` (={self.algorithm!r}) names the module {module}, which is only imported with "
+            "--trust"
+        )
+
+    _refused: ClassVar[Any] = property(refuse)
+    collects: ClassVar[Any] = _refused
+    rollout_length: ClassVar[Any] = _refused
+    carry_interval: ClassVar[Any] = _refused
+    updates_per_iteration: ClassVar[Any] = _refused
+    envs_multiple: ClassVar[Any] = _refused
+    accumulation_field: ClassVar[Any] = _refused
+    memory_remedies: ClassVar[Any] = _refused
+    steps_per_update: ClassVar[Any] = _refused
+    check_counts: ClassVar[Any] = _refused

@@ -1,4 +1,4 @@
-"""What is wrong with a run or with its input, in one line."""
+"""Errors of a run or of its input, in one line."""
 
 from __future__ import annotations
 

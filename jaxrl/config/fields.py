@@ -29,7 +29,7 @@ _LONGEST_SHOWN = 80  # characters of a value in an error
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a value must satisfy; `text` completes "the field must ..."."""
+    """The condition that a value must satisfy; `text` completes "the field must ..."."""
 
     text: str
     holds: Callable[[Any], bool]
@@ -88,6 +88,7 @@ class Field:
       rules: what a value must satisfy.
       help: what it means, without a capital letter and a full stop.
       fixed: whether a resumed run must keep its value, because the stored state depends on it.
+      names_module: whether its value may be `module:attribute`, which is imported.
     """
 
     name: str
@@ -97,13 +98,21 @@ class Field:
     rules: tuple[Rule, ...]
     help: str
     fixed: bool
+    names_module: bool
+
+    @property
+    def section(self) -> str:
+        """The name of its section, "" where it has none."""
+        return self.name.rpartition(".")[0]
 
     def check(self, value: Any) -> Any:
         """Returns `value` as the declared type; raises ConfigError as `fields.check` does."""
         return check(self.name, value, self.kind, *self.rules)
 
 
-def field(default: T, *rules: Rule, help: str, fixed: bool = False, key: str = "") -> T:
+def field(
+    default: T, *rules: Rule, help: str, fixed: bool = False, key: str = "", names_module: bool = False
+) -> T:
     """Declares a field of a section's dataclass.
 
     Args:
@@ -112,8 +121,10 @@ def field(default: T, *rules: Rule, help: str, fixed: bool = False, key: str = "
       help: what it means.
       fixed: whether a resumed run must keep its value.
       key: the name that users write, where Python reserves that word.
+      names_module: of a string, which may be `module:attribute`, or several of them as `key=module:attribute`
+        with commas between. A module that only a stored run names is not imported without --trust.
     """
-    declared = {"rules": rules, "help": help, "fixed": fixed, "key": key}
+    declared = {"rules": rules, "help": help, "fixed": fixed, "key": key, "names_module": names_module}
     # Typed as the value, like dataclasses.field, so that the annotation is checked against the default.
     declaration: Any = dataclasses.field(default=default, metadata=declared)
     return declaration
@@ -125,7 +136,7 @@ def declarations(cls: type, prefix: str = "") -> Iterator[Field]:
     for f in dataclasses.fields(cls):
         if f.metadata:
             name = f"{prefix}{f.metadata['key'] or f.name}"
-            rest = {key: f.metadata[key] for key in ("rules", "help", "fixed")}
+            rest = {key: f.metadata[key] for key in ("rules", "help", "fixed", "names_module")}
             yield Field(name, f.name, kinds[f.name], f.default, **rest)
 
 

@@ -81,7 +81,7 @@ def _path_of(given: str) -> str:
 
 
 def _explained(error: BaseException, path: str) -> str:
-    """What the file raised, and the line of it at which that arose; a SyntaxError says where by itself."""
+    """The error that the file raised, with its line in the file; a SyntaxError names the line itself."""
     try:
         message = " ".join(str(error).split())
     except Exception:  # the file's own class

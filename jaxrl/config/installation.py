@@ -11,7 +11,7 @@ from envs.installation import command as command
 
 
 def missing_platform(error: Exception) -> str | None:
-    """What to do about a platform that JAX_PLATFORMS names and that did not start; None for other errors."""
+    """The remedy for a platform of JAX_PLATFORMS that did not start; None for other errors."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     frames = traceback.extract_tb(error.__traceback__)
     if not platforms or not frames or Path(frames[-1].filename).name != "xla_bridge.py":

@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from jaxrl.config.built_in import BUILT_IN, DEFAULT
+from jaxrl.config.configuration import Config
+from jaxrl.config.declarations import declared_fields, section_meanings, values_of
 from jaxrl.config.fields import Field, describe
-from jaxrl.config.resolution import declared_fields, section_meanings
-from jaxrl.config.sections import Config
 
 _FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 80, 30
 
@@ -34,7 +35,7 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
             "",
             "",
             "def get_config() -> ConfigDict:",
-            "    c = default_config()",
+            f"    c = default_config({'' if config.algorithm in BUILT_IN else _literal(config.algorithm)})",
             *_assignments(config, changed_only),
             "    return c",
         ]
@@ -43,10 +44,9 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
 
 def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
     last = ""
-    for name, field in declared_fields().items():
-        section, _, key = name.rpartition(".")
-        holder = getattr(config, section) if section else config
-        if changed_only and getattr(holder, field.attribute) == field.default:
+    for field, value in values_of(config):
+        section, key = field.section, field.name.rpartition(".")[2]
+        if changed_only and value == field.default:
             continue
         if section != last:
             if not changed_only:
@@ -55,7 +55,7 @@ def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
         target = f"c.{section}" if section else "c"
         # A key that is no attribute is a word that Python reserves.
         target += f".{key}" if key == field.attribute else f'["{key}"]'
-        line = f"    {target} = {_literal(getattr(holder, field.attribute))}"
+        line = f"    {target} = {_literal(value)}"
         meaning = f"  # {field.help}"
         if len(line + meaning) <= _FILE_WIDTH:
             yield line + meaning
@@ -73,12 +73,19 @@ def _literal(value: Any) -> str:
     return f"{value:_}" if type(value) is int else repr(value)
 
 
-def field_list() -> str:
-    """Returns every field with type, default, rules and meaning, by section, at most 80 columns wide."""
+def field_list(algorithm: str = DEFAULT) -> str:
+    """Returns every field with type, default, rules and meaning, by section, at most 80 columns wide.
+
+    Args:
+      algorithm: its section is listed too, where it comes from outside.
+
+    Raises:
+      ConfigError: there is no such algorithm.
+    """
     lines, last = ["Fields, as --config.NAME=VALUE:"], None
-    meanings = section_meanings()
-    for name, field in declared_fields().items():
-        section = name.rpartition(".")[0]
+    meanings = section_meanings(algorithm)
+    for name, field in declared_fields(algorithm).items():
+        section = field.section
         if section != last:
             lines += ["", f"{section}: {meanings[section]}"] if section else [""]
             last = section
@@ -87,7 +94,7 @@ def field_list() -> str:
         wrapped = textwrap.wrap(
             text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
-        lines += [f"  {name}".ljust(_NAME_WIDTH) + wrapped[0].lstrip(), *wrapped[1:]]
+        lines += [f"  {name} ".ljust(_NAME_WIDTH) + wrapped[0].lstrip(), *wrapped[1:]]
     return "\n".join(lines)
 
 

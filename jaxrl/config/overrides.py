@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from ml_collections import ConfigDict
 
+from jaxrl.config import words
+from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.resolution import declared_fields
 
 
 def override(config: ConfigDict, name: str, text: str) -> None:
@@ -17,24 +20,29 @@ def override(config: ConfigDict, name: str, text: str) -> None:
     Raises:
       ConfigError: there is no such field, or the text does not say a value of its type.
     """
-    declared = declared_fields()
+    declared = declared_fields(algorithm_of(config))
     if name not in declared:
         fields = [field for field in declared if field.startswith(f"{name}.")]
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
-        raise ConfigError(f"`config.{name}` is no field{did_you_mean(name, declared, prefix='config.')}")
+        hint = words.field_hint(name) or did_you_mean(name, declared, prefix="config.")
+        raise ConfigError(f"`config.{name}` is no field{hint}")
     assign(config, name, _parse_value(text, declared[name].kind))
 
 
 def assign(config: ConfigDict, name: str, value: Any) -> None:
     """Sets the field `name` (dotted, declared) of `config`.
 
+    Another algorithm takes the section of one from outside away, since it knows no such fields.
+
     Raises:
       ConfigError: the value is not of the field's type, or breaks a rule of it.
     """
-    value = declared_fields()[name].check(value)
+    value = declared_fields(algorithm_of(config))[name].check(value)
     *section, field = name.split(".")
     with config.unlocked(), config.ignore_type():
+        if name == "algorithm":
+            _remove_section(config, value)
         target = config
         for key in section:
             if key not in target:
@@ -43,22 +51,29 @@ def assign(config: ConfigDict, name: str, value: Any) -> None:
         target[field] = value
 
 
+def _remove_section(config: ConfigDict, algorithm: str) -> None:
+    """Removes the section of the present algorithm where `algorithm`, the next one, has another."""
+    section = section_of(algorithm_of(config)).name
+    if section in config and section not in {*BUILT_IN, section_of(algorithm).name}:
+        del config[section]
+
+
 def _parse_value(text: str, kind: Any) -> Any:
     """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
     if kind is str:
         return text
-    words = {"true": True, "false": False, "none": None}
+    literals = {"true": True, "false": False, "none": None}
     if get_origin(kind) is tuple and text.lower() in ("", "none"):
         return ()
-    if text.lower() in words:
-        return words[text.lower()]
+    if text.lower() in literals:
+        return literals[text.lower()]
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two of deep nesting
         value = _split_at_commas(text) if kind == tuple[str, ...] else text
     if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
         return (value,)  # --config.network.hidden_sizes=64
-    if kind is int and isinstance(value, float) and value.is_integer():
+    if int in (kind, *get_args(kind)) and isinstance(value, float) and value.is_integer():
         return int(value)  # --config.stop.steps=1e6
     return value
 

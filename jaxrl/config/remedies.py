@@ -1,12 +1,12 @@
-"""What makes a run take less memory, as flags for the command line."""
+"""Remedies for a run that takes too much memory, as flags for the command line."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from jaxrl.config.configuration import Config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.resolution import from_json, to_json
-from jaxrl.config.sections import Config
 
 
 def memory_remedies(config: Config) -> str:
@@ -16,7 +16,7 @@ def memory_remedies(config: Config) -> str:
     """
     wanted: list[tuple[str, str, Any]] = [
         ("fewer environments", "env.num_envs", config.env.num_envs // 2),
-        *config.learner.memory_remedies,
+        *((what, f"{config.section}.{name}", x) for what, name, x in config.learner.memory_remedies),
         ("bfloat16", "network.compute_dtype", "bfloat16"),
     ]
     found = [f"{what} (--config.{name}={x})" for what, name, x in wanted if _may_become(config, name, x)]

@@ -1,4 +1,4 @@
-"""The configuration: its fields, their defaults (`default_config`) and its one check (`resolve`).
+"""The one check of the configuration (`resolve`), and its form as JSON.
 
 Everything downstream sees only the frozen `Config`; nothing re-derives a count. This module imports no
 jax, so that bad input is answered at once.
@@ -6,61 +6,29 @@ jax, so that bad input is answered at once.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import importlib.metadata
+import json
 import platform
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from jaxrl import __version__
-from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config import words
+from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
+from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
+from jaxrl.config.configuration import Config
+from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, declarations, require_divides
-from jaxrl.config.sections import Config, EnvConfig
+from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.sections import EnvConfig
 from jaxrl.config.success import Success
+from jaxrl.version import __version__
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
 
-_DERIVED = tuple(
-    name for name, member in vars(Config).items() if isinstance(member, property) and name != "learner"
-)
-_SECTIONS: dict[str, Any] = {
-    name: kind for name, kind in get_type_hints(Config).items() if dataclasses.is_dataclass(kind)
-}
-_ALGORITHMS = {name for name, kind in _SECTIONS.items() if issubclass(kind, AlgorithmConfig)}
-
-
-@functools.cache
-def declared_fields() -> dict[str, Field]:
-    """Returns every field by its dotted name, such as `ppo.gamma`; fields without a section come first."""
-    found = list(declarations(Config))
-    for section, cls in _SECTIONS.items():
-        found += declarations(cls, f"{section}.")
-    return {field.name: field for field in found}
-
-
-def section_meanings() -> dict[str, str]:
-    """Returns what each section is about, in one line."""
-    return {name: str(cls.__doc__).partition("\n")[0] for name, cls in _SECTIONS.items()}
-
-
-def default_config() -> ConfigDict:
-    """Returns every field with its default; `configs/*.py` start from this and change what they need."""
-    config = ConfigDict({section: {} for section in _SECTIONS})
-    for name, field in declared_fields().items():
-        section, _, key = name.rpartition(".")
-        target = config[section] if section else config
-        target[key] = _placeholder(field.kind) if field.default is None else field.default
-    return config
-
-
-def _placeholder(kind: Any) -> Any:
-    """None, of a field that takes a number as well."""
-    return config_dict.placeholder(next(k for k in get_args(kind) if k is not type(None)))
+_DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
 
 def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]]:
@@ -68,11 +36,13 @@ def fixed_fields(stored: Config, given: Config) -> Iterator[tuple[str, Any, Any]
 
     Budgets, intervals and hyperparameters may; what the stored state depends on may not.
     """
-    for name, field in declared_fields().items():
-        section = name.rpartition(".")[0]
-        if field.fixed and section not in _ALGORITHMS - {given.algorithm}:
-            theirs, ours = (getattr(c, section) if section else c for c in (stored, given))
-            yield name, getattr(theirs, field.attribute), getattr(ours, field.attribute)
+    if given.section and stored.algorithm == given.algorithm:
+        stored = read_section(stored)  # Its module is imported already, for `given`.
+    theirs = {field.name: value for field, value in values_of(stored)}
+    for field, value in values_of(given):
+        # Where the algorithms differ, `algorithm` says so.
+        if field.fixed and (field.section != given.section or stored.algorithm == given.algorithm):
+            yield field.name, theirs[field.name], value
 
 
 def changed_fields(stored: Config, given: Config) -> list[str]:
@@ -119,37 +89,52 @@ def largest_device_count(config: ConfigDict, available: int, processes: int = 1)
       ConfigError: the configuration is wrong on any number of devices, or on so many processes.
     """
     c = check_config(config)
-    multiple = c.learner.envs_multiple
+    multiple = c.learner.envs_multiple(c.env.num_envs)
     groups = c.env.num_envs // multiple
     if groups % processes:
         raise ConfigError(
             f"`env.num_envs` (={c.env.num_envs}) cannot be shared by {processes} processes: a device takes a "
-            f"multiple of {multiple} (see `{c.algorithm}`), so the number of processes must divide {groups}"
+            f"multiple of {multiple} (see `{c.section}`), so the number of processes must divide {groups}"
         )
     return max(n for n in range(processes, max(processes, available) + 1, processes) if groups % n == 0)
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """Returns plain JSON values: the fields under the names users write, `device_count`, and `derived`."""
+    """Returns plain JSON values: the fields under the names users write, `device_count`, and `derived`.
 
-    return _plain(config) | {"derived": {name: getattr(config, name) for name in _DERIVED}}
+    Of the algorithms it has the section of the one that learns.
+    """
+    data: dict[str, Any] = {}
+    for field, value in values_of(config):
+        target = data.setdefault(field.section, {}) if field.section else data
+        target[field.name.rpartition(".")[2]] = list(value) if isinstance(value, tuple) else value
+    derived = {name: getattr(config, name) for name in _DERIVED}
+    return data | {"device_count": config.device_count, "derived": derived}
 
 
 def from_json(data: Mapping[str, Any]) -> Config:
     """Inverse of `to_json`. Fields that the data lacks take their defaults; `derived` is computed again.
 
+    A module is not imported because the data names it: an algorithm that nothing else has named leaves the
+    configuration with an `UnreadSection`, see `jaxrl.config.trust`.
+
     Raises:
       ConfigError: the data is not what `to_json` wrote.
     """
     fields = {k: v for k, v in data.items() if k not in ("device_count", "derived")}
-    return _build(fields, data.get("device_count", 1))
+    build = _without_section if is_unread(algorithm_of(fields)) else _build
+    return build(fields, data.get("device_count", 1))
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        fields = dataclasses.fields(value)
-        return {f.metadata.get("key") or f.name: _plain(getattr(value, f.name)) for f in fields}
-    return list(value) if isinstance(value, tuple) else value
+def read_section(config: Config) -> Config:
+    """Returns the configuration with the section of its algorithm, whose module is imported.
+
+    Raises:
+      ConfigError: it cannot be imported, or its section is not what is stored.
+    """
+    if not isinstance(config.learner, UnreadSection):
+        return config
+    return _build(json.loads(config.learner.data), config.device_count)
 
 
 def versions() -> dict[str, str]:
@@ -166,31 +151,70 @@ def versions() -> dict[str, str]:
 
 def _build(data: Mapping[str, Any], device_count: int) -> Config:
     """Checks keys, types, ranges and divisibility."""
-    declared = declared_fields()
+    algorithm = algorithm_of(data)
+    section = section_of(algorithm)
+    parts = _parts(data, declared_fields(algorithm))
+    config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
+    _check_counts(config)
+    _check_rules(config)
+    return config
+
+
+def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
+    """The configuration of an algorithm that is not imported, which alone knows its section."""
+    common = {name: x for name, x in data.items() if name in COMMON or not isinstance(x, Mapping)}
+    declared = {name: field for name, field in declared_fields().items() if field.section in ("", *COMMON)}
+    learner = UnreadSection(algorithm_of(data), json.dumps(data))
+    return _assemble(_parts(common, declared), "", learner, device_count)
+
+
+def _parts(data: Mapping[str, Any], declared: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
+    """The value of every declared field, by section and attribute."""
     given = flatten(data)
+    parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
     for name, value in given.items():
-        if name in _SECTIONS:
+        if name in parts:
             raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
         if name not in declared:
-            raise ConfigError(f"`{name}` is no field of the configuration{did_you_mean(name, declared)}")
-    parts: dict[str, dict[str, Any]] = {section: {} for section in ("", *_SECTIONS)}
+            hint = words.field_hint(name) or did_you_mean(name, declared)
+            raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     for name, field in declared.items():
-        section = name.rpartition(".")[0]
-        parts[section][field.attribute] = field.check(given.get(name, field.default))
-    config = Config(
-        **parts.pop(""),
-        **{section: _SECTIONS[section](**values) for section, values in parts.items()},
+        parts[field.section][field.attribute] = field.check(given.get(name, field.default))
+    return parts
+
+
+def _assemble(
+    parts: Mapping[str, Mapping[str, Any]], section: str, learner: AlgorithmConfig, device_count: int
+) -> Config:
+    return Config(
+        **parts[""],
+        **{name: kind(**parts[name]) for name, kind in COMMON.items()},
+        section=section,
+        learner=learner,
         device_count=check("device_count", device_count, int, at_least(1), at_most(LARGEST_INT32)),
     )
-    if config.env.success:
-        Success.parse(config.env.success, "env.success")
+
+
+def _check_counts(config: Config) -> None:
+    """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
-    config.learner.check_counts(num_envs, config.device_count)
+    config.learner.check_counts(config.section, num_envs, config.device_count)
     if config.envs_per_device * config.rollout_length > LARGEST_INT32:
         raise ConfigError(
             f"`env.num_envs` (={num_envs}) times rollouts of {config.rollout_length} steps must be at most "
             f"{LARGEST_INT32} on each of {config.device_count} devices"
+        )
+
+
+def _check_rules(config: Config) -> None:
+    """Fields fit together that no algorithm asks for."""
+    if config.env.success:
+        Success.parse(config.env.success, "env.success")
+    if config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None:
+        raise ConfigError(
+            "`stop.steps` (=None) must be a number, or `stop.seconds` or `stop.wall_seconds` one: "
+            "the run would never end"
         )
     if config.stop.target_return is not None and not config.evaluate.every_steps:
         raise ConfigError(
@@ -201,24 +225,12 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
             f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
             f"(={config.init_from!r}) must be empty"
         )
-    return config
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
     from envs import registry
-    from envs.checks import check_behaviour
+    from envs.behaviour import check_behaviour
 
     for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
         environment_spec(f"env.{field}", value, c.env.name, wrappers)

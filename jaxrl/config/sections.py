@@ -1,31 +1,28 @@
-"""The configuration, field by field: frozen dataclasses, one for each section, and the derived counts.
+"""The sections of the configuration, field by field: a frozen dataclass each.
 
-PPO's section has a module of its own, as every algorithm's.
+Those of the algorithms have modules of their own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 
-from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.fields import (
+    LARGEST_COUNT,
     LARGEST_INT32,
     above,
     at_least,
     at_most,
     at_most_elements,
-    between,
     distinct,
     each,
     field,
     matches,
     one_of,
 )
-from jaxrl.config.ppo import PPOConfig
 
 # Far beyond what any machine has; more never starts, or never ends.
-_MOST_DEVICES, _MOST_WORKERS = 65_536, 4_096
+_MOST_WORKERS = 4_096
 _MOST_UNITS, _MOST_LAYERS = 65_536, 64
 _MOST_EPISODES = 2**24
 _MOST_MEMBERS = 4_096
@@ -100,8 +97,9 @@ class NetworkConfig:
         help="auto (by the observation), mlp, minatar, nature, impala, graph, identity; "
         '"key=name,key=name" for dicts',
         fixed=True,
+        names_module=True,
     )
-    core: str = field("lstm", help="lstm, gru, mingru, lru, none", fixed=True)
+    core: str = field("lstm", help="lstm, gru, mingru, lru, none", fixed=True, names_module=True)
     hidden_sizes: tuple[int, ...] = field(
         (128,),
         each(at_least(1)),
@@ -126,6 +124,16 @@ class NetworkConfig:
         help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
         "tanh_gaussian (bounded)",
         fixed=True,
+        names_module=True,
+    )
+    layer_norm: bool = field(
+        False,
+        help="normalise over the units of each dense layer, before its activation",
+        fixed=True,
+    )
+    frozen: tuple[str, ...] = field(
+        (),
+        help='patterns of parameters that are not trained, such as "params/MLP_0/*"; init_from may give them',
     )
     compute_dtype: str = field(
         "float32",
@@ -157,7 +165,12 @@ class NormalizeConfig:
 class StopConfig:
     """Training ends at the first of these."""
 
-    steps: int = field(1_000_000, at_least(1), help="environment steps, rounded up to whole iterations")
+    steps: int | None = field(
+        1_000_000,
+        at_least(1),
+        help="environment steps, rounded up to whole iterations; none: until a budget in seconds is "
+        "used up, and schedules stay as they start",
+    )
     seconds: float | None = field(
         None,
         above(0),
@@ -173,6 +186,11 @@ class StopConfig:
     target_return: float | None = field(
         None, help="mean return of an evaluation; none: no limit", key="return"
     )
+
+    @property
+    def most_steps(self) -> int:
+        """`steps`, or more than any run makes."""
+        return LARGEST_COUNT if self.steps is None else self.steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +231,7 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """What a run is resumed from."""
+    """The states that a run saves, to be resumed from."""
 
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between checkpoints; 0: by time, and at the end"
@@ -261,138 +279,3 @@ class ProfileConfig:
         help="steps of the trace, in whole iterations; 0: none, unless SIGUSR1 asks for one",
     )
     host: bool = field(False, help="a profile of the host's Python over the whole run")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """A checked configuration: every field, the devices, and every derived count.
-
-    An iteration is one rollout of all environments and the updates on it; an update is one optimiser step.
-    """
-
-    algorithm: str = field(
-        "ppo", one_of("ppo"), help="what learns; its fields are in the section of that name", fixed=True
-    )
-    seed: int = field(0, between(0, 2**32 - 1), help="decides all random numbers", fixed=True)
-    num_devices: int = field(
-        0,
-        at_least(0),
-        at_most(_MOST_DEVICES),
-        help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
-    )
-    hardware_profile: str = field(
-        "none",
-        one_of("none", "auto"),
-        help="auto: jaxrl train takes as many environments as fit in nine tenths of the devices' memory, and "
-        "minibatches in parts where they do not fit otherwise",
-    )
-    nonfinite: str = field(
-        "halt",
-        one_of("halt", "skip", "rollback"),
-        help="what a NaN or an infinity in observations, rewards, losses or gradients does: halt saves the "
-        "state before it and says where it came from, skip drops the updates it reaches, rollback returns to "
-        "the last checkpoint and continues with other random numbers",
-    )
-    resume_from: str = field(
-        "",
-        help="a run folder, or one of its checkpoints/STEP, whose whole state a run in a new folder "
-        "continues; that run is only read",
-    )
-    init_from: str = field(
-        "",
-        help="a run folder whose parameters and normaliser a fresh run starts from; a resumed run does not "
-        "read it",
-    )
-    init_names: tuple[str, ...] = field(
-        ("*",), help='patterns of the arrays that init_from gives, such as "params/encoder*"'
-    )
-    notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
-    env: EnvConfig
-    host: HostConfig
-    network: NetworkConfig
-    normalize: NormalizeConfig
-    ppo: PPOConfig
-    stop: StopConfig
-    log: LogConfig
-    evaluate: EvaluateConfig
-    checkpoint: CheckpointConfig
-    storage: StorageConfig
-    population: PopulationConfig
-    profile: ProfileConfig
-    device_count: int
-
-    @property
-    def learner(self) -> AlgorithmConfig:
-        """The section of the algorithm."""
-        section: AlgorithmConfig = getattr(self, self.algorithm)
-        return section
-
-    @property
-    def envs_per_device(self) -> int:
-        return self.env.num_envs // self.device_count
-
-    @property
-    def rollout_length(self) -> int:
-        """Time steps of one rollout."""
-        return self.learner.rollout_length
-
-    @property
-    def sequence_length(self) -> int:
-        """Time steps through which gradients flow, from one stored carry to the next."""
-        return self.learner.carry_interval
-
-    @property
-    def num_chunks(self) -> int:
-        """Sequences into which one environment's rollout is cut."""
-        return self.rollout_length // self.sequence_length
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps, over all environments and devices."""
-        return self.env.num_envs * self.rollout_length
-
-    @property
-    def num_iterations(self) -> int:
-        """Iterations that reach `stop.steps`; the last may go past it."""
-        return math.ceil(self.stop.steps / self.steps_per_iteration)
-
-    @property
-    def updates_per_iteration(self) -> int:
-        """Planned ones; an algorithm may stop early."""
-        return self.learner.updates_per_iteration
-
-    @property
-    def steps_per_update(self) -> int:
-        """Environment steps that one update learns from, over all devices."""
-        return self.learner.steps_per_update(self.env.num_envs)
-
-    @property
-    def total_updates(self) -> int:
-        return self.num_iterations * self.updates_per_iteration
-
-    @property
-    def log_iterations(self) -> int:
-        """Iterations between log entries."""
-        return math.ceil(self.log.every_steps / self.steps_per_iteration)
-
-    @property
-    def evaluate_iterations(self) -> int:
-        """Iterations between evaluations; 0: only at the end."""
-        return math.ceil(self.evaluate.every_steps / self.steps_per_iteration)
-
-    @property
-    def checkpoint_iterations(self) -> int:
-        """Iterations between checkpoints; 0: only at the end."""
-        return math.ceil(self.checkpoint.every_steps / self.steps_per_iteration)
-
-    def next_event(self, iteration: int) -> int:
-        """The first iteration after `iteration` at whose end the host must look."""
-        intervals = (self.log_iterations, self.evaluate_iterations, self.checkpoint_iterations)
-        following = [(iteration // every + 1) * every for every in intervals if every > 0]
-        return min([*following, self.num_iterations])
-
-    @property
-    def profile_window(self) -> tuple[int, int]:
-        """The iteration with which a trace begins, and how many are in it (0: no trace)."""
-        per_iteration = self.steps_per_iteration
-        return self.profile.start // per_iteration, math.ceil(self.profile.steps / per_iteration)

@@ -1,36 +1,76 @@
-"""What a stored configuration may import: nothing that only it names, unless the user trusts it.
+"""Imports by a stored configuration: nothing that only it names, unless the user trusts it.
 
 A run folder may come from anyone. Its checkpoints hold arrays, and its configuration plain values, but among
-these are names of modules, and importing one runs its code.
+these are names of modules, and importing one runs its code. A field that may hold one says so in its
+declaration (`names_module`); environments, wrappers and suites have rules of their own. What an installed
+package registers is imported like that package itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from jaxrl.config.configuration import Config
+from jaxrl.config.data_files import read_yaml
+from jaxrl.config.declarations import values_of
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import suite_file
-from jaxrl.config.sections import Config
+from jaxrl.config.resolution import read_section
 
 
 def require_trusted(config: Config, workdir: str) -> None:
-    """Raises ConfigError where a stored configuration names modules, and says which and what to do."""
-    for field, name, module in _named_modules(config):
+    """Raises ConfigError where what trains a stored configuration would import modules that it names."""
+    _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
+
+
+def admit(config: Config, workdir: str, trust: bool) -> Config:
+    """Returns a stored configuration whose modules may be imported, with the section of its algorithm.
+
+    Args:
+      config: as it was read.
+      workdir: the run's folder, for the error.
+      trust: whether the user trusts the run.
+
+    Raises:
+      ConfigError: it names modules and is not trusted, or the module of its algorithm cannot be imported.
+    """
+    if not trust:
+        # What acts plays no suite of the configuration: that file is not even read.
+        _refuse_first(_named_modules(config), workdir)
+    return read_section(config)
+
+
+def needs_trust(config: Config) -> bool:
+    """True if commands import a run of this configuration only with --trust."""
+    return next(_named_modules(config), None) is not None
+
+
+def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str) -> None:
+    for field, name, module in named:
         raise ConfigError(
             f"`{field}` (={name!r}) of the run {workdir} names the module {module}, which is only imported "
             "with --trust: it can run any code, so use that for runs of your own or of people you trust"
         )
 
 
-def needs_trust(config: Config) -> bool:
-    """Whether commands import a run of this configuration with --trust only."""
-    return next(_named_modules(config), None) is not None
-
-
 def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
     """(field, its value, the module) of each field that names one."""
+    for field, value in values_of(config):
+        if field.names_module:
+            yield from ((field.name, value, module) for module in _modules_of(value))
+    yield from _modules_of_environments(config)
+
+
+def _modules_of(value: str) -> Iterator[str]:
+    """The modules of `module:attribute`, or of several as `key=module:attribute` with commas between."""
+    for part in value.split(","):
+        if ":" in part:
+            yield part.rpartition("=")[2].rpartition(":")[0].strip()
+
+
+def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Of names that may have arguments."""
     from envs import registry, wrappers  # imports jax, which the rest of this package does without
 
     if (module := registry.module_of(config.env.name)) is not None:
@@ -40,22 +80,21 @@ def _named_modules(config: Config) -> Iterator[tuple[str, str, str]]:
             yield "env.wrappers", wrapper, module
     if (unseen := config.evaluate.unseen) and (module := registry.module_of(unseen)) is not None:
         yield "evaluate.unseen", unseen, module
-    for name, is_wrapper in _names(config.evaluate.suite):
+
+
+def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
+    from envs import registry, wrappers
+
+    for name, is_wrapper in _names(suite):
         if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:
             yield "evaluate.suite", name, module
-    network = config.network
-    for part, name in (("encoder", network.encoder), ("core", network.core), ("head", network.head)):
-        if ":" in name:
-            yield f"network.{part}", name, name.rpartition(":")[0].rpartition("=")[2]
 
 
 def _names(suite: str) -> Iterator[tuple[str, bool]]:
     """(text, whether it is a wrapper) of every text in the file of a suite."""
-    import yaml
-
     try:
-        data = yaml.safe_load(Path(suite_file(suite)).read_text()) if suite else None
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        data = read_yaml(suite_file(suite)) if suite else None
+    except (OSError, ValueError):
         return  # nothing can be made of it
     yield from _texts(data, False)
 

@@ -1,1 +1,1 @@
-"""What can be measured and checked around training: speed, traces, memory, the machine."""
+"""Measurements and checks around training: speed, traces, memory, the machine."""

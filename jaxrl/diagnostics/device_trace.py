@@ -1,4 +1,4 @@
-"""What a device trace holds: time by operation and by phase."""
+"""The content of a device trace: time by operation and by phase."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxrl.config.data_files import LARGEST_LOG, open_regular, read_bytes
 from jaxrl.config.errors import ConfigError
 from jaxrl.diagnostics.compiled_programs.phases import OTHER, PhaseMap
 from jaxrl.diagnostics.compiled_programs.text import ProgramText
 from jaxrl.metrics.tracing import PHASES
 
-_TEXT = ".hlo.txt"  # ends the name of a program's text beside its trace
+_TEXT = ".hlo.txt"  # the end of the name of a program's text beside its trace
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Operation:
     Attributes:
       name: as in the program's text.
       phase: the phase that it belongs to, or "other".
-      source: where in the traced program it comes from, or "".
+      source: its origin in the traced program, or "".
       seconds: over all executions, without the operations inside it.
       count: executions.
     """
@@ -43,10 +44,10 @@ class TraceSummary:
       file: the trace.
       seconds: from the first operation to the end of the last.
       busy: share of these seconds in which an operation ran.
-      threads: on how many threads or streams operations ran.
-      named: whether the programs lay beside the trace, so that phases are known.
+      threads: the number of threads or streams with operations.
+      named: True if the programs lay beside the trace, so that phases are known.
       phases: seconds of operations by phase, over all threads.
-      host: seconds of the host by phase, where it has phases of its own.
+      host: seconds of the host by phase, if it has phases of its own.
       operations: the longest first.
     """
 
@@ -111,7 +112,7 @@ def read(file: Path) -> TraceSummary:
     return TraceSummary(
         file=str(file),
         seconds=(end - start) / 1e9,
-        busy=_covered(spans) / max(end - start, 1),
+        busy=_covered_nanoseconds(spans) / max(end - start, 1),
         threads=threads,
         named=bool(programs),
         phases={name: x for name, x in phases.items() if x or name in host},
@@ -125,6 +126,7 @@ def _lines(file: Path) -> Iterator[Any]:
     from jax.profiler import ProfileData
 
     try:
+        open_regular(file).close()
         planes = list(ProfileData.from_file(str(file)).planes)
     except (RuntimeError, ValueError, OSError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
@@ -135,9 +137,16 @@ def _lines(file: Path) -> Iterator[Any]:
 def _programs(folder: Path) -> dict[str, PhaseMap]:
     """The programs whose texts lie in a folder, by name."""
     return {
-        path.name.removesuffix(_TEXT): PhaseMap(ProgramText.parse(path.read_text()))
+        path.name.removesuffix(_TEXT): PhaseMap(ProgramText.parse(_text_of(path)))
         for path in folder.glob(f"*{_TEXT}")
     }
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return read_bytes(file, LARGEST_LOG).decode(errors="replace")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
 
 
 @dataclass
@@ -162,7 +171,7 @@ def _own_times(events: list[_Event]) -> Iterator[tuple[_Event, float]]:
         yield event, max(event.end - event.start - nested, 0.0)
 
 
-def _covered(spans: Iterable[tuple[float, float]]) -> float:
+def _covered_nanoseconds(spans: Iterable[tuple[float, float]]) -> float:
     """Nanoseconds in at least one of the spans."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):

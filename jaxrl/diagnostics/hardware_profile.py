@@ -19,19 +19,19 @@ from jaxrl.runs.folder import RunFolder
 MARGIN = 0.1
 # More environments make fewer and larger iterations of the same budget: fewer than this learn little.
 MIN_ITERATIONS = 100
-# Into which a minibatch is divided at most: smaller ones leave the devices idle.
+# The most parts of a minibatch: smaller ones leave the devices idle.
 MAX_PARTS = 8
 
 
-def fitted(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigDict:
+def fit(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> ConfigDict:
     """Returns the configuration for this machine.
 
-    A run that is resumed keeps what was chosen when it began.
+    A resumed run keeps the choice of its start.
 
     Args:
       config: as from a config file.
       workdir: the run's folder.
-      say: is told what was chosen and why, a line each.
+      say: called with a line on the choice and its reason.
 
     Raises:
       ConfigError: the environment runs on the host, or not even the smallest form fits.
@@ -39,28 +39,28 @@ def fitted(config: ConfigDict, workdir: str, say: Callable[[str], None]) -> Conf
     topology, limit, _ = memory_fit.target(config, None)
     before = _of_run(workdir)
     if before is not None:
-        say(f"hardware_profile=auto: as in {workdir}, {_described(before, topology)}")
+        say(f"hardware_profile=auto: as in {workdir}, {_describe(before, topology)}")
         return _with(config, before)
     search = _Search(config, topology, int((1 - MARGIN) * limit))
     chosen, reason = search.run()
     allowed = f"{1 - MARGIN:.0%} of {text.size(limit)} on each device"
-    say(f"hardware_profile=auto: {_described(chosen, topology)}; {reason.format(memory=allowed)}")
+    say(f"hardware_profile=auto: {_describe(chosen, topology)}; {reason.format(memory=allowed)}")
     return _with(config, chosen)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """Looks for the largest form of `config` that takes at most `limit` bytes of each device."""
+    """Searches for the largest form of `config` that takes at most `limit` bytes of each device."""
 
     config: ConfigDict
     topology: Topology
     limit: int
 
     def run(self) -> tuple[Config, str]:
-        """(configuration, why), with a place for `memory` in the latter."""
+        """(configuration, reason), with a place for `memory` in the reason."""
         report, unit = self._examine(self.config)
         wanted, changed = report.config.env.num_envs, self.config
-        while not report.fits and (more := self._accumulating(report.config)) is not None:
+        while not report.fits and (more := self._divide_minibatches(report.config)) is not None:
             changed = more
             report, unit = self._examine(changed)
         if not report.fits:
@@ -71,7 +71,7 @@ class _Search:
         if changed is not self.config:
             return report.config, "without more accumulation they do not fit in {memory}"
         config = report.config
-        most = config.stop.steps // (MIN_ITERATIONS * config.rollout_length) // unit * unit
+        most = config.stop.most_steps // (MIN_ITERATIONS * config.rollout_length) // unit * unit
         if most <= wanted:
             return config, f"with more, stop.steps would be fewer than {MIN_ITERATIONS} iterations"
         best, fails = memory_fit.find_batch(report, unit, self._try(config), most)
@@ -81,7 +81,7 @@ class _Search:
         return best.config, f"the most that fit in {{memory}}, {fails:,} do not"
 
     def _examine(self, config: ConfigDict) -> tuple[MemoryReport, int]:
-        resolved, unit = memory_fit.evenly_shared(config, self.topology.mesh.size)
+        resolved, unit = memory_fit.share_evenly(config, self.topology.mesh.size)
         return memory_fit.examine(resolved, self.topology, self.limit, enforced=False), unit
 
     def _try(self, config: Config) -> Callable[[int], MemoryReport]:
@@ -91,17 +91,20 @@ class _Search:
 
         return try_one
 
-    def _accumulating(self, config: Config) -> ConfigDict | None:
-        """The same with minibatches in twice as many parts; None where they cannot be divided further."""
-        parts = 2 * max(1, _parts(config))
-        if parts > MAX_PARTS or config.envs_per_device % (2 * config.learner.envs_multiple):
+    def _divide_minibatches(self, config: Config) -> ConfigDict | None:
+        """The same with minibatches in twice as many parts; None if they cannot be divided further."""
+        field, parts = config.learner.accumulation_field, 2 * max(1, _parts(config))
+        if not field:
+            return None
+        multiple = config.learner.envs_multiple(config.env.num_envs)
+        if parts > MAX_PARTS or config.envs_per_device % (2 * multiple):
             return None
         changed = self.config.copy_and_resolve_references()
-        override(changed, config.learner.accumulation_field, str(parts))
+        override(changed, f"{config.section}.{field}", str(parts))
         return changed
 
 
-def _described(config: Config, topology: Topology) -> str:
+def _describe(config: Config, topology: Topology) -> str:
     parts = f", minibatches in {_parts(config)} parts" if _parts(config) > 1 else ""
     return f"{topology.description}, {config.env.num_envs:,} environments{parts}"
 
@@ -117,11 +120,13 @@ def _of_run(workdir: str) -> Config | None:
 def _with(config: ConfigDict, chosen: Config) -> ConfigDict:
     changed = config.copy_and_resolve_references()
     changed.env.num_envs, changed.num_devices = chosen.env.num_envs, chosen.device_count
-    override(changed, chosen.learner.accumulation_field, str(_parts(chosen)))
+    if field := chosen.learner.accumulation_field:
+        override(changed, f"{chosen.section}.{field}", str(_parts(chosen)))
     return changed
 
 
 def _parts(config: Config) -> int:
-    """Of a minibatch; 0 where that is left to the device."""
-    parts: int = getattr(config.learner, config.learner.accumulation_field.rpartition(".")[2])
+    """The number of parts of a minibatch; 0 if the device decides, or if it cannot be chosen."""
+    field = config.learner.accumulation_field
+    parts: int = getattr(config.learner, field) if field else 0
     return parts

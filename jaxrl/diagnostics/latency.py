@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete, Space
-from jaxrl import networks
-from jaxrl.config import Config, NetworkConfig, NormalizeConfig, versions
+from envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space
+from jaxrl import algorithms, networks
+from jaxrl.config import Config, ConfigError, NetworkConfig, versions
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.parallel import cpu_devices
 
-CORES = ("lstm", "gru", "mingru", "lru", "none")
-_FEWEST_CALLS = 200  # so that two calls alone do not decide the 99th percentile
+_FEWEST_CALLS = 200  # so that more than two calls decide the 99th percentile
 _WARM_UP = 20
 
 
@@ -28,9 +27,9 @@ class Latency:
 
     Attributes:
       encoder, core: of the network.
-      parameters: how many it has.
+      parameters: their number.
       batch: rows of each call.
-      calls: how many were timed.
+      calls: the number of timed calls.
       p50_ms, p95_ms, p99_ms: percentiles of a call's time, in milliseconds.
       throughput: observations per second, calls following one another.
       compile_seconds: time to compile, before the calls.
@@ -48,42 +47,44 @@ class Latency:
     compile_seconds: float
 
 
-def fresh(network: NetworkConfig, normalize: NormalizeConfig, spec: EnvSpec) -> PolicyFunction:
+def fresh(config: Config, spec: EnvSpec) -> PolicyFunction:
     """An untrained policy: it acts as fast as a trained one.
 
     Raises:
       ConfigError: the network does not suit the environment.
     """
-    policy = networks.build(network, spec, normalize)
-    state = jax.jit(policy.initial_state)(jax.random.key(0))
-    return PolicyFunction(policy, spec, state)
+    agent = algorithms.build_agent(config, spec)
+    return PolicyFunction(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
 
 
 def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
     """`network` with every built-in encoder that takes the observation, times every core."""
-    names = _encoders(spec.observation_space) or [network.encoder]
-    for encoder in names:
-        for core in CORES:
-            yield dataclasses.replace(network, encoder=encoder, core=core)
+    space = spec.observation_space
+    # A dict has one per key: as configured.
+    names = [network.encoder] if isinstance(space, Dict) else networks.ENCODERS.names()
+    for name in names:
+        encoded = dataclasses.replace(network, encoder=name)
+        if _takes(encoded, space):
+            for core in networks.CORES.names():
+                yield dataclasses.replace(encoded, core=core)
 
 
-def _encoders(space: Space) -> list[str]:
-    if isinstance(space, Dict):  # one per key: as configured
-        return []
-    if not (isinstance(space, Box) and len(space.shape) == 3):
-        return ["mlp", "identity"]
-    fits = ["mlp", "minatar", "impala"]
-    return [*fits, "nature"] if min(space.shape[:2]) >= 36 else fits
+def _takes(network: NetworkConfig, space: Space) -> bool:
+    try:
+        networks.build_encoder(network, space)
+    except ConfigError:
+        return False
+    return True
 
 
 def measure(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
-    """Times calls with random observations; the carry stays on the device, all else is copied to and fro.
+    """Measures calls with random observations; all but the carry is copied to the device and back.
 
     Args:
-      function: greedy.
-      network: what it was built from, for the record.
+      function: a greedy policy.
+      network: the configuration of its network, for the record.
       batch: rows of each call.
-      seconds: how long to measure; at least 200 calls are made.
+      seconds: the duration; at least 200 calls are made.
     """
     obs = _random(function.spec.observation_space, batch)
     _, carry, _, *rest = function.example(batch)
@@ -126,7 +127,7 @@ def benchmark(
     batches: Sequence[int],
     seconds: float,
 ) -> dict[str, Any]:
-    """Returns the latencies and what they were measured on, as plain JSON values.
+    """The latencies and the machine on which they were measured, as plain JSON values.
 
     Args:
       config: its network is measured.
@@ -134,12 +135,12 @@ def benchmark(
       trained: the policy of that network; None measures an untrained one.
       every: measure every built-in encoder that takes the observation, times every core.
       batches: rows of each call.
-      seconds: how long for each batch size.
+      seconds: the duration for each batch size.
     """
     found = []
     for network in architectures(config.network, spec) if every else [config.network]:
         own = trained if network == config.network else None
-        function = own or fresh(network, config.normalize, spec)
+        function = own or fresh(dataclasses.replace(config, network=network), spec)
         found += [measure(function, network, batch, seconds) for batch in batches]
     device = jax.devices()[0]
     return {

@@ -1,4 +1,4 @@
-"""What can be wrong with a machine before training: one check each, with advice."""
+"""Checks of a machine before training, each with advice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COSTLY_FLAGS = {
 
 @dataclass(frozen=True)
 class HealthFinding:
-    """The result of a check: `status` is "ok", "warning" or "broken"; `advice` is empty where all is well."""
+    """The result of a check: `status` is "ok", "warning" or "broken"; `advice` is empty for "ok"."""
 
     check: str
     status: str
@@ -51,7 +51,7 @@ class HealthFinding:
 
 
 def examine(workdir: str, bucket: str | None) -> Iterator[HealthFinding]:
-    """Every check in turn; `workdir` is where runs will go, `bucket` a gs:// folder to try."""
+    """The results of all checks; `workdir` is the folder for runs, `bucket` a gs:// folder to try."""
     yield python()
     yield from versions()
     yield from xla_settings()
@@ -83,13 +83,13 @@ def python() -> HealthFinding:
 
 
 def versions() -> Iterator[HealthFinding]:
-    """Installed packages against what jaxrl, jax and its plugins ask for."""
+    """Installed packages against the requirements of jaxrl, jax and its plugins."""
     for other in _others_of_the_same_name():
         yield HealthFinding(
             "versions", BROKEN, f"{other} installs a package `jaxrl` too", f"pip uninstall {other}"
         )
     wrong = list(unmet((DISTRIBUTION, "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", *_plugins())))
-    shown = ", ".join(f"{name} {installed(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
+    shown = ", ".join(f"{name} {installed_version(name)}" for name in ("jax", "jaxlib", "flax", *_plugins()))
     if not wrong:
         yield HealthFinding("versions", OK, shown)
     for text, requirement in wrong:
@@ -99,7 +99,7 @@ def versions() -> Iterator[HealthFinding]:
 
 
 def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """(what is wrong, requirement) for each requirement of the packages that is not met."""
+    """(problem, requirement) for each requirement of the packages that is not met."""
     from packaging.requirements import Requirement
 
     for package in packages:
@@ -110,7 +110,7 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for requirement in map(Requirement, wanted):
             if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
                 continue
-            version = installed(requirement.name)
+            version = installed_version(requirement.name)
             if version is None:
                 yield f"{package} needs {requirement.name}, which is not installed", str(requirement)
             elif not requirement.specifier.contains(version, prereleases=True):
@@ -118,9 +118,9 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
                 yield f"{package} needs {name}{accepted}, installed is {version}", f"{name}{accepted}"
     # A plugin depends on jaxlib's internals, but requires its version only in an extra.
     for plugin in _plugins():
-        if installed(plugin) != installed("jaxlib"):
-            text = f"{plugin} {installed(plugin)} does not fit jaxlib {installed('jaxlib')}"
-            yield text, f"{plugin}=={installed('jaxlib')}"
+        if installed_version(plugin) != installed_version("jaxlib"):
+            text = f"{plugin} {installed_version(plugin)} does not fit jaxlib {installed_version('jaxlib')}"
+            yield text, f"{plugin}=={installed_version('jaxlib')}"
 
 
 def _others_of_the_same_name() -> Iterator[str]:
@@ -131,7 +131,7 @@ def _others_of_the_same_name() -> Iterator[str]:
             yield str(other.name)
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The installed version of a package, or None."""
     try:
         return importlib.metadata.version(package)
@@ -160,7 +160,7 @@ def xla_settings() -> Iterator[HealthFinding]:
 
 
 def driver() -> HealthFinding:
-    """The NVIDIA driver, and whether jax has the plugin for it."""
+    """The NVIDIA driver, and jax's plugin for it."""
     file = Path("/proc/driver/nvidia/version")
     nodes = [path.name for pattern in ("nvidia[0-9]*", "accel[0-9]*") for path in Path("/dev").glob(pattern)]
     match = re.search(r"(\d+)\.\d+(\.\d+)?", file.read_text()) if file.exists() else None
@@ -171,10 +171,12 @@ def driver() -> HealthFinding:
             return HealthFinding(
                 "driver", BROKEN, text, "install or load it; `nvidia-smi` must list the GPUs"
             )
-        if nodes and installed("libtpu") is None:
+        if nodes and installed_version("libtpu") is None:
             return HealthFinding("driver", BROKEN, "a TPU without libtpu", installation.command("tpu"))
         return HealthFinding(
-            "driver", OK, "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed('libtpu')}"
+            "driver",
+            OK,
+            "no NVIDIA driver and no GPU" if not nodes else f"libtpu {installed_version('libtpu')}",
         )
     major = int(match.group(1))
     if not plugins:
@@ -205,7 +207,7 @@ def memory() -> HealthFinding:
 
 
 def disk(check: str, folder: str) -> HealthFinding:
-    """Whether the folder, or the nearest one above it that exists, can be written and has room."""
+    """Write access and free space of the folder, or of the nearest existing one above it."""
     place = Path(folder).expanduser().absolute()
     while not place.exists():
         place = place.parent
@@ -274,7 +276,7 @@ def _bucket_advice(text: str) -> str:
 
 
 def smoke_run() -> Iterator[HealthFinding]:
-    """Devices and some seconds of training, in another process: where XLA fails, it ends its process."""
+    """Devices and some seconds of training, in another process: a failing XLA ends its process."""
     command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
@@ -293,7 +295,7 @@ def smoke_run() -> Iterator[HealthFinding]:
 
 def _devices(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     if "devices" not in stages:
-        return HealthFinding("devices", BROKEN, f"jax {ended}: {_last_words(errors)}", _start_advice(errors))
+        return HealthFinding("devices", BROKEN, f"jax {ended}: {_error_line(errors)}", _start_advice(errors))
     found = stages["devices"]
     text = f"{found['count']} x {found['kind']}"
     if found["bytes"]:
@@ -308,7 +310,7 @@ def _devices(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
 
 def _training(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     if "run" not in stages:
-        return HealthFinding("training", BROKEN, f"it {ended}: {_last_words(errors)}", _start_advice(errors))
+        return HealthFinding("training", BROKEN, f"it {ended}: {_error_line(errors)}", _start_advice(errors))
     run = stages["run"]
     pace, compiling = run["steps_per_second"], run["compile_seconds"]
     found = f"{pace:,.0f} steps per second of a small network, compiled in {compiling:.1f} s"
@@ -328,15 +330,15 @@ def _start_advice(errors: str) -> str:
     return "see the message; `python -c 'import jax; jax.devices()'` shows all of it"
 
 
-def _last_words(errors: str) -> str:
-    """The line that says what went wrong."""
+def _error_line(errors: str) -> str:
+    """The line of the error."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     telling = [line for line in lines if "Unknown flag" in line or "Error" in line]
     return (telling or lines or ["without a word"])[-1][:300]
 
 
 def _plugins() -> tuple[str, ...]:
-    return tuple(name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if installed(name))
+    return tuple(name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if installed_version(name))
 
 
 def _is_on(value: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a training program fits on its devices: it is compiled ahead of time, never run."""
+"""The memory of a training program on its devices: it is compiled ahead of time, never run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.evaluation import evaluators
-from jaxrl.parallel.compilation import never_cached
+from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.training.capacity import memory_of
-from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.training.run import choose_devices
 
@@ -34,8 +34,8 @@ _MEMORY_ERROR = re.compile(r"\(?([\d.]+)([KMGT])\)? ?(?:of|exceeds)")
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes of a compiled program on one device; `peak` is what it needs at once."""
+class ProgramMemory:
+    """Bytes of a compiled program on one device; `peak` is the most at one time."""
 
     peak: int
     arguments: int
@@ -44,7 +44,7 @@ class Memory:
     code: int
 
     @classmethod
-    def of(cls, compiled: Any, exact: bool) -> Memory:
+    def of(cls, compiled: Any, exact: bool) -> ProgramMemory:
         """Reads the compiler's analysis; donated arguments are counted as arguments only.
 
         With `exact` the peak is the compiler's, which knows which temporaries never live together. XLA for
@@ -60,29 +60,29 @@ class Memory:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What the compiler said of one configuration on one topology.
+    """The compiler's report on one configuration and topology.
 
     Attributes:
       config: as resolved for it.
       limit: bytes that programs may take on a device.
-      enforced: whether the compiler refuses programs that need more, as for TPUs; else the peaks decide.
-      needed: bytes that training needs; None where it does not fit and the compiler does not say.
-      memory: training's, None where the compiler gave up.
+      enforced: True if the compiler refuses programs that need more, as for TPUs; else the peaks decide.
+      needed: bytes that training needs; None if it does not fit and the compiler does not report them.
+      memory: training's; None if the compiler gave up.
       evaluation: evaluation's, likewise.
       work: collectives and cycles of an iteration.
       launches: kernels of an iteration on a GPU; None elsewhere.
       flops: floating-point operations of matrix products, per iteration and device.
       seconds: to compile training and evaluation.
       largest: arrays of the training program.
-      complaint: the compiler's, where it gave up.
+      complaint: the compiler's error, if it gave up.
     """
 
     config: Config
     limit: int
     enforced: bool
     needed: int | None
-    memory: Memory | None
-    evaluation: Memory | None
+    memory: ProgramMemory | None
+    evaluation: ProgramMemory | None
     work: Work | None
     launches: Launches | None
     flops: float
@@ -105,8 +105,8 @@ def examine(
       config: resolved for as many devices.
       topology: devices, which may be only described.
       limit: bytes that programs may take on a device.
-      enforced: whether the compiler refuses programs that need more.
-      evaluation: whether evaluation is compiled too.
+      enforced: True if the compiler refuses programs that need more.
+      evaluation: True if evaluation is compiled too.
     """
     runtime = DeviceRuntime(config, topology)
     traced, platform = runtime.trace(), topology.axis.platform
@@ -116,19 +116,19 @@ def examine(
     evaluated = None
     if evaluation and not complaint:
         task = evaluators.EvaluationTask.of(config, runtime.spec)
-        evaluator = evaluators.build(config, task, runtime.policy, topology)
+        evaluator = evaluators.build(config, task, runtime.agent, topology)
         policy = runtime.learning.abstract_state().learner.policy
         _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
-    memory = Memory.of(compiled, enforced) if compiled is not None else None
+    memory = ProgramMemory.of(compiled, enforced) if compiled is not None else None
     text = compiled.as_text() if compiled is not None else ""
     return MemoryReport(
         config=config,
         limit=limit,
         enforced=enforced,
-        needed=memory.peak if memory else _needed(complaint),
+        needed=memory.peak if memory else _parse_needed(complaint),
         memory=memory,
-        evaluation=Memory.of(evaluated, enforced) if evaluated is not None else None,
+        evaluation=ProgramMemory.of(evaluated, enforced) if evaluated is not None else None,
         work=read_work(text) if text else None,
         launches=read_launches(text) if text and platform == "gpu" else None,
         flops=matmul_flops(traced.jaxpr, platform),
@@ -139,10 +139,10 @@ def examine(
 
 
 def _compile(job: Callable[[], Any]) -> tuple[Any, str]:
-    """(program, "") or (None, what the compiler said about memory)."""
+    """(program, ""), or (None, the compiler's error about memory)."""
     try:
         # A program for devices that are only described cannot be read back from the cache.
-        with never_cached():
+        with without_cache():
             return job(), ""
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -150,22 +150,22 @@ def _compile(job: Callable[[], Any]) -> tuple[Any, str]:
         return None, str(error).splitlines()[0]
 
 
-def _needed(complaint: str) -> int | None:
+def _parse_needed(complaint: str) -> int | None:
     found = _MEMORY_ERROR.search(complaint)
     return int(float(found[1]) * 1024 ** (" KMGT".index(found[2]))) if found else None
 
 
 def target(config: ConfigDict, described: DescribedDevices | None) -> tuple[Topology, int, str]:
-    """The devices, the bytes that programs may take on each, and who compiles."""
+    """The devices, the bytes that programs may take on each, and the name of the compiler."""
     if described is None:
         topology = Topology.of(choose_devices(config))
         return topology, memory_of(topology), f"; jax {jax.__version__}"
-    jax.config.update("jax_platforms", "cpu")  # What this machine has does not matter.
+    jax.config.update("jax_platforms", "cpu")  # The devices of this machine do not matter.
     topology = Topology.on(described.devices())
     return topology, described.memory_bytes, f"; jax {jax.__version__}, {described.compiler}"
 
 
-def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
+def share_evenly(config: ConfigDict, device_count: int) -> tuple[Config, int]:
     """The configuration for that many devices, with as many environments or the next number that divides.
 
     Returns:
@@ -177,7 +177,12 @@ def evenly_shared(config: ConfigDict, device_count: int) -> tuple[Config, int]:
     checked = check_config(config)
     if registry.is_host(config.env.name):
         raise ConfigError(f"`env.name` (={config.env.name!r}) runs on the host; preflight needs JAX code")
-    unit = device_count * checked.learner.envs_multiple
+    if not checked.collects:
+        raise ConfigError(
+            f"`algorithm` (={checked.algorithm!r}) steps no environments, whose number could be fitted into "
+            "memory"
+        )
+    unit = device_count * checked.learner.envs_multiple(checked.env.num_envs)
     changed = config.copy_and_resolve_references()
     changed.env.num_envs = -(-config.env.num_envs // unit) * unit
     return resolve(changed, device_count), unit
@@ -197,10 +202,10 @@ def find_batch(
       first: the report of the number to start with.
       unit: numbers are multiples of it.
       try_one: compiles a number of environments.
-      most: the largest number to try; None: what 32 bits can count.
+      most: the largest number to try; None for the limit of 32 bits.
 
     Returns:
-      (report of the largest that fits, the smallest number known not to fit); None where there is none.
+      (report of the largest that fits, the smallest number known not to fit); None if there is none.
     """
     start = first.config.env.num_envs
     best, fails = (first, None) if first.fits else (None, start)

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from jaxrl.metrics.writers import Writer
+from jaxrl.reporting.writers import Writer
 
 STEPS = 50_000
 

@@ -1,4 +1,4 @@
-"""The throughput of training on this machine, where the time goes, and the machine's limit."""
+"""The throughput of training on this machine, its parts, and the machine's limit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import EnvSpec, zeros
+from envs.tasks import default_arguments
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config, resolve, to_json, versions
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
-from jaxrl.networks import Policy
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.parallel.sharding import REPLICATED, Topology
+from jaxrl.programs.runtime import Runtime
+from jaxrl.reporting.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
-from jaxrl.training.runtime import Runtime
 from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
@@ -37,16 +39,16 @@ _ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
 def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
-    """Times training.
+    """Measures the speed of training.
 
     Args:
-      config: what to train.
-      device_count: on how many devices.
+      config: the configuration to train.
+      device_count: the number of devices.
       seconds: total duration of the windows.
 
     Returns:
       JSON values: `steps_per_second` (median window), `steps_per_second_range` (slowest, fastest),
-      `windows` (all), `seconds_per_iteration` (total, rollout, update; with environments on the host, where
+      `windows` (all), `seconds_per_iteration` (total, rollout, update; with environments on the host, as
       both may overlap, the updates alone and the remainder; `host`: time added by the loop of a run, which
       dispatches, reads metrics and writes them to metrics.jsonl and TensorBoard), `host_share_range` (that
       time as a share of the total, lowest and highest of several pairs of windows), `shares` (of the time, as
@@ -62,18 +64,18 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         config = resolve(config, device_count)
     topology = Topology.of(config.device_count)
     clock = Clock()
-    agreement = Agreement(clock)
-    runtime = build_runtime(config, topology, clock, agreement)
+    coordinator = Coordinator(clock)
+    runtime = build_runtime(config, topology, clock, coordinator)
     started = time.perf_counter()
     runtime.compile()
     compile_seconds = time.perf_counter() - started
     state = runtime.prepare(runtime.learning.initial_state())
-    train = functools.partial(_train, runtime)
+    train = functools.partial(_train, runtime, runtime.learning.empty_interval())
     state, windows = _windows(train, state, seconds, config.steps_per_iteration)
     rate = statistics.median(windows)
     per_iteration = config.steps_per_iteration / rate
     count = max(1, round(max(0.2, seconds / WINDOWS) / per_iteration))
-    pipeline = Pipeline(runtime, clock, agreement)
+    pipeline = Pipeline(runtime, clock, coordinator)
     loop = functools.partial(_run_loop, pipeline, config, clock, resources.Meter(available_cores()))
     state, added = _loop_shares(train, loop, state, count)
     shares = runtime.shares()
@@ -81,8 +83,8 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     stall = _save_seconds(state)
     rollout = _rollout_seconds(runtime, state, per_iteration)
     matmul_rate = matmul_flops_per_second()
-    passes = 1 + 3 * runtime.learning.algorithm.passes_per_step
-    flops = forward_flops(runtime.policy, runtime.spec, config) * passes
+    passes = int(config.collects) + 3 * runtime.learning.algorithm.passes_per_step
+    flops = forward_flops(runtime.agent, runtime.spec, config) * passes
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -114,23 +116,23 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     }
 
 
-def forward_flops(policy: Policy, spec: EnvSpec, config: Config) -> float:
+def forward_flops(agent: Agent, spec: EnvSpec, config: Config) -> float:
     """Floating-point operations of the policy at one environment step, as XLA counts them.
 
     Learning from a step costs three times as much: a forward pass, and gradients with respect to inputs and
     to weights.
     """
-    params = jax.eval_shape(policy.init, jax.random.key(0))
+    acting = jax.eval_shape(agent.init, jax.random.key(0))
     rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
     mask = None
     if spec.has_action_mask:
         env = registry.make(config.env.name, config.env.wrappers)
-        state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+        state, _ = jax.eval_shape(env.reset, jax.random.key(0), *default_arguments(env))
         one = jax.eval_shape(env.action_mask, state)
         mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
-    carry = jax.eval_shape(lambda: policy.initial_carry(_ROWS))
+    carry = jax.eval_shape(lambda: agent.initial_carry(_ROWS))
     reset = jax.ShapeDtypeStruct((_ROWS,), bool)
-    cost: Any = jax.jit(policy.step).lower(params, rows, carry, reset, mask).cost_analysis()
+    cost: Any = jax.jit(agent.forward).lower(acting, rows, carry, reset, mask).cost_analysis()
     return float(cost["flops"]) / _ROWS
 
 
@@ -144,14 +146,13 @@ def matmul_flops_per_second() -> float:
     run = topology.shard(product, REPLICATED, REPLICATED)
     x = topology.replicate(jnp.ones((_MATMUL_SIZE, _MATMUL_SIZE)))
     run(x).block_until_ready()
-    best = min(_timed(lambda: run(x)) for _ in range(8))
+    best = min(_measure_seconds(lambda: run(x)) for _ in range(8))
     return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
 
 
-def _train(runtime: Runtime, state: TrainState, iterations: int) -> TrainState:
+def _train(runtime: Runtime, empty: Interval, state: TrainState, iterations: int) -> TrainState:
     """Trains `iterations`, as many at once as the runtime can."""
     at_once = iterations if runtime.one_program else 1
-    empty = runtime.learning.empty_interval()
     for _ in range(iterations // at_once):
         state, _, failed = runtime.advance(state, empty, at_once)
         jax.block_until_ready(failed)
@@ -162,6 +163,7 @@ def _windows(
     train: Callable[[TrainState, int], TrainState], state: TrainState, seconds: float, steps: int
 ) -> tuple[TrainState, list[float]]:
     """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
+    state = jax.block_until_ready(train(state, 1))  # the first call takes longer than any other
     iterations, took = 1, 0.0
     while took < seconds / WINDOWS / 4:
         started = time.perf_counter()
@@ -213,7 +215,7 @@ def _run_loop(
     every = config.log_iterations
 
     def write(in_flight: int) -> None:
-        for dispatch in pipeline.finished(in_flight):
+        for dispatch in pipeline.drain(in_flight):
             if dispatch.closes_row:
                 row = reduction.row(dispatch.interval.metrics)
                 writer.write(
@@ -236,12 +238,14 @@ def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) 
     Where the device can make rollouts alone, those are timed. Otherwise it is the remainder of the
     `per_iteration` seconds of an iteration after its updates.
     """
+    if not runtime.learning.learning.config.collects:
+        return 0.0
     iterations = max(1, round(0.5 / per_iteration))
     rollouts = runtime.rollouts(iterations)
     if rollouts is None:
         return max(0.0, per_iteration - _update_seconds(runtime, state))
     jax.block_until_ready(rollouts(state))
-    return min(_timed(lambda: rollouts(state)) for _ in range(3)) / iterations
+    return min(_measure_seconds(lambda: rollouts(state)) for _ in range(3)) / iterations
 
 
 def _update_seconds(runtime: Runtime, state: TrainState) -> float:
@@ -270,7 +274,7 @@ def _save_seconds(state: TrainState) -> float:
     return statistics.median(stalls[1:])  # the first one also starts threads
 
 
-def _timed(run: Callable[[], Any]) -> float:
+def _measure_seconds(run: Callable[[], Any]) -> float:
     started = time.perf_counter()
     jax.block_until_ready(run())
     return time.perf_counter() - started

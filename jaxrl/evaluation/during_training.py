@@ -1,4 +1,4 @@
-"""What the evaluations during training play: the environment, one never trained on, and a suite."""
+"""Evaluations during training: on the environment, on one never trained on, and on a suite."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from envs.base import EnvSpec
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.evaluation.result import Result, reported, samples
+from jaxrl.evaluation.result import Result, report_values, samples
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import metrics
-from jaxrl.rollout.episodes import Episodes
-from jaxrl.rollout.statistics import EpisodeReports
-from jaxrl.types import PolicyState
+from jaxrl.experience.episodes import Episodes
+from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.types import Acting
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What is played at each evaluation.
+    """The environments that are played at each evaluation.
 
     Attributes:
       tasks: by the prefix of their metrics.
@@ -56,13 +56,13 @@ class EvaluationPlan:
 
     @property
     def every_task(self) -> set[EvaluationTask]:
-        """What evaluators are needed for."""
+        """The tasks that need an evaluator."""
         levels = self.suite.tasks if self.suite else ()
         return {*self.tasks.values(), *levels}
 
 
 class Evaluators:
-    """What plays a plan, with the policy of a run."""
+    """Plays a plan with the policy of a run."""
 
     def __init__(
         self, config: Config, plan: EvaluationPlan, evaluator_of: Callable[[EvaluationTask], Evaluator]
@@ -74,13 +74,13 @@ class Evaluators:
 
     @property
     def compiled(self) -> list[Any]:
-        """What has been compiled so far."""
+        """The programs that have been compiled so far."""
         return [program for each in self._evaluators.values() for program in each.compiled]
 
     def play(
         self,
         prefix: str,
-        state: PolicyState,
+        state: Acting,
         iteration: int,
         episodes: int | None = None,
         sample: bool | None = None,
@@ -92,14 +92,14 @@ class Evaluators:
         evaluator = self._evaluators[self._plan.tasks[prefix]]
         return evaluator.play(state, key, episodes or evaluate.episodes, sampled)
 
-    def compile(self, state: PolicyState) -> list[Callable[[], None]]:
+    def compile(self, state: Acting) -> list[Callable[[], None]]:
         """Jobs that compile ahead what a call takes, for threads; `state` may be abstract."""
         episodes, sample = self._config.evaluate.episodes, self._config.evaluate.sample
         own = [self._evaluators[task] for task in self._plan.tasks.values()]
         jobs = [functools.partial(each.compile, state, episodes, sample) for each in own]
         return jobs + (self._suite.compile(state, sample) if self._suite else [])
 
-    def __call__(self, state: PolicyState, iteration: int) -> tuple[Result, dict[str, float], dict[str, Any]]:
+    def __call__(self, state: Acting, iteration: int) -> tuple[Result, dict[str, float], dict[str, Any]]:
         """Plays episodes of all, as the configuration says.
 
         Returns:
@@ -111,7 +111,7 @@ class Evaluators:
         for prefix, episodes in played.items():
             result = Result.of(episodes)
             values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
-            values |= reported(self._plan.tasks[prefix].reports, episodes)
+            values |= report_values(self._plan.tasks[prefix].reports, episodes)
             row |= {f"{prefix}{name}": value for name, value in values.items()}
             found |= {f"{prefix}{name}": values for name, values in samples(episodes).items()}
         if self._suite:

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from envs.vector import VectorEnv
+from jaxrl.algorithms import Agent
+from jaxrl.experience.episodes import Episodes, play
+from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.metrics import tracing
-from jaxrl.networks import Policy
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.parallel.signals import abandon
-from jaxrl.rollout.episodes import Episodes, play
-from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
-from jaxrl.types import Array, Axis, PolicyState
+from jaxrl.types import Acting, Array, Axis
 
 # Environments played side by side at most; more episodes are played one after the other.
 MAX_ENVIRONMENTS = 1024
@@ -39,18 +39,18 @@ class Evaluator(abc.ABC):
         """The programs that have been compiled ahead of time."""
 
     @abc.abstractmethod
-    def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
+    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
         """Compiles ahead of `play` what can be compiled; `state` may be abstract."""
 
     @abc.abstractmethod
-    def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
+    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
         """Plays exactly `episodes` episodes from fresh resets and fresh carries; host copies of them.
 
         Args:
           state: parameters and frozen statistics of the policy, replicated.
           key: decides the resets (and the actions with `sample`).
           episodes: how many.
-          sample: sample actions instead of taking the most likely ones.
+          sample: sample actions instead of taking the best ones.
 
         Raises:
           HostEnvError: an environment on the host failed or hung.
@@ -63,7 +63,7 @@ class DeviceEvaluator(Evaluator):
 
     def __init__(
         self,
-        policy: Policy,
+        agent: Agent,
         env: VectorEnv,
         topology: Topology,
         reports: EpisodeReports = NO_REPORTS,
@@ -72,17 +72,17 @@ class DeviceEvaluator(Evaluator):
         """Prepares to play.
 
         Args:
-          policy: the policy.
+          agent: plays.
           env: environments, not staggered: evaluation episodes are whole.
           topology: all devices.
           reports: as for `episodes.play`.
           given_up: asked now and then: whether the result is not wanted any more.
         """
-        self._policy, self._env, self._topology = policy, env, topology
+        self._agent, self._env, self._topology = agent, env, topology
         self._reports, self._given_up = reports, given_up
         self._compiled: dict[tuple[int, bool], Callable[..., Episodes]] = {}
 
-    def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
+    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
         if (episodes, sample) not in self._compiled:
             self.compile(state, episodes, sample)
         program = self._compiled[episodes, sample]
@@ -94,32 +94,36 @@ class DeviceEvaluator(Evaluator):
     def compiled(self) -> Sequence[Any]:
         return tuple(self._compiled.values())
 
-    def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
-        program = player(self._policy, self._env, self._topology.axis, episodes, sample, self._reports)
+    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
+        if sample:
+            self._agent.require_samples()
+        program = player(self._agent, self._env, self._topology.axis, episodes, sample, self._reports)
         sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
         self._compiled[episodes, sample] = sharded.lower(state, key).compile()
 
 
 def player(
-    policy: Policy,
+    agent: Agent,
     env: VectorEnv,
     axis: Axis,
     episodes: int,
     sample: bool = False,
     reports: EpisodeReports = NO_REPORTS,
-) -> Callable[[PolicyState, Array], Episodes]:
+) -> Callable[[Acting, Array], Episodes]:
     """Returns a device's part of a program that plays exactly `episodes` episodes over all of `axis`."""
-    per_device = -(-min(episodes, MAX_ENVIRONMENTS) // axis.size)
-    environments = per_device * axis.size
+    # As many on every number of devices, which then play the same episodes; some devices may have idle ones.
+    environments = min(episodes, MAX_ENVIRONMENTS)
+    per_device = -(-environments // axis.size)
 
-    def program(state: PolicyState, key: Array) -> Episodes:
+    def program(state: Acting, key: Array) -> Episodes:
         index = axis.index() * per_device + jnp.arange(per_device)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-        quota = episodes // environments + (index < episodes % environments).astype(jnp.int32)
+        share = episodes // environments + (index < episodes % environments).astype(jnp.int32)
+        quota = jnp.where(index < environments, share, 0)
         most = -(-episodes // environments)
         with tracing.phase("evaluate"):
-            return play(policy, env, state, keys, quota, most, sample, reports)
+            return play(agent, env, state, keys, quota, most, sample, reports)
 
     return program
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from envs import registry
 from envs.base import EnvSpec
 from envs.vector import VectorEnv
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluator import DeviceEvaluator, Evaluator
 from jaxrl.evaluation.host_evaluator import HostEvaluator
-from jaxrl.networks import Policy
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel.sharding import Topology
-from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
 
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What is played, and what is recorded of it.
+    """An environment to play, and the values to record of it.
 
     Attributes:
       env, wrappers: as in a configuration.
@@ -38,13 +38,13 @@ class EvaluationTask:
 def build(
     config: Config,
     task: EvaluationTask,
-    policy: Policy,
+    agent: Agent,
     topology: Topology,
     given_up: Callable[[], bool] = lambda: False,
 ) -> Evaluator:
-    """What plays a task; `config` says how environments on the host are started."""
+    """Builds the evaluator of a task; `config` says how environments on the host are started."""
     if registry.is_host(task.env):
         factory = registry.make_host(task.env, task.wrappers)
-        return HostEvaluator(policy, factory, config, task.reports, given_up)
+        return HostEvaluator(agent, factory, config, task.reports, given_up)
     env = VectorEnv(registry.make(task.env, task.wrappers))
-    return DeviceEvaluator(policy, env, topology, task.reports, given_up)
+    return DeviceEvaluator(agent, env, topology, task.reports, given_up)

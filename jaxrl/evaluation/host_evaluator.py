@@ -10,22 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import HostFactory, HostOptions
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.evaluation.evaluator import STREAM, Evaluator
-from jaxrl.networks import Policy
+from jaxrl.experience.episodes import Episodes
+from jaxrl.experience.host.episodes import HostPlayer, quotas
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel import process_group
 from jaxrl.parallel.sharding import one_copy
-from jaxrl.rollout.episodes import Episodes
-from jaxrl.rollout.host.episodes import HostPlayer, quotas
-from jaxrl.rollout.statistics import NO_REPORTS, EpisodeReports
-from jaxrl.types import Array, PolicyState
+from jaxrl.types import Acting, Array
 
 
 class HostEvaluator(Evaluator):
     """Plays host environments, every process its share.
 
     Args:
-      policy: the policy.
+      agent: plays.
       factory: of the environments, started afresh for each evaluation.
       config: says how many environments are played side by side and how they are started.
       reports: what to record beside returns and lengths.
@@ -34,13 +34,13 @@ class HostEvaluator(Evaluator):
 
     def __init__(
         self,
-        policy: Policy,
+        agent: Agent,
         factory: HostFactory,
         config: Config,
         reports: EpisodeReports = NO_REPORTS,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._policy, self._factory, self._config, self._given_up = policy, factory, config, given_up
+        self._agent, self._factory, self._config, self._given_up = agent, factory, config, given_up
         self._reports = reports
         self._players: dict[bool, HostPlayer] = {}
 
@@ -48,12 +48,14 @@ class HostEvaluator(Evaluator):
     def compiled(self) -> tuple[()]:
         return ()
 
-    def compile(self, state: PolicyState, episodes: int, sample: bool = False) -> None:
+    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
         """Nothing: what playing takes is compiled with the first episode."""
 
-    def play(self, state: PolicyState, key: Array, episodes: int, sample: bool = False) -> Episodes:
+    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
+        if sample:
+            self._agent.require_samples()
         if sample not in self._players:
-            self._players[sample] = HostPlayer(self._policy, self._factory, sample, self._reports)
+            self._players[sample] = HostPlayer(self._agent, self._factory, sample, self._reports)
         num_envs = min(episodes, self._config.env.num_envs)
         mine = process_group.share(num_envs)
         key = jax.random.fold_in(key, STREAM)

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import EnvSpec, Space, zeros
+from jaxrl.algorithms import Agent
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.networks import Policy
-from jaxrl.networks.distributions import draw_noise
-from jaxrl.types import Array, PolicyState, PyTree
+from jaxrl.types import Acting, Array, PyTree
 
 
 class NotPolymorphic(Exception):
@@ -36,44 +35,46 @@ class PolicyFunction:
       key: uint32[2], the data of a threefry key, another one each call; only with `sample`.
 
     Result:
-      action: [B, *A], what the environment takes; the most likely one, or drawn with `sample`.
+      action: [B, *A], what the environment takes; the best one, or drawn with `sample`.
       value: float32[B].
-      distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before clipping or squashing).
+      distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before clipping or squashing),
+        or `q`.
       carry: tree like the argument.
     """
 
-    policy: Policy
+    agent: Agent
     spec: EnvSpec
-    state: PolicyState
+    state: Acting
     sample: bool = False
 
     @classmethod
     def of(cls, trained: TrainedPolicy, sample: bool = False) -> PolicyFunction:
-        """On the default device alone."""
-        state = jax.tree.map(jnp.asarray, jax.device_get(trained.state))
-        return cls(trained.policy, trained.spec, state, sample)
+        """On the default device alone, with the parameters that acting needs.
+
+        Raises:
+          ConfigError: the policy has nothing to sample.
+        """
+        agent = trained.agent
+        if sample:
+            agent.require_samples()
+        acting = dataclasses.replace(trained.state, params=agent.acting_params(trained.state.params))
+        return cls(agent, trained.spec, jax.tree.map(jnp.asarray, jax.device_get(acting)), sample)
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         mask = rest[0] if self.spec.has_action_mask else None
-        out = self.policy.act(self.state, obs, carry, reset, mask)
-        head = self.policy.head
+        out = self.agent.forward(self.state, obs, carry, reset, mask)
         if self.sample:
             key = jax.random.wrap_key_data(rest[-1], impl="threefry2x32")
-            noise = draw_noise(head.noise_kind, key, (*reset.shape, *head.noise_shape))
-            action = out.distribution.sample(noise)
+            action, _ = self.agent.choose(out, self.agent.draw_noise(key, reset.shape))
         else:
-            action = out.distribution.mode()
-        arrays = {
-            field.name: getattr(out.distribution, field.name).astype(jnp.float32)
-            for field in dataclasses.fields(out.distribution)  # type: ignore[arg-type]
-            if field.metadata.get("pytree_node", True)
-        }
-        action = head.to_env(action)
-        return {"action": action, "value": out.value, "distribution": arrays, "carry": out.carry}
+            action = self.agent.greedy(out)
+        value, distribution = self.agent.facts(out)
+        action = self.agent.to_env(action)
+        return {"action": action, "value": value, "distribution": distribution, "carry": out.carry}
 
     def example(self, batch: int) -> tuple[Any, ...]:
         """Arguments of zeros for a batch."""
-        carry = self.policy.initial_carry(batch)
+        carry = self.agent.initial_carry(batch)
         arguments: list[Any] = [zeros(self.spec.observation_space, (batch,)), carry, jnp.ones(batch, bool)]
         if self.spec.has_action_mask:
             arguments.append(jnp.ones((batch, self.spec.mask_size), bool))

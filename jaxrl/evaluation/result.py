@@ -1,4 +1,4 @@
-"""What the episodes of an evaluation say."""
+"""The result of the episodes of an evaluation."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.rollout.episodes import Episodes
-from jaxrl.rollout.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.episodes import Episodes
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Result:
-    """What N episodes gave; returns are raw, lengths in steps.
+    """The statistics of N episodes; returns are raw, lengths in steps.
 
-    `low` and `high` bound the mean return with 95% confidence (normal approximation); `unfinished`
-    counts episodes that the safety limit of environments without a time limit cut off.
+    `low` and `high` bound the mean return with 95% confidence (normal approximation, cut off at the lowest
+    and the highest return, between which every mean lies); `unfinished` counts episodes that the
+    safety limit of environments without a time limit cut off.
     """
 
     episodes: int
@@ -46,8 +47,8 @@ class Result:
             episodes=int(returns.size),
             mean=mean,
             std=std,
-            low=mean - half,
-            high=mean + half,
+            low=max(mean - half, float(returns.min())),
+            high=min(mean + half, float(returns.max())),
             minimum=float(returns.min()),
             maximum=float(returns.max()),
             mean_length=float(lengths.mean()),
@@ -56,9 +57,9 @@ class Result:
         )
 
 
-def reported(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
+def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, float]:
     """Means over the episodes in which the environment said something: `success_rate`, `env/NAME`."""
-    said = {label: values[~np.isnan(values)] for label, values in episodes.told(reports).items()}
+    said = {label: values[~np.isnan(values)] for label, values in episodes.values_by_label(reports).items()}
     return {
         label if label == SUCCESS else f"env/{label}": float(values.mean())
         for label, values in said.items()

@@ -8,33 +8,33 @@ import jax
 
 from envs import registry
 from envs.base import EnvSpec, HostEnvError
-from jaxrl import networks
+from jaxrl import algorithms
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
-from jaxrl.config.trust import require_trusted
+from jaxrl.config.trust import admit
 from jaxrl.evaluation import evaluators
-from jaxrl.evaluation.result import Result, reported
-from jaxrl.networks import Policy
+from jaxrl.evaluation.result import Result, report_values
+from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.parallel import sharding, tpu_slices
-from jaxrl.rollout.statistics import EpisodeReports
 from jaxrl.runs import members
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
-from jaxrl.types import PolicyState
+from jaxrl.types import Acting
 
-# Where a checkpoint holds a `PolicyState`, as a path of fields of `TrainState`.
+# Where a checkpoint holds an `Acting`, as a path of fields of `TrainState`.
 _STORED = "learner/policy"
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedPolicy:
-    """What a checkpoint holds of a policy, and what it was built from.
+    """The policy of a checkpoint, with the configuration that it was built from.
 
     Attributes:
       folder: of the run.
       config: its configuration.
       spec: of the environment it was trained on.
-      policy: the network.
+      agent: acts.
       state: its parameters and frozen statistics, replicated over `topology`.
       step: the checkpoint's step.
       topology: the devices that hold the arrays.
@@ -43,8 +43,8 @@ class TrainedPolicy:
     folder: str
     config: Config
     spec: EnvSpec
-    policy: Policy
-    state: PolicyState
+    agent: Agent
+    state: Acting
     step: int
     topology: sharding.Topology
 
@@ -67,15 +67,13 @@ def load(
     """
     tpu_slices.hush_libtpu()
     workdir = members.with_policy(workdir)
-    config = RunFolder(workdir).read_config()
-    if not trust:
-        require_trusted(config, workdir)
+    config = admit(RunFolder(workdir).read_config(), workdir, trust)
     spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, spec, config.normalize)
+    agent = algorithms.build_agent(config, spec)
     topology = sharding.Topology.of(devices or jax.device_count())
     checkpoints = Checkpointer(f"{workdir}/checkpoints", create=False)
     step = step_of(checkpoints, checkpoint)
-    wanted = {_STORED: jax.eval_shape(policy.initial_state, jax.random.key(0))}
+    wanted = {_STORED: jax.eval_shape(agent.init, jax.random.key(0))}
     abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
@@ -85,7 +83,7 @@ def load(
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:
         checkpoints.close()
-    return TrainedPolicy(workdir, config, spec, policy, found[_STORED], step, topology)
+    return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology)
 
 
 def evaluate(
@@ -105,7 +103,7 @@ def evaluate(
 
     Raises:
       ConfigError: there is no such environment, its spaces are others, or its info does not have what
-        `env.success` is about.
+        `env.success` is about; or the policy has nothing to sample.
       RunError: an environment on the host failed.
     """
     config = trained.config
@@ -113,16 +111,16 @@ def evaluate(
     if environment:
         check_same_spaces("--environment", environment, config.env)
         task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config, environment))
-    player = evaluators.build(config, task, trained.policy, trained.topology)
+    player = evaluators.build(config, task, trained.agent, trained.topology)
     try:
         played = player.play(trained.state, jax.random.key(seed), episodes, sample)
     except HostEnvError as error:
         raise RunError(str(error)) from error
-    return Result.of(played), reported(task.reports, played)
+    return Result.of(played), report_values(task.reports, played)
 
 
 def _reports(config: Config, environment: str) -> EpisodeReports:
-    """What `environment` reports, with the success of the run's configuration."""
+    """The reports of `environment`, with the success of the run's configuration."""
     wrappers = config.env.wrappers
     reports = EpisodeReports.of(registry.spec_of(environment, wrappers), config.env.success)
     try:

@@ -16,7 +16,7 @@ from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_na
 from jaxrl.inference import numpy_policy
 from jaxrl.inference.equivalence import Runner
 from jaxrl.networks import normalizer
-from jaxrl.types import PolicyState, PyTree
+from jaxrl.types import Acting, PyTree
 
 
 def named(function: PolicyFunction) -> dict[str, np.ndarray]:
@@ -90,5 +90,5 @@ def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
         names = normalized_names(function.spec.observation_space)
         mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
         std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
-        stats = normalizer.frozen(mean, tuple(std))
-    return dataclasses.replace(function, state=PolicyState(params, stats))
+        stats = normalizer.freeze(mean, tuple(std))
+    return dataclasses.replace(function, state=Acting(params, stats))

@@ -45,7 +45,7 @@ class EquivalenceCheck:
 
     @property
     def same(self) -> bool:
-        """Whether all actions agree, and everything else up to rounding."""
+        """True if all actions agree, and everything else up to rounding."""
         # Not `max() <=`: max() may skip a NaN, which must fail.
         close = all(x <= TOLERANCE for x in self.largest_difference.values())
         return self.different_actions == 0 and close
@@ -78,7 +78,7 @@ def compare(
     act = jax.jit(function)
     carry = theirs = function.example(environments)[1]
     rng = np.random.default_rng(seed)
-    played = _played(env_name, wrappers, environments, seed)
+    played = _play(env_name, wrappers, environments, seed)
     resets = different = 0
     largest = {"value": 0.0, "distribution": 0.0, "carry": 0.0}
     obs, first, mask = next(played)
@@ -117,7 +117,7 @@ def _distance(a: PyTree, b: PyTree) -> float:
     return float(np.max(found)) if found else 0.0
 
 
-def _played(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
+def _play(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
     return (_host if registry.is_host(name) else _device)(name, wrappers, count, seed)
 
 

@@ -17,7 +17,7 @@ from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.inference import architecture, arrays, onnx, stablehlo
+from jaxrl.inference import arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 from jaxrl.metrics.files import replacing, require_no_links
 
@@ -98,7 +98,7 @@ def write(
     Raises:
       ConfigError, RunError: as for `export`.
     """
-    network = architecture.describe(policy.config.network, policy.spec)
+    network = policy.agent.architecture()
     files, sizes = _write(function, network, folder, kind, batch)
     description = _description(policy, function, kind) | {
         "files": files,
@@ -136,7 +136,7 @@ def _description(policy: TrainedPolicy, function: PolicyFunction, kind: str) -> 
     arguments = function.example(1)
     outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
     config = policy.config
-    normalizer = None if function.state.obs_stats is None else {"clip": function.policy.clip_observations}
+    normalizer = None if function.state.obs_stats is None else {"clip": config.normalize.clip_observations}
     return {
         "format": kind,
         "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},

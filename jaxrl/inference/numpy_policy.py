@@ -11,7 +11,7 @@
         ... = env.step(out["action"][0])
 
 The layers are listed in policy.json, under "architecture"; weights are arrays of policy.npz or
-policy.safetensors. Everything is float32.
+policy.safetensors. The head reads the first trunk, the value the last one. Everything is float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-# The logit of a masked action, as in training.
+# The logit and the Q-value of a masked action, as in training.
 MASKED_LOGIT = np.float32(-1e9)
 
 Array = Any
@@ -63,13 +63,12 @@ class NumpyPolicy:
         if self._network is None:
             raise ValueError("policy.json describes no architecture: its network is not one of jaxrl's own")
         self._arrays = read_arrays(folder)
-        self._head = _HEADS[self._network["head"]["type"]]
 
     def initial_carry(self, batch: int) -> dict[str, Any]:
         return {
             trunk: {
                 name: np.zeros((batch, part["core"]["size"]), np.float32)
-                for name in STATE[part["core"]["type"]]
+                for name in STATES[part["core"]["type"]]
             }
             for trunk, part in self._network["trunks"].items()
         }
@@ -77,14 +76,18 @@ class NumpyPolicy:
     def __call__(
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
-        features, after = {}, {}
+        features, after = [], {}
         for trunk, part in self._network["trunks"].items():
             encoded = [self._encode(encoder, obs) for encoder in part["encoders"]]
             x = np.concatenate(encoded, axis=-1)
-            features[trunk], after[trunk] = self._remember(part["core"], x, carry[trunk], reset)
-        head = self._network["head"]
-        action, distribution = self._head(self, head, features["policy"], action_mask)
-        value = self.dense(self._network["value"]["weights"], features.get("value", features["policy"]))[:, 0]
+            x, after[trunk] = self._remember(part["core"], x, carry[trunk], reset)
+            features.append(x)
+        head, value_head = self._network["head"], self._network.get("value")
+        action, distribution = _HEADS[head["type"]](self, head, features[0], action_mask)
+        if value_head is None:
+            value = distribution["q"].max(axis=-1)
+        else:
+            value = self.dense(value_head["weights"], features[-1])[:, 0]
         return {"action": action, "value": value, "distribution": distribution, "carry": after}
 
     def dense(self, name: str, x: Array) -> Array:
@@ -101,45 +104,24 @@ class NumpyPolicy:
             x = (x.astype(np.float32) - mean) / std
             clip = self.description["normalizer"]["clip"]
             x = np.clip(x, -clip, clip) if clip else x
-        return self._run(encoder["layers"], x)
+        return self.run(encoder["layers"], x).astype(np.float32)
 
-    def _run(self, layers: list[dict[str, Any]], x: Array) -> Array:
+    def run(self, layers: list[dict[str, Any]], x: Array) -> Array:
         for layer in layers:
-            op = layer["op"]
-            if op == "one_hot":
-                x = _one_hot(x, layer["sizes"])
-                continue
-            x = x.astype(np.float32)
-            if op == "dense":
-                x = self.dense(layer["weights"], x)
-            elif op == "conv":
-                kernel, bias = (self.array(f"{layer['weights']}.{part}") for part in ("kernel", "bias"))
-                x = _convolution(x, kernel, layer["stride"], layer["padding"]) + bias
-            elif op == "residual":
-                x = x + self._run(layer["layers"], x)
-            elif op == "max_pool":
-                x = _patches(x, layer["window"], layer["stride"], "SAME", -np.inf).max(axis=3)
-            elif op == "divide":
-                x = x / np.float32(layer["by"])
-            elif op == "flatten":
-                x = x.reshape(len(x), -1)
-            else:
-                x = _ACTIVATIONS[op](x)
-        return x.astype(np.float32)
+            x = _OPERATIONS[layer["op"]](self, layer, x)
+        return x
 
     def _remember(
         self, core: dict[str, Any], x: Array, carry: dict[str, Array], reset: Array
     ) -> tuple[Array, dict[str, Array]]:
-        if core["type"] == "none":
-            return x, {}
         carry = {name: np.where(reset[:, None], np.float32(0), value) for name, value in carry.items()}
         weights = lambda name: self.array(f"{core['weights']}.{name}")  # noqa: E731
         y, after = _CORES[core["type"]](weights, x, carry)
-        return (_ACTIVATIONS[core["activation"]](y) if "activation" in core else y), after
+        return (self.run([{"op": core["activation"]}], y) if "activation" in core else y), after
 
 
 # Arrays of each core's carry.
-STATE = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real"), "none": ()}
+STATES = {"lstm": ("c", "h"), "gru": ("h",), "mingru": ("h",), "lru": ("imaginary", "real"), "none": ()}
 Weights = Callable[[str], Array]
 
 
@@ -180,7 +162,13 @@ def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, di
     return state @ weights("output") + x @ weights("skip") + weights("bias"), after
 
 
-_CORES = {"lstm": _lstm, "gru": _gru, "mingru": _mingru, "lru": _lru}
+_CORES = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "mingru": _mingru,
+    "lru": _lru,
+    "none": lambda weights, x, carry: (x, {}),
+}
 
 
 def _gelu(x: Array) -> Array:
@@ -189,14 +177,6 @@ def _gelu(x: Array) -> Array:
         * x
         * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)))
     )
-
-
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x * _sigmoid(x),
-    "gelu": _gelu,
-}
 
 
 def _one_hot(x: Array, sizes: list[int]) -> Array:
@@ -219,17 +199,56 @@ def _patches(x: Array, size: int, stride: int, padding: str, fill: float = 0.0) 
     return np.stack(parts, axis=3)
 
 
-def _convolution(x: Array, kernel: Array, stride: int, padding: str) -> Array:
-    patches = _patches(x, len(kernel), stride, padding)
-    return patches.reshape(*patches.shape[:3], -1) @ kernel.reshape(-1, kernel.shape[-1])
+def _convolution(policy: NumpyPolicy, layer: dict[str, Any], x: Array) -> Array:
+    kernel, bias = (policy.array(f"{layer['weights']}.{part}") for part in ("kernel", "bias"))
+    patches = _patches(x.astype(np.float32), len(kernel), layer["stride"], layer["padding"])
+    return patches.reshape(*patches.shape[:3], -1) @ kernel.reshape(-1, kernel.shape[-1]) + bias
+
+
+def _layer_norm(policy: NumpyPolicy, layer: dict[str, Any], x: Array) -> Array:
+    scale, bias = (policy.array(f"{layer['weights']}.{part}") for part in ("scale", "bias"))
+    axes = tuple(range(-layer["axes"], 0))
+    x = x - x.mean(axis=axes, keepdims=True)
+    variance = np.square(x).mean(axis=axes, keepdims=True)
+    return x / np.sqrt(variance + np.float32(layer["epsilon"])) * scale + bias
+
+
+def _on_floats(function: Callable[[Array], Array]) -> Operation:
+    return lambda policy, layer, x: function(x.astype(np.float32))
+
+
+Operation = Callable[[NumpyPolicy, dict[str, Any], Array], Array]
+_OPERATIONS: dict[str, Operation] = {
+    "one_hot": lambda policy, layer, x: _one_hot(x, layer["sizes"]),
+    "divide": lambda policy, layer, x: x.astype(np.float32) / np.float32(layer["by"]),
+    "flatten": lambda policy, layer, x: x.reshape(len(x), -1),
+    "dense": lambda policy, layer, x: policy.dense(layer["weights"], x.astype(np.float32)),
+    "conv": _convolution,
+    "layer_norm": _layer_norm,
+    "residual": lambda policy, layer, x: x + policy.run(layer["layers"], x),
+    "max_pool": lambda policy, layer, x: _patches(x, layer["window"], layer["stride"], "SAME", -np.inf).max(
+        axis=3
+    ),
+    "tanh": _on_floats(np.tanh),
+    "relu": _on_floats(lambda x: np.maximum(x, 0)),
+    "silu": _on_floats(lambda x: x * _sigmoid(x)),
+    "gelu": _on_floats(_gelu),
+}
 
 
 def _categorical(
     policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
 ) -> tuple[Array, Any]:
-    logits = policy.dense(f"{head['weights']}.logits", x)
-    logits = logits if mask is None else np.where(mask, logits, MASKED_LOGIT)
-    return logits.argmax(axis=-1).astype(np.int32), {"logits": logits}
+    logits = _masked(policy.dense(f"{head['weights']}.logits", x), mask)
+    return _best(logits), {"logits": logits}
+
+
+def _masked(x: Array, mask: Array | None) -> Array:
+    return x if mask is None else np.where(mask, x, MASKED_LOGIT)
+
+
+def _best(x: Array) -> Array:
+    return x.argmax(axis=-1).astype(np.int32)
 
 
 def _multi_categorical(
@@ -237,7 +256,7 @@ def _multi_categorical(
 ) -> tuple[Array, Any]:
     _, distribution = _categorical(policy, head, x, mask)
     parts = np.split(distribution["logits"], np.cumsum(head["nvec"])[:-1], axis=-1)
-    return np.stack([part.argmax(axis=-1) for part in parts], axis=-1).astype(np.int32), distribution
+    return np.stack([_best(part) for part in parts], axis=-1), distribution
 
 
 def _gaussian(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
@@ -256,6 +275,17 @@ def _tanh_gaussian(
     return np.clip(low + unit * (high - low), low, high), distribution
 
 
+def _q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+    q = _masked(policy.dense(f"{head['weights']}.q", x), mask)
+    return _best(q), {"q": q}
+
+
+def _dueling_q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
+    value, advantage = (policy.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
+    q = _masked(value + advantage - advantage.mean(axis=-1, keepdims=True), mask)
+    return _best(q), {"q": q}
+
+
 def _bounds(head: dict[str, Any]) -> tuple[Array, Array]:
     """(low, high); None in the description is no bound."""
     low = np.array([-np.inf if x is None else x for x in head["low"]], np.float32)
@@ -267,4 +297,6 @@ _HEADS: dict[str, Callable[..., tuple[Array, Any]]] = {
     "multi_categorical": _multi_categorical,
     "gaussian": _gaussian,
     "tanh_gaussian": _tanh_gaussian,
+    "q": _q,
+    "dueling_q": _dueling_q,
 }

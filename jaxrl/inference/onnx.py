@@ -1,7 +1,7 @@
 """A policy as an ONNX graph, for runtimes without jax.
 
-The graph is built layer by layer from `architecture.describe`, so that names and operators are the expected
-ones; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
+The graph is built layer by layer from what the network describes, so that names and operators are the
+expected ones; a user's own network has no such description (docs/design/0008-onnx-by-hand.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write(
 
     Args:
       function: the policy, greedy.
-      network: its description, from `architecture.describe`.
+      network: its description, from `Agent.architecture`.
       folder: where to.
       batch: a fixed batch size; None for any.
 
@@ -40,7 +40,7 @@ def write(
 
     Raises:
       ConfigError: the package onnx is missing.
-      RunError: the network is not built in, or computes in bfloat16.
+      RunError: a part of the network is not built in, or it computes in bfloat16.
     """
     try:
         import onnx
@@ -52,7 +52,7 @@ def write(
         )
     example = function.example(1)
     inputs = function.inputs(example)
-    graph = Graph(arrays.named(function), function.policy.clip_observations)
+    graph = Graph(arrays.named(function), function.agent.normalize_config.clip_observations)
     graph.policy(network, masked="action_mask" in inputs)
     size = batch or "batch"
     model = onnx.helper.make_model(

@@ -1,1 +1,1 @@
-"""What a run measures: values, seconds, resources, traces, and where they are written and shown."""
+"""Measurements of a run: values, seconds, resources and traces; text and files for them."""

@@ -1,4 +1,4 @@
-"""The time that each phase of a run takes, and how much work to dispatch at once."""
+"""The time that each phase of a run takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-# Enough for a last checkpoint of 100 MB on a local disk.
+# Enough for a final checkpoint of 100 MB on a local disk.
 _LAST_SAVE_SECONDS = 3.0
 
 
@@ -24,7 +24,7 @@ class Clock:
 
         Args:
           now: a monotonic clock in seconds.
-          process_started: the time of `now` from which `wall` counts; None for this call.
+          process_started: the time of `now` from which `wall_seconds` counts; None for this call.
         """
         self._now = now
         self._started = self._switched = now()
@@ -59,29 +59,29 @@ class Clock:
         return self._carried + self._now() - self._started
 
     def carry_over(self, seconds: float, trained: float = 0.0) -> None:
-        """Adds `total()` and `trained()` as they were in the checkpoint that is resumed."""
+        """Adds `total()` and `trained_seconds()` as they were in the checkpoint that is resumed."""
         self._carried += seconds
         self._trained_before += trained
 
-    def warmed_up(self) -> None:
-        """Begins to count `trained`, with the first call."""
+    def end_warm_up(self) -> None:
+        """Starts counting `trained_seconds`, at the first call."""
         if self._warm_up is None:
             self._warm_up = self.seconds("train")
 
-    def trained(self) -> float:
+    def trained_seconds(self) -> float:
         """Seconds of the phase "train" after the warm-up, those before a resume included."""
         since = 0.0 if self._warm_up is None else self.seconds("train") - self._warm_up
         return self._trained_before + since
 
-    def wall(self) -> float:
+    def wall_seconds(self) -> float:
         """Seconds since the start of the process; those before a resume do not count."""
         return self._now() - self._process_started
 
-    def closing(self) -> float:
-        """Seconds that a run takes to end, going by what took longest so far.
+    def closing_seconds(self) -> float:
+        """Seconds that the run would take to end, estimated from the longest of each phase so far.
 
-        Two dispatches are in flight, then come an evaluation, if there was one before, and a checkpoint that
-        is waited for: training waits only for the first part of the others.
+        Two dispatches in flight, then an evaluation, if there was one before, and a checkpoint that is waited
+        for to its end: training waits only for the first part of the others.
         """
         save = max(_LAST_SAVE_SECONDS, 4 * self._longest["save"])
         return 2 * self._longest["train"] + self._longest["evaluate"] + save
@@ -107,15 +107,15 @@ class Clock:
         return steps / window if window > 0 else float("nan")
 
     def row(self) -> dict[str, float]:
-        """Seconds of each phase of training and in total, as logged."""
+        """The row of metrics: seconds of each phase of training and in total."""
         phases = ("compile", "train", "evaluate", "save")
         return {f"time/{phase}_seconds": self.seconds(phase) for phase in phases} | {
             "time/seconds": self.total(),
-            "time/budget_seconds": self.trained(),
+            "time/budget_seconds": self.trained_seconds(),
         }
 
-    def still(self) -> tuple[str | None, float]:
-        """(phase, seconds since this clock was last used); for any thread, and not itself a use."""
+    def idle(self) -> tuple[str | None, float]:
+        """(phase, seconds since this clock was last used); callable from any thread, and not itself a use."""
         phases = self._open_phases[-1:]
         return phases[0] if phases else None, self._now() - self._switched
 
@@ -124,21 +124,3 @@ class Clock:
         if self._open_phases:
             self._seconds[self._open_phases[-1]] += now - self._switched
         self._switched = now
-
-
-class Pace:
-    """Decides how many iterations to dispatch at once, so that a dispatch lasts about `seconds`.
-
-    Long enough that the host costs nothing, short enough to respond soon to a signal or a time budget. The
-    results do not depend on it.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.iterations = 1
-
-    def took(self, iterations: int, seconds: float) -> None:
-        """Records the seconds of a dispatch of `iterations`; the next ones at most double."""
-        if iterations and seconds > 0:
-            fitting = int(self._seconds * iterations / seconds)
-            self.iterations = max(1, min(fitting, 2 * self.iterations))

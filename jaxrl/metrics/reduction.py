@@ -1,7 +1,7 @@
 """Metric values that carry their reduction, from one update on a device to one row in a file.
 
-A metric is declared once, as the class of its value: the same object says how two iterations are merged
-inside the compiled program, what a row shows, and what a checkpoint keeps of an unfinished interval.
+A metric is declared once, as the class of its value, which defines the merging of two iterations inside the
+compiled program, the number in a row, and the entries of an unfinished interval in a checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def merge(self, later: Self) -> Self:
-        """Both as one; `later` was measured after this."""
+        """The metric of both measurements; `later` came after this one."""
 
     @abc.abstractmethod
     def value(self) -> Any:
@@ -37,12 +37,12 @@ class Metric(abc.ABC):
     @property
     @abc.abstractmethod
     def is_empty(self) -> Any:
-        """Whether there is nothing to report."""
+        """True if there is nothing to report."""
 
 
 @flax.struct.dataclass
 class Mean(Metric):
-    """A ratio of sums: per update, per episode, per anything that `count` counts."""
+    """A ratio of sums: per update, per episode, or per any other unit that `count` counts."""
 
     total: Array
     count: Array
@@ -111,7 +111,7 @@ class Last(Metric):
 
 @flax.struct.dataclass
 class Minimum(Metric):
-    """The smallest; nothing where there was none."""
+    """The smallest value; empty without any."""
 
     lowest: Array
 
@@ -132,7 +132,7 @@ class Minimum(Metric):
 
 @flax.struct.dataclass
 class Maximum(Metric):
-    """The largest; nothing where there was none."""
+    """The largest value; empty without any."""
 
     highest: Array
 
@@ -153,7 +153,7 @@ class Maximum(Metric):
 
 @flax.struct.dataclass
 class Spread(Metric):
-    """The sample standard deviation (divisor n - 1); nothing of fewer than two.
+    """The sample standard deviation (divisor n - 1); empty for fewer than two values.
 
     Attributes:
       count: n.
@@ -167,7 +167,7 @@ class Spread(Metric):
 
     @classmethod
     def of(cls, total: Array, count: Array, squares: Array) -> Spread:
-        """Of `count` numbers with that sum and those squared differences from their mean."""
+        """The spread of `count` numbers, from their sum and squared differences from their mean."""
         is_some = count > 0
         mean = jnp.where(is_some, total / jnp.maximum(count, 1.0), 0.0)
         return cls(count, mean, jnp.where(is_some, squares, 0.0))
@@ -204,7 +204,7 @@ class Interval:
     """The metrics of the iterations since the last row, merged.
 
     Attributes:
-      iterations: int32[], how many.
+      iterations: int32[], their number.
       metrics: by name.
     """
 
@@ -224,7 +224,7 @@ class Interval:
 
 
 def row(metrics: Metrics) -> dict[str, float]:
-    """What a row shows: every metric that is not empty, as Python numbers.
+    """The values of all metrics that are not empty, as Python numbers.
 
     Waits for the devices. Divides in float64, after the sums were made on the device.
     """
@@ -233,13 +233,13 @@ def row(metrics: Metrics) -> dict[str, float]:
 
 
 def to_json(interval: Interval) -> dict[str, float]:
-    """An unfinished interval by path, for a checkpoint; float32 survives the way through JSON exactly."""
+    """An unfinished interval by path, for a checkpoint; float32 survives JSON exactly."""
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(interval))
     return {jax.tree_util.keystr(path): x.item() for path, x in leaves}
 
 
 def from_json(stored: Mapping[str, float], empty: Interval) -> Interval:
-    """Inverse of `to_json`; what is not stored stays `empty`. The arrays are of numpy."""
+    """Inverse of `to_json`; values that are not stored stay `empty`. The arrays are of numpy."""
 
     def leaf(path: Any, x: Array) -> np.ndarray:
         return np.asarray(stored.get(jax.tree_util.keystr(path), x), x.dtype)

@@ -23,14 +23,21 @@ class Meter:
         now: Callable[[], float] = time.perf_counter,
         worked: Callable[[], float] = time.process_time,
     ) -> None:
-        """`cores` are available; `now` is a monotonic clock, `worked` counts CPU seconds of all threads."""
+        """Starts measuring.
+
+        Args:
+          cores: the number of cores that are available.
+          now: a monotonic clock in seconds.
+          worked: CPU seconds of all threads so far.
+        """
         self._cores = cores
-        self._now, self._worked = now, worked
+        self._now = now
+        self._worked = worked
         self._last = now(), worked()
         self._accelerators = _nvidia_devices()
 
     def read(self) -> dict[str, float]:
-        """`host/*` and, where the backend or its driver reports them, `device/*`; see docs/metrics.md."""
+        """`host/*` and, if the backend or its driver reports them, `device/*`; see docs/metrics.md."""
         seconds, worked = self._now(), self._worked()
         passed, cpu = seconds - self._last[0], worked - self._last[1]
         self._last = seconds, worked
@@ -53,7 +60,7 @@ def peak_host_bytes() -> int:
 
 
 def peak_device_bytes() -> int | None:
-    """Peak memory in use on any one device, in bytes; None where it is not reported, as on CPU."""
+    """Peak memory in use on any one device, in bytes; None if it is not reported, as on CPU."""
     peaks = [stats["peak_bytes_in_use"] for d in jax.local_devices() if (stats := _memory_stats(d))]
     return max(peaks, default=None)
 
@@ -92,8 +99,8 @@ def _memory_stats(device: Any) -> dict[str, int] | None:
 
 
 def _nvidia_devices() -> list[Callable[[], float]]:
-    """A function per GPU that JAX uses, giving its utilization; none without GPUs or the `monitor` extra."""
-    with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
+    """A function per GPU that JAX uses, returning its utilization; none without GPUs or `monitor` extra."""
+    with contextlib.suppress(Exception):  # ImportError, or NVML's errors without a driver.
         if jax.default_backend() == "gpu":
             import pynvml
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+LONGEST_LINE = 1800  # characters of an error
+
 
 def number(x: float | None) -> str:
     """About four significant digits; `-` for None."""
@@ -25,7 +27,7 @@ def count(x: float) -> str:
 
 
 def pace(x: float | None) -> str:
-    """Steps per second, as 950, 25.3k or 1.20M; `-` where unknown."""
+    """Steps per second, as 950, 25.3k or 1.20M; `-` if unknown."""
     if x is None or not math.isfinite(x):
         return "-"
     if x >= 999_950:
@@ -34,7 +36,7 @@ def pace(x: float | None) -> str:
 
 
 def size(x: float | None) -> str:
-    """Bytes in three significant digits, as 950 B, 6.00 MB or 12.3 GB; `-` where unknown."""
+    """Bytes in three significant digits, as 950 B, 6.00 MB or 12.3 GB; `-` if unknown."""
     if x is None:
         return "-"
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -61,7 +63,7 @@ def interval(x: float) -> str:
 
 
 def load(share: float | None, memory: float | None) -> str:
-    """Use of a machine, as 87% 1.20 GB; `-` where nothing is known."""
+    """Use of a machine, as 87% 1.20 GB; `-` if nothing is known."""
     parts = [] if share is None else [f"{share:.0%}"]
     parts += [] if memory is None else [size(memory)]
     return " ".join(parts) or "-"
@@ -76,7 +78,21 @@ def clock(x: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def printable(line: str, encoding: str | None) -> str:
-    """The line with `?` for characters that a stream of this encoding cannot show."""
+def printable(text: str, encoding: str | None = None) -> str:
+    r"""The text with `?` for characters that a stream of this encoding (default: UTF-8) cannot show.
+
+    Names come from anyone: what moves the cursor or changes colours is written out, as in `\x1b[31m`. Ends of
+    lines stay.
+    """
     encoding = encoding or "utf-8"
-    return line.encode(encoding, "replace").decode(encoding)
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return shown.encode(encoding, "replace").decode(encoding)
+
+
+def one_line(message: object) -> str:
+    """A message in one printable line; what is longer than `LONGEST_LINE` is cut in the middle."""
+    line = printable(" ".join(str(message).split()))
+    if len(line) <= LONGEST_LINE:
+        return line
+    end = LONGEST_LINE // 3  # the rule, or the cause
+    return f"{line[: LONGEST_LINE - end]} ... {line[-end:]}"

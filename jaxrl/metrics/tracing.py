@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 # The parts of a run, as named in its programs (`phase` there) and on the host's timeline.
 PHASES = ("rollout", "advantage", "update", "evaluate", "checkpoint")
-# How much a signal traces if the configuration does not say.
+# Iterations that a signal traces if the configuration does not say.
 SIGNAL_ITERATIONS = 3
 _HOST_ROWS = 15
 
-# Names a span of the host's timeline in a trace; costs next to nothing outside one.
+# Names a span of the host's timeline in a trace; nearly free outside one.
 host_phase = jax.profiler.TraceAnnotation
 # Names the operations of a program that are traced inside the block.
 phase = jax.named_scope
@@ -38,7 +38,7 @@ class Traces:
 
     A trace that fails is reported; it never stops training. The profile plugin finds traces under
     `<folder>/plugins/profile` when TensorBoard is pointed at `folder`; beside each lie the compiled programs
-    as text, which tell `jaxrl profile-summary` the phase of each operation.
+    as text, from which `jaxrl profile-summary` knows the phase of each operation.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Traces:
         """Prepares a trace.
 
         Args:
-          folder: where to write; None records nothing but keeps the edges.
+          folder: the folder to write to; None records nothing but keeps the edges.
           window: (start, count): `count` iterations (0: none) from the first call at or after `start`.
-          programs: returns what has been compiled, as `jax.stages.Compiled`.
-          tell: tells people where a trace is.
-          clock: the run's; waiting for training counts as training.
+          programs: returns the compiled programs, as `jax.stages.Compiled`.
+          tell: shows the user a line with the path of a trace.
+          clock: the run's clock; waiting for training counts as training.
         """
         self._folder = None if folder is None else os.fspath(folder)
         start, self._count = window
@@ -69,10 +69,10 @@ class Traces:
         self._running = False
 
     def request(self, iteration: int, exact: bool) -> None:
-        """Asks for a trace from `iteration` on; one that is open continues.
+        """Requests a trace from `iteration` on; one that is open continues.
 
-        With `exact`, a dispatch ends where the trace does. One of several processes that compute together
-        must not do that alone: without it, the trace covers whole dispatches.
+        With `exact`, dispatches end at the edges of the trace; otherwise the trace covers whole dispatches.
+        One of several processes that compute together must not request an exact trace alone.
         """
         if self._end is None:
             self._begin, self._exact = iteration, exact
@@ -163,7 +163,7 @@ def host_profile(folder: str | os.PathLike[str], enabled: bool) -> Iterator[list
 
 
 def _host_table(profiler: cProfile.Profile) -> list[str]:
-    """The functions that take most time themselves."""
+    """The lines of host_profile.txt: the functions with the most time of their own."""
     stats = pstats.Stats(profiler, stream=io.StringIO())
     timings: Any = stats.stats  # type: ignore[attr-defined]
     total = sum(own for _, _, own, _, _ in timings.values())

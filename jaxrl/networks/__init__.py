@@ -2,20 +2,27 @@
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
-from jaxrl.networks.encoders import ENCODERS
-from jaxrl.networks.heads import HEADS
-from jaxrl.networks.policy import Policy, PolicyOutput, build, describe
+from jaxrl.networks.encoders import ENCODERS, build_encoder
+from jaxrl.networks.heads import HEADS, Head, QHead, ValueHead, build_head, head_name
+from jaxrl.networks.network import HeadOnTrunk, Network, NetworkOutput, build, describe_trunk
 
 __all__ = [
     "CORES",
     "ENCODERS",
     "HEADS",
     "Core",
-    "Policy",
-    "PolicyOutput",
+    "Head",
+    "HeadOnTrunk",
+    "Network",
+    "NetworkOutput",
+    "QHead",
+    "ValueHead",
     "build",
+    "build_encoder",
+    "build_head",
     "check_platform",
     "chosen_recurrence",
-    "describe",
+    "describe_trunk",
+    "head_name",
     "kernel_fault",
 ]

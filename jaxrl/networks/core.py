@@ -1,4 +1,4 @@
-"""What a recurrent core is."""
+"""The interface of a recurrent core."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from jaxrl.types import Array
 
 class Core(nn.Module):
     """Carries memory from one step to the next.
+
+    Built-in cores have a method `describe()`, which returns their `type`, the prefix of their `weights` and
+    their `size` as JSON values, for exports that run without this package.
 
     Attributes:
       waits_for_the_carry: whether a matrix product of a step needs the result of the step before, so that

@@ -15,7 +15,7 @@ from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
-from jaxrl.networks.layers import DTYPES, activation
+from jaxrl.networks.layers import DTYPES, weights_of
 from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array, Axis
@@ -49,6 +49,9 @@ class Recurrent(Core):
         y_LNH, carry = run(self.dtype, weight_h, inputs_LNG + bias[None, None], carry, reset_LN)
         return y_LNH.astype(self.dtype), carry
 
+    def describe(self) -> dict[str, Any]:
+        return {"type": self.cell.name, "weights": weights_of(self), "size": self.size}
+
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
         del key
         bias = jnp.zeros(shape, dtype)
@@ -79,6 +82,9 @@ class NoCore(Core):
         del reset_LN
         return x_LNF, carry
 
+    def describe(self) -> dict[str, Any]:
+        return {"type": "none"}
+
 
 @CORES.register("lstm")
 def _lstm(network: NetworkConfig) -> Core:
@@ -98,7 +104,7 @@ def _mingru(network: NetworkConfig) -> Core:
 
 @CORES.register("lru")
 def _lru(network: NetworkConfig) -> Core:
-    return LRU(network.core_size, activation(network.activation), DTYPES[network.compute_dtype])
+    return LRU(network.core_size, network.activation, DTYPES[network.compute_dtype])
 
 
 @CORES.register("none")
@@ -159,7 +165,7 @@ def check_platform(network: NetworkConfig, axis: Axis) -> None:
 
 
 def chosen_recurrence(network: NetworkConfig, axis: Axis) -> str:
-    """What `network.recurrence` is on these devices, "scan" or "pallas".
+    """The value of `network.recurrence` on these devices, "scan" or "pallas".
 
     `auto` takes the kernel on GPUs alone: the model of an iteration's time is clearly for it (docs/gpu.md).
     """

@@ -24,8 +24,8 @@ from jaxrl.types import Array
 NoiseKind = Literal["uniform", "normal"]
 
 # Far below any logit a network produces, yet finite: exp() of it is exactly 0 after the maximum is
-# subtracted, and 0 * _MASKED_LOGIT is 0 where 0 * -inf would be NaN.
-_MASKED_LOGIT = -1e9
+# subtracted, and 0 * MASKED_LOGIT is 0 where 0 * -inf would be NaN.
+MASKED_LOGIT = -1e9
 
 # Up to this many categories the prefix sum is unrolled into elementwise operations, which fuse; 2 to 4
 # times faster on CPU than `jnp.cumsum` inside a rollout scan.
@@ -99,7 +99,7 @@ def mask_logits(logits: Array, mask: Array | None) -> Array:
     if mask is None:
         return logits
     chex.assert_type(mask, bool)
-    return jnp.where(mask, logits, _MASKED_LOGIT)
+    return jnp.where(mask, logits, MASKED_LOGIT)
 
 
 @flax.struct.dataclass
@@ -213,7 +213,7 @@ class MultiCategorical:
         batch_padding = [(0, 0)] * (logits.ndim - 1)
         components = [
             # Twice the masked value: the padding stays impossible even if a whole component is masked.
-            jnp.pad(part, [*batch_padding, (0, widest - part.shape[-1])], constant_values=2 * _MASKED_LOGIT)
+            jnp.pad(part, [*batch_padding, (0, widest - part.shape[-1])], constant_values=2 * MASKED_LOGIT)
             for part in jnp.split(logits, np.cumsum(self.nvec)[:-1].tolist(), axis=-1)
         ]
         return Categorical(jnp.stack(components, axis=-2))

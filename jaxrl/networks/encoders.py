@@ -7,25 +7,37 @@ A factory takes `(network, space)` and returns a linen module that maps an obser
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
+from envs.base import Box, Dict, Space
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
-from jaxrl.networks.kernels.convolution import max_pool
-from jaxrl.networks.layers import DTYPES, Conv, Dense, activation
+from jaxrl.networks.layers import DTYPES, Conv, Dense, LayerNorm, activation
+from jaxrl.networks.operations import (
+    Activation,
+    ArrayOperation,
+    Flatten,
+    Image,
+    Layer,
+    MaxPool,
+    Residual,
+    Vector,
+    describe,
+    described,
+    run,
+)
 from jaxrl.networks.registry import Registry
-from jaxrl.types import Array, PyTree
+from jaxrl.types import Array
 
 EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
 ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "space"), nn.Module)
 # (features, kernel, stride) of each convolution.
-CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
-IMPALA_CHANNELS = (16, 32, 32)
+_CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+# The Nature stack of strides 4, 2, 1 needs at least so many pixels a side.
+_NATURE_PIXELS = 36
 
 
 def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
@@ -68,8 +80,7 @@ def _resolved(name: str, space: Space) -> str:
     if is_graph(space):
         return "graph"
     if isinstance(space, Box) and len(space.shape) == 3:
-        # The Nature stack of strides 4, 2, 1 needs at least 36 pixels a side.
-        return "nature" if min(space.shape[:2]) >= 36 else "minatar"
+        return "nature" if min(space.shape[:2]) >= _NATURE_PIXELS else "minatar"
     return "mlp"
 
 
@@ -82,88 +93,101 @@ class DictEncoder(nn.Module):
     def __call__(self, obs: dict[str, Array]) -> Array:
         return jnp.concatenate([encoder(obs[key]) for key, encoder in self.encoders], axis=-1)
 
+    def describe(self, name: str) -> list[Layer] | None:
+        """The descriptions of all encoders; see `ArrayEncoder.describe`."""
+        found = [described(encoder, f"{name}.{key}") for key, encoder in self.encoders]
+        return None if None in found else [layers for parts in found for layers in parts]
 
-class Identity(nn.Module):
+
+class ArrayEncoder(nn.Module):
+    """An encoder of one array that is a list of operations."""
+
+    def operations(self) -> Sequence[ArrayOperation]:
+        """Builds the operations; a compact method."""
+        raise NotImplementedError
+
+    def __call__(self, obs: Array) -> Array:
+        return run(self.operations(), obs)
+
+    def describe(self, name: str) -> list[Layer] | None:
+        """The operations on the part `name` of an observation, such as `obs` or `obs.key`."""
+        return [{"input": name, "layers": describe(self.operations())}]
+
+
+class Identity(ArrayEncoder):
     """The observation itself, flattened to a float vector."""
 
     space: Space
     dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, obs: PyTree) -> Array:
-        return as_vector(obs, self.space, self.dtype)
+    def operations(self) -> Sequence[ArrayOperation]:
+        return [Vector(self.space, self.dtype)]
 
 
-class MLP(nn.Module):
+class MLP(ArrayEncoder):
     """Dense layers over the flattened observation (one-hot where it is discrete)."""
 
     space: Space
     hidden_sizes: tuple[int, ...]
     activation: str
     dtype: jnp.dtype
+    layer_norm: bool = False
 
     @nn.compact
-    def __call__(self, obs: Array) -> Array:
-        x = as_vector(obs, self.space, self.dtype)
-        return _dense_stack(x, self.hidden_sizes, self.activation, self.dtype)
+    def operations(self) -> Sequence[ArrayOperation]:
+        dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
+        return [Vector(self.space, self.dtype), *dense]
 
 
-class ConvEncoder(nn.Module):
+class ConvEncoder(ArrayEncoder):
     """Convolutions `(features, kernel, stride)`, relu, then dense layers."""
 
+    space: Space
     layers: tuple[tuple[int, int, int], ...]
     hidden_sizes: tuple[int, ...]
     dtype: jnp.dtype
+    layer_norm: bool = False
 
     @nn.compact
-    def __call__(self, obs: Array) -> Array:
-        x = as_image(obs, self.dtype)
+    def operations(self) -> Sequence[ArrayOperation]:
+        found: list[ArrayOperation] = [Image(self.space, self.dtype)]
         for features, kernel, stride in self.layers:
-            x = jax.nn.relu(Conv(features, kernel, stride, dtype=self.dtype)(x))
-        x = x.reshape(*x.shape[:-3], -1)
-        return _dense_stack(x, self.hidden_sizes, "relu", self.dtype)
+            found.append(Conv(features, kernel, stride, dtype=self.dtype))
+            if self.layer_norm:
+                found.append(LayerNorm(self.dtype, axes=3))
+            found.append(Activation("relu"))
+        return [*found, Flatten(3), *_dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)]
 
 
-class Impala(nn.Module):
+class Impala(ArrayEncoder):
     """The residual network of Espeholt et al. 2018, "IMPALA", figure 3 (right)."""
 
+    space: Space
     hidden_sizes: tuple[int, ...]
     dtype: jnp.dtype
-    channels: tuple[int, ...] = IMPALA_CHANNELS
+    layer_norm: bool = False
+    channels: tuple[int, ...] = (16, 32, 32)
 
     @nn.compact
-    def __call__(self, obs: Array) -> Array:
-        x = as_image(obs, self.dtype)
+    def operations(self) -> Sequence[ArrayOperation]:
+        relu, found = Activation("relu"), list[ArrayOperation]([Image(self.space, self.dtype)])
         for features in self.channels:
-            x = max_pool(Conv(features, 3, padding="SAME", dtype=self.dtype)(x), window=3, stride=2)
-            for _ in range(2):
-                y = Conv(features, 3, padding="SAME", dtype=self.dtype)(jax.nn.relu(x))
-                x = x + Conv(features, 3, padding="SAME", dtype=self.dtype)(jax.nn.relu(y))
-        x = jax.nn.relu(x).reshape(*x.shape[:-3], -1)
-        return _dense_stack(x, self.hidden_sizes, "relu", self.dtype)
+            first, *convs = (Conv(features, 3, padding="SAME", dtype=self.dtype) for _ in range(5))
+            found += [first, MaxPool(window=3, stride=2)]
+            found += [Residual((relu, a, relu, b)) for a, b in (convs[:2], convs[2:])]
+        dense = _dense_stack(self.hidden_sizes, "relu", self.dtype, self.layer_norm)
+        return [*found, relu, Flatten(3), *dense]
 
 
-def as_image(obs: Array, dtype: jnp.dtype) -> Array:
-    """Scales bytes to [0, 1]; other dtypes (MinAtar's booleans) are only converted."""
-    return obs.astype(dtype) / 255 if obs.dtype == jnp.uint8 else obs.astype(dtype)
-
-
-def as_vector(obs: Array, space: Space, dtype: jnp.dtype) -> Array:
-    """[..., *O] to [..., F]: one-hot for discrete spaces, flattened for boxes."""
-    if isinstance(space, Discrete):
-        return jax.nn.one_hot(obs, space.n, dtype=dtype)
-    if isinstance(space, MultiDiscrete):
-        parts = [jax.nn.one_hot(obs[..., i], n, dtype=dtype) for i, n in enumerate(space.nvec)]
-        return jnp.concatenate(parts, axis=-1)
-    assert isinstance(space, Box)
-    leading = obs.shape[: obs.ndim - len(space.shape)]
-    return as_image(obs, dtype).reshape(*leading, -1)
-
-
-def _dense_stack(x: Array, sizes: tuple[int, ...], name: str, dtype: jnp.dtype) -> Array:
+def _dense_stack(
+    sizes: tuple[int, ...], name: str, dtype: jnp.dtype, layer_norm: bool = False
+) -> Iterator[ArrayOperation]:
     for size in sizes:
-        x = activation(name)(Dense(size, math.sqrt(2), dtype)(x))
-    return x
+        yield Dense(size, math.sqrt(2), dtype)
+        if layer_norm:
+            yield LayerNorm(dtype)
+        yield Activation(name)
 
 
 def _need_array(name: str, space: Space) -> None:
@@ -180,6 +204,11 @@ def _need_image(name: str, space: Space) -> None:
         )
 
 
+def _convolutional(name: str, network: NetworkConfig, space: Space) -> nn.Module:
+    dtype = DTYPES[network.compute_dtype]
+    return ConvEncoder(space, _CONVOLUTIONS[name], network.hidden_sizes, dtype, network.layer_norm)
+
+
 @ENCODERS.register("identity")
 def _identity(network: NetworkConfig, space: Space) -> nn.Module:
     _need_array("identity", space)
@@ -190,30 +219,42 @@ def _identity(network: NetworkConfig, space: Space) -> nn.Module:
 def _mlp(network: NetworkConfig, space: Space) -> nn.Module:
     _need_array("mlp", space)
     activation(network.activation)  # fail before anything is traced
-    return MLP(space, network.hidden_sizes, network.activation, DTYPES[network.compute_dtype])
+    return MLP(
+        space,
+        network.hidden_sizes,
+        network.activation,
+        DTYPES[network.compute_dtype],
+        network.layer_norm,
+    )
 
 
 @ENCODERS.register("minatar")
 def _minatar(network: NetworkConfig, space: Space) -> nn.Module:
     """One 3x3 convolution of 16 channels: Young and Tian 2019, "MinAtar"."""
     _need_image("minatar", space)
-    return ConvEncoder(CONVOLUTIONS["minatar"], network.hidden_sizes, DTYPES[network.compute_dtype])
+    return _convolutional("minatar", network, space)
 
 
 @ENCODERS.register("nature")
 def _nature(network: NetworkConfig, space: Space) -> nn.Module:
     """The three convolutions of Mnih et al. 2015, "Human-level control"."""
     _need_image("nature", space)
-    return ConvEncoder(CONVOLUTIONS["nature"], network.hidden_sizes, DTYPES[network.compute_dtype])
+    if isinstance(space, Box) and min(space.shape[:2]) < _NATURE_PIXELS:
+        raise ConfigError(
+            f"`network.encoder` (='nature') needs at least {_NATURE_PIXELS} pixels a side, not {space.shape}"
+        )
+    return _convolutional("nature", network, space)
 
 
 @ENCODERS.register("impala")
 def _impala(network: NetworkConfig, space: Space) -> nn.Module:
     _need_image("impala", space)
-    return Impala(network.hidden_sizes, DTYPES[network.compute_dtype])
+    return Impala(space, network.hidden_sizes, DTYPES[network.compute_dtype], network.layer_norm)
 
 
 @ENCODERS.register("graph")
 def _graph(network: NetworkConfig, space: Space) -> nn.Module:
     require_graph(space)
+    if network.layer_norm:
+        raise ConfigError("`network.layer_norm` (=True) is not offered by the encoder graph")
     return GraphEncoder(network.hidden_sizes, network.activation, DTYPES[network.compute_dtype])

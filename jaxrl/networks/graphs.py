@@ -20,7 +20,7 @@ _WIDTH = 32  # features of a node between the rounds
 
 
 def is_graph(space: Space) -> bool:
-    """Whether a space has what `GraphEncoder` takes, by its keys."""
+    """True if a space has the keys that `GraphEncoder` takes."""
     return isinstance(space, Dict) and tuple(sorted(key for key, _ in space.spaces)) == KEYS
 
 
@@ -55,22 +55,22 @@ class GraphEncoder(nn.Module):
         """From [..., N, F] and the other arrays of `KEYS` to features [..., H]."""
         leading = obs["agent"].shape
         flat = {key: x.reshape(-1, *x.shape[len(leading) :]) for key, x in obs.items()}
-        x = self._pooled(**flat)
+        x = self._pool(**flat)
         for size in self.hidden_sizes:
             x = activation(self.activation)(Dense(size, math.sqrt(2), self.dtype)(x))
         return x.reshape(*leading, -1)
 
-    def _pooled(self, agent: Array, edge_mask: Array, edges: Array, node_mask: Array, nodes: Array) -> Array:
+    def _pool(self, agent: Array, edge_mask: Array, edges: Array, node_mask: Array, nodes: Array) -> Array:
         act, count = activation(self.activation), nodes.shape[1]
         edges = edges.astype(jnp.int32)
         is_agent = jax.nn.one_hot(agent, count, dtype=self.dtype)[..., None]
         x = jnp.concatenate([nodes.astype(self.dtype), is_agent], axis=-1)
         x = act(Dense(_WIDTH, math.sqrt(2), self.dtype)(x))
         weights = edge_mask.astype(self.dtype)[..., None]
-        neighbours = jnp.maximum(_received(weights, edges, count), 1)
+        neighbours = jnp.maximum(_receive(weights, edges, count), 1)
         for _ in range(_ROUNDS):
             sent = jnp.take_along_axis(x, edges[..., :1], axis=1) * weights
-            mean = _received(sent, edges, count) / neighbours
+            mean = _receive(sent, edges, count) / neighbours
             x = x + act(Dense(_WIDTH, math.sqrt(2), self.dtype)(jnp.concatenate([x, mean], axis=-1)))
         is_node = node_mask[..., None]
         total = jnp.sum(jnp.where(is_node, x, 0), axis=1)
@@ -80,7 +80,7 @@ class GraphEncoder(nn.Module):
         return jnp.concatenate([here, mean, largest], axis=-1)
 
 
-def _received(sent: Array, edges: Array, count: int) -> Array:
+def _receive(sent: Array, edges: Array, count: int) -> Array:
     """[B, E, F] summed at the nodes that edges lead to: [B, N, F]."""
     add = functools.partial(jax.ops.segment_sum, num_segments=count)
     return jax.vmap(add)(sent, edges[..., 1])

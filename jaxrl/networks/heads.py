@@ -6,6 +6,7 @@ rounded logits would leave few distinct probabilities, and the product is small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 from envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks import distributions
-from jaxrl.networks.layers import Dense
+from jaxrl.networks.layers import Dense, linear, weights_of
+from jaxrl.networks.operations import Layer
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
@@ -25,7 +27,8 @@ class Head:
     """A policy head and what the rollout must know about its actions.
 
     Attributes:
-      module: linen module, (features [..., F], action_mask or None) -> distribution.
+      module: linen module, (features [..., F], action_mask or None) -> distribution. The built-in ones have a
+        method `describe()`, which returns their `type` and the prefix of their `weights` as JSON values.
       noise_kind: "uniform" or "normal": what `distribution.sample` consumes.
       noise_shape: shape of that noise for one action.
       to_env: maps a stored action to what the environment accepts (clipping, squashing).
@@ -97,7 +100,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = GaussianHead(space.shape[0])
+    module = GaussianHead(space)
     return Head(module, "normal", space.shape, lambda action: distributions.clip(action, low, high))
 
 
@@ -107,7 +110,7 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
         raise _Unsuitable("a one-dimensional Box with finite bounds")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = TanhGaussianHead(space.shape[0])
+    module = TanhGaussianHead(space)
     return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
 
 
@@ -118,6 +121,9 @@ class CategoricalHead(nn.Module):
     def __call__(self, x: Array, mask: Array | None) -> distributions.Categorical:
         return distributions.Categorical(_logits(x, self.n, mask))
 
+    def describe(self) -> Layer:
+        return {"type": "categorical", "weights": weights_of(self)}
+
 
 class MultiCategoricalHead(nn.Module):
     nvec: tuple[int, ...]
@@ -126,28 +132,82 @@ class MultiCategoricalHead(nn.Module):
     def __call__(self, x: Array, mask: Array | None) -> distributions.MultiCategorical:
         return distributions.MultiCategorical(_logits(x, sum(self.nvec), mask), nvec=self.nvec)
 
+    def describe(self) -> Layer:
+        return {"type": "multi_categorical", "weights": weights_of(self), "nvec": list(self.nvec)}
+
 
 class GaussianHead(nn.Module):
     """Mean from the features, one free log standard deviation per component."""
 
-    size: int
+    space: Box
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.Gaussian:
-        return distributions.Gaussian(*_mean_and_log_std(self, x, self.size))
+        return distributions.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+
+    def describe(self) -> Layer:
+        return {"type": "gaussian", "weights": weights_of(self), **_bounds(self.space)}
 
 
 class TanhGaussianHead(nn.Module):
-    size: int
+    space: Box
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.TanhGaussian:
-        return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.size))
+        return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+
+    def describe(self) -> Layer:
+        return {"type": "tanh_gaussian", "weights": weights_of(self), **_bounds(self.space)}
+
+
+class ValueHead(nn.Module):
+    """float32[...], the value of a state."""
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array | None) -> Array:
+        return linear(self, x, 1, 1.0)[..., 0]
+
+    def describe(self) -> Layer:
+        return {"weights": weights_of(self)}
+
+
+class QHead(nn.Module):
+    """float32[..., n]: the value of each action, of `copies` > 1 independent heads float32[..., copies, n].
+
+    With `dueling` V + A - mean A (Wang et al. 2016, eq. 9). Masked actions have the value of masked logits.
+    """
+
+    n: int
+    dueling: bool = False
+    copies: int = 1
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array | None) -> Array:
+        q = Dense(self.copies * self.n, 1.0, name="advantage" if self.dueling else "q")(x)
+        q = q.reshape(*x.shape[:-1], self.copies, self.n)
+        if self.dueling:
+            value = Dense(self.copies, 1.0, name="value")(x)
+            q = value[..., None] + q - q.mean(axis=-1, keepdims=True)
+        q = q[..., 0, :] if self.copies == 1 else q
+        if mask is None:
+            return q
+        return distributions.mask_logits(q, mask if self.copies == 1 else mask[..., None, :])
+
+    def describe(self) -> Layer | None:
+        if self.copies > 1:
+            return None
+        return {"type": "dueling_q" if self.dueling else "q", "weights": weights_of(self)}
 
 
 def _logits(x: Array, n: int, mask: Array | None) -> Array:
     logits = Dense(n, 0.01, name="logits")(x)
     return logits if mask is None else distributions.mask_logits(logits, mask)
+
+
+def _bounds(space: Box) -> Layer:
+    """The bounds of actions; None is no bound, for JSON has no infinity."""
+    sides = {"low": space.low, "high": space.high}
+    return {side: [x if math.isfinite(x) else None for x in bound] for side, bound in sides.items()}
 
 
 def _mean_and_log_std(module: nn.Module, x: Array, size: int) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -21,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu": jax.nn.gelu,
 }
+_LAYER_NORM_EPSILON = 1e-6
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
@@ -28,6 +30,19 @@ def activation(name: str) -> Callable[[Array], Array]:
     if name not in ACTIVATIONS:
         raise ConfigError(f"`network.activation` (={name!r}) must be one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+def linear(module: nn.Module, x: Array, features: int, gain: float, dtype: jnp.dtype = jnp.float32) -> Array:
+    """A linear layer whose parameters are those of `module`; see `Dense`."""
+    weight = module.param("kernel", orthogonal(gain), (x.shape[-1], features))
+    bias = module.param("bias", nn.initializers.zeros, (features,))
+    y = matmul(x.astype(dtype), weight.astype(dtype))
+    return (y + jax.lax.broadcast_to_rank(bias, y.ndim)).astype(dtype)
+
+
+def weights_of(module: nn.Module) -> str:
+    """The beginning of the names of a bound module's arrays."""
+    return ".".join(module.path)
 
 
 class Dense(nn.Module):
@@ -44,10 +59,10 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        weight = self.param("kernel", orthogonal(self.gain), (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        y = matmul(x.astype(self.dtype), weight.astype(self.dtype))
-        return (y + jax.lax.broadcast_to_rank(bias, y.ndim)).astype(self.dtype)
+        return linear(self, x, self.features, self.gain, self.dtype)
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [{"op": "dense", "weights": weights_of(self)}]
 
 
 class Conv(nn.Module):
@@ -72,3 +87,32 @@ class Conv(nn.Module):
         x = x.astype(self.dtype).reshape(-1, *x.shape[-3:])
         y = (convolve(x, weight, self.stride, self.padding) + bias[None, None, None]).astype(self.dtype)
         return y.reshape(*leading, *y.shape[1:])
+
+    def describe(self) -> list[dict[str, Any]]:
+        shape = {"stride": self.stride, "padding": self.padding}
+        return [{"op": "conv", "weights": weights_of(self), **shape}]
+
+
+class LayerNorm(nn.Module):
+    """Mean 0 and variance 1 over the last `axes` dimensions, then a scale and a bias for each of the last.
+
+    Ba et al. 2016. Moments are taken in float32.
+    """
+
+    dtype: jnp.dtype = jnp.float32
+    axes: int = 1
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
+        over = tuple(range(-self.axes, 0))
+        y = x.astype(jnp.float32)
+        y = y - y.mean(axis=over, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=over, keepdims=True) + _LAYER_NORM_EPSILON)
+        ranked = [jax.lax.broadcast_to_rank(p, y.ndim) for p in (scale, bias)]
+        return (y * ranked[0] + ranked[1]).astype(self.dtype)
+
+    def describe(self) -> list[dict[str, Any]]:
+        moments = {"axes": self.axes, "epsilon": _LAYER_NORM_EPSILON}
+        return [{"op": "layer_norm", "weights": weights_of(self), **moments}]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -14,6 +13,7 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.initializers import orthogonal, per_block_orthogonal
 from jaxrl.networks.kernels.linear_recurrence import linear_recurrence
 from jaxrl.networks.kernels.products import matmul
+from jaxrl.networks.layers import activation, weights_of
 from jaxrl.types import Array
 
 # Initial memory of the first and the last unit, in steps (Tallec and Ollivier 2018).
@@ -48,6 +48,9 @@ class MinGRU(Core):
         (h_LNH,) = linear_recurrence((1 - z,), (z * n,), (carry["h"],), reset_LN)
         return h_LNH.astype(self.dtype), {"h": h_LNH[-1]}
 
+    def describe(self) -> dict[str, Any]:
+        return {"type": "mingru", "weights": weights_of(self), "size": self.size}
+
     def _bias_init(self, key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:
         del key
         return jnp.zeros(shape, dtype).at[: self.size].set(-jnp.log(_memories(self.size) - 1))
@@ -67,7 +70,7 @@ class LRU(Core):
 
     waits_for_the_carry: ClassVar[bool] = False
     size: int
-    activation: Callable[[Array], Array]
+    activation: str
     dtype: jnp.dtype = jnp.float32
 
     def initial_carry(self, n: int) -> dict[str, Array]:
@@ -91,7 +94,11 @@ class LRU(Core):
         y = y + self._product(x, "skip", orthogonal(), (features, size))
         bias = self.param("bias", nn.initializers.zeros, (size,))
         after = {"real": real[-1], "imaginary": imaginary[-1]}
-        return self.activation(y + bias[None, None]).astype(self.dtype), after
+        return activation(self.activation)(y + bias[None, None]).astype(self.dtype), after
+
+    def describe(self) -> dict[str, Any]:
+        named = {"size": self.size, "activation": self.activation}
+        return {"type": "lru", "weights": weights_of(self), **named}
 
     def _product(
         self, x: Array, name: str, init: nn.initializers.Initializer, shape: tuple[int, int]

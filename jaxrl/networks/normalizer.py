@@ -103,7 +103,7 @@ def std(stats: RunningStats) -> tuple[Array, ...]:
     return tuple(jnp.where(stats.count > 0, jnp.sqrt(m2 / count + _EPSILON), 1.0) for m2 in stats.m2)
 
 
-def frozen(mean: tuple[Array, ...], std: tuple[Array, ...]) -> RunningStats:
+def freeze(mean: tuple[Array, ...], std: tuple[Array, ...]) -> RunningStats:
     """Statistics of one row with these moments: what `normalize` needs, and nothing that could learn on."""
     m2 = tuple(jnp.square(s) - _EPSILON for s in std)
     return RunningStats(jnp.ones((), jnp.float32), mean, tuple(jnp.zeros_like(m) for m in mean), m2)

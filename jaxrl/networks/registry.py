@@ -1,4 +1,8 @@
-"""Named factories: built-in ones by name, a user's own as `module:attribute`."""
+"""Named factories: built-in ones and those of installed packages by name, a user's own as `module:attribute`.
+
+A package registers an encoder, a core or a head as the entry point `encoder.NAME`, `core.NAME` or
+`head.NAME` of the group `jaxrl.networks`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from envs import modules
+from envs import entry_points, modules
 from jaxrl.config.errors import ConfigError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., object])
+
+ENTRY_POINTS = "jaxrl.networks"
 
 
 class Registry(Generic[F]):
@@ -24,6 +30,7 @@ class Registry(Generic[F]):
 
     def __init__(self, field: str, arguments: tuple[str, ...], kind: type):
         self._field, self._arguments, self._kind = field, arguments, kind
+        self._prefix = f"{field.rpartition('.')[2]}."  # of entry points
         self._factories: dict[str, F] = {}
 
     def names(self) -> list[str]:
@@ -46,24 +53,35 @@ class Registry(Generic[F]):
         Raises:
           ConfigError: the name is unknown, or `module:attribute` cannot be imported or is no such factory.
         """
+        given = f"`{self._field}` (={name!r})"
+        factory = self._from_package(given, name)
+        if factory is None and ":" in name:
+            factory = _import(given, name)
+        if factory is not None:
+            return self._guard(given, factory)
         if name in self._factories:
             return self._factories[name]
-        if ":" in name:
-            return self._imported(name)
-        hint = did_you_mean(name, self._factories)
-        raise ConfigError(f"`{self._field}` (={name!r}) is no registered name, nor module:attribute{hint}")
+        names = entry_points.names(ENTRY_POINTS)
+        installed = {x.removeprefix(self._prefix) for x in names if x.startswith(self._prefix)}
+        hint = did_you_mean(name, {*self._factories, *installed})
+        raise ConfigError(f"{given} is no registered name, nor module:attribute{hint}")
 
-    def _imported(self, name: str) -> F:
-        path, _, attribute = name.partition(":")
-        given = f"`{self._field}` (={name!r})"
+    def _from_package(self, given: str, name: str) -> Any:
+        """The value that an installed package registers under a name; None if none does."""
         try:
-            found = getattr(modules.load(path), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(f"{given} cannot be imported: {error}") from error
+            point = entry_points.find(ENTRY_POINTS, f"{self._prefix}{name}")
+            if point is not None and name in self._factories:
+                raise entry_points.clash(point)
+            return None if point is None else entry_points.load(point)
+        except ValueError as error:
+            raise ConfigError(f"{given}: {error}") from error
+
+    def _guard(self, given: str, found: Any) -> F:
+        """A factory from outside, which raises ConfigError where it fails; `given` begins the errors."""
         if not self._takes_the_arguments(found):
             raise ConfigError(f"{given} must be a function of ({', '.join(self._arguments)})")
 
-        def checked(*arguments: Any) -> Any:
+        def check(*arguments: Any) -> Any:
             try:
                 made = found(*arguments)
             except ConfigError:
@@ -75,7 +93,7 @@ class Registry(Generic[F]):
                 raise ConfigError(f"{given} must return a {wanted}, not {type(made).__name__}")
             return made
 
-        return cast(F, checked)
+        return cast(F, check)
 
     def _takes_the_arguments(self, found: Any) -> bool:
         if not inspect.isfunction(found):
@@ -86,3 +104,11 @@ class Registry(Generic[F]):
         return tuple(p.name for p in taken) == self._arguments and all(
             p.default is not p.empty or p.kind in optional for p in rest
         )
+
+
+def _import(given: str, name: str) -> Any:
+    path, _, attribute = name.partition(":")
+    try:
+        return getattr(modules.load(path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{given} cannot be imported: {error}") from error

@@ -13,17 +13,17 @@ import sys
 import threading
 import time
 
-_LOOK_EVERY = 0.5  # seconds
+_POLL_SECONDS = 0.5
 
 
 def end_with_parent(parent: int) -> None:
-    """Sends SIGTERM to this process, once, when its parent has died."""
+    """Sends SIGTERM to this process, once, after its parent has ended."""
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
 
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

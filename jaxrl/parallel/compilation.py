@@ -14,13 +14,13 @@ import jax
 
 @dataclass(frozen=True)
 class XlaFlag:
-    """A flag of XLA that programs here are compiled with.
+    """A flag of XLA with which programs are compiled.
 
     Attributes:
       name: as in XLA_FLAGS.
       value: of the flag.
-      source: who recommends it, and why.
-      several_devices: whether it is for programs over several devices alone.
+      source: the page that recommends it, and the reason.
+      several_devices: True for a flag of programs over several devices only.
     """
 
     name: str
@@ -29,7 +29,7 @@ class XlaFlag:
     several_devices: bool = False
 
 
-# By platform. docs/gpu.md, "XLA's flags", lists those that are recommended elsewhere and not set here.
+# By platform. docs/gpu.md, "XLA's flags", lists flags that others recommend and that are not set here.
 FLAGS: dict[str, tuple[XlaFlag, ...]] = {
     "cpu": (
         XlaFlag(
@@ -59,7 +59,7 @@ def options(platform: str, device_count: int = 1) -> dict[str, str | bool | int 
 
 
 @contextlib.contextmanager
-def never_cached() -> Iterator[None]:
+def without_cache() -> Iterator[None]:
     """Compiles without caching the result, for programs that no other process can use."""
     name = "jax_persistent_cache_min_compile_time_secs"
     before = getattr(jax.config, name)
@@ -76,7 +76,7 @@ def use_compilation_cache() -> None:
     `JAX_COMPILATION_CACHE_DIR` sets another folder; `JAX_ENABLE_COMPILATION_CACHE=false` turns it off.
     """
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        # A user that the machine does not know, as in many containers, may have no home.
+        # A user without an entry on the machine, as in many containers, may have no home.
         with contextlib.suppress(RuntimeError):
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl" / "xla"
             jax.config.update("jax_compilation_cache_dir", str(cache))

@@ -11,7 +11,7 @@ from jaxrl.parallel import tpu_slices
 
 
 def available_cores() -> int:
-    """The CPU cores this process may use."""
+    """The number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Devices to compile for that need not exist: what preflight knows of all of them."""
+"""Descriptions of devices to compile for, which need not exist; preflight uses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DescribedDevices(abc.ABC):
 
     @abc.abstractmethod
     def devices(self) -> list[Any]:
-        """Descriptions for which programs compile, but on which they do not run.
+        """Device descriptions for which programs compile, but on which they do not run.
 
         Raises:
           ConfigError: the compiler for them is not installed.
@@ -20,14 +20,14 @@ class DescribedDevices(abc.ABC):
     @property
     @abc.abstractmethod
     def memory_bytes(self) -> int:
-        """What programs may take on each device."""
+        """Bytes that programs may take on each device."""
 
     @property
     @abc.abstractmethod
     def enforces_memory(self) -> bool:
-        """Whether the compiler refuses programs that need more."""
+        """True if the compiler refuses programs that need more."""
 
     @property
     @abc.abstractmethod
     def compiler(self) -> str:
-        """Name and version of what compiles for them besides JAX."""
+        """Name and version of the package that compiles for them, besides JAX."""

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by name, such as `h200` or `h100:8`: what is known of each, and descriptions to compile for."""
+"""NVIDIA GPUs by name, such as `h200` or `h100:8`: their data, and descriptions to compile for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.parallel.described_devices import DescribedDevices
 
 _KIB = 2**10
-# Of one host; more hosts exchange over a network, of which a description says nothing.
+# In one host: a description says nothing of the network between hosts.
 MOST_GPUS = 16
 # JAX takes this share of a GPU's memory at its start (docs.jax.dev, "GPU memory allocation").
 _DEFAULT_SHARE = 0.75
@@ -31,9 +31,9 @@ class Gpu:
       capability: CUDA compute capability.
       cores: streaming multiprocessors.
       fpus_per_core: float32 units of each.
-      threads_per_core: that are resident at most.
+      threads_per_core: the most that are resident.
       shared_memory_per_core: bytes.
-      shared_memory_per_block: bytes that a kernel may ask for.
+      shared_memory_per_block: bytes that a kernel may request.
       l2_cache: bytes.
       clock_ghz: at boost.
       memory_bytes: of the device.
@@ -92,8 +92,8 @@ _TRITON_SINCE = (8, 0)
 
 
 def runs_triton(device: Any) -> bool:
-    """Whether kernels written in Triton run on a device of JAX: an NVIDIA GPU since Ampere."""
-    # AMD's GPUs are named otherwise, such as gfx942, and other devices not at all.
+    """True if Triton kernels run on a device of JAX: NVIDIA GPUs since Ampere."""
+    # AMD's GPUs have names instead, such as gfx942, and other devices have nothing.
     found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
     return device.platform == "gpu" and found is not None and (int(found[1]), int(found[2])) >= _TRITON_SINCE
 
@@ -169,8 +169,8 @@ class Gpus(DescribedDevices):
             )
         from jax.experimental import topologies
 
-        # What XLA logs while it looks for a schedule that takes less memory is not for users. 1 is what JAX
-        # sets where nobody did.
+        # XLA logs its search for a schedule that takes less memory, which is not for users. 1 is the value
+        # that JAX sets by default.
         if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
             os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         # Partitions x hosts x GPUs of a host.
@@ -182,12 +182,12 @@ class Gpus(DescribedDevices):
 
 
 def is_installed() -> bool:
-    """Whether programs can be compiled for GPUs here."""
+    """True if this installation can compile programs for GPUs."""
     return any(importlib.util.find_spec(name) for name in _PLUGINS)
 
 
 def parse(text: str) -> Gpus:
-    """Reads `h200` or `h100:8`.
+    """Parses `h200` or `h100:8`.
 
     Raises:
       ConfigError: there is no such GPU, or not so many of them in a host.
@@ -205,10 +205,10 @@ def parse(text: str) -> Gpus:
 
 
 def memory_share() -> float:
-    """The share of a GPU's memory that JAX takes, as its environment variables say.
+    """The share of a GPU's memory that JAX takes, from its environment variables.
 
     Raises:
-      ConfigError: the variable that is set is no share.
+      ConfigError: the variable does not hold a share.
     """
     name = next((name for name in _SHARE_VARIABLES if os.environ.get(name)), None)
     if name is None:

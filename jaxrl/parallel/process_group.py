@@ -26,8 +26,8 @@ _T = TypeVar("_T")
 
 
 @contextlib.contextmanager
-def joined(processes: Processes) -> Iterator[None]:
-    """Joins the other processes for the length of the block; JAX must not have computed anything before.
+def join(processes: Processes) -> Iterator[None]:
+    """Joins the other processes for the duration of the block; JAX must not have computed anything before.
 
     An error inside the block does not shut the group down: the process must then end by `signals.leave`.
 
@@ -50,12 +50,12 @@ def joined(processes: Processes) -> Iterator[None]:
 
 
 def has_joined() -> bool:
-    """Whether this process has joined others and not yet left them by a clean shutdown."""
+    """True while this process belongs to a group: it has joined others and not shut down cleanly."""
     return jax.distributed.is_initialized()
 
 
 def _initialize(processes: Processes) -> bool:
-    """Joins the group; False if there is none after all."""
+    """Joins the group; returns False if there is none after all."""
     # JAX's own handler would swallow SIGTERM; `coordination` agrees on signals instead.
     jax.config.update("jax_enable_preemption_service", False)
     where = processes.coordinator or f"the address that {processes.launcher} gives"
@@ -74,7 +74,7 @@ def _initialize(processes: Processes) -> bool:
             initialization_timeout=processes.join + 60,
             heartbeat_timeout_seconds=processes.heartbeat,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-            # Whoever reaches the port can join: it opens to other hosts only if processes run there.
+            # Any host that reaches the port can join: it opens to others only if processes run there.
             coordinator_bind_address=processes.coordinator if local else None,
         )
     except ValueError:
@@ -99,7 +99,7 @@ def _give_up(processes: Processes, where: str) -> None:
 
 
 def _loss(error: Exception) -> str | None:
-    """Returns the reason if the error means that another process no longer answers."""
+    """The reason, if the error means that another process no longer answers; else None."""
     signs = ("Gloo", "gloo", "coordination", "Connection", "connection", "heartbeat", "UNAVAILABLE", "NCCL")
     text = " ".join(str(error).split())
     return text[:200] if any(sign in text for sign in signs) else None
@@ -111,7 +111,7 @@ def num_processes() -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the process that acts for all of them, such as on files they share."""
+    """True in the process that acts for all, such as on the files that they share."""
     return jax.process_index() == 0
 
 
@@ -135,18 +135,18 @@ def by_first(work: Callable[[], _T]) -> _T:
 
 
 def share(count: int) -> slice:
-    """This process's share of `count` items that the processes divide among themselves."""
+    """The slice of `count` items that belongs to this process."""
     here, processes = jax.process_index(), jax.process_count()
     return slice(here * count // processes, (here + 1) * count // processes)
 
 
 def everywhere(value: Any) -> list[Any]:
-    """Gathers the JSON-compatible `value` of each process, in order; all must call it, and wait."""
+    """The JSON-compatible `value` of each process, in order; all must call it, and wait for each other."""
     if jax.process_count() == 1:
         return [value]
     text = json.dumps(value).encode()
     received = [b""] * jax.process_count()
-    # In messages of one size: each size would be another program to compile.
+    # In messages of one size: each further size would be another program to compile.
     room = _MESSAGE_BYTES - 4
     for start in itertools.count(0, room):
         part = len(text).to_bytes(4, "little") + text[start : start + room].ljust(room, b"\0")

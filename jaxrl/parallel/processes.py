@@ -31,10 +31,10 @@ class Processes:
     """The processes of a run, as one of them sees them.
 
     Attributes:
-      coordinator: HOST:PORT at which the first process serves the others; None: the launcher knows.
-      num_processes: how many there are; None: the launcher knows.
-      process_id: the index of this one, from 0; None: the launcher knows.
-      launcher: what started them, such as "SLURM"; None if nothing did.
+      coordinator: HOST:PORT at which the first process serves the others; None if the launcher knows it.
+      num_processes: the number of processes; None if the launcher knows it.
+      process_id: the index of this one, from 0; None if the launcher knows it.
+      launcher: the program that started them, such as "SLURM"; None without one.
       heartbeat: seconds without a heartbeat after which a process counts as lost.
       watchdog: seconds without progress after which this process ends itself; 0: never.
       join: seconds to wait for the others at the start.
@@ -50,7 +50,7 @@ class Processes:
 
     @property
     def alone(self) -> bool:
-        """Whether the run has one process only."""
+        """True if the run has only one process."""
         return self.launcher is None and self.coordinator is None
 
 

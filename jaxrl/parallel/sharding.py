@@ -64,12 +64,12 @@ class Topology:
 
     @property
     def description(self) -> str:
-        """A text for people: `2 x cpu`, `8 x TPU v4 in 2 processes`."""
+        """The devices in words: `2 x cpu`, `8 x TPU v4 in 2 processes`."""
         devices = f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
         return devices if jax.process_count() == 1 else f"{devices} in {jax.process_count()} processes"
 
     def shard(self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False) -> Any:
-        """Jits `fn` as one program over the mesh; `donate` gives up its first argument's buffers."""
+        """Jits `fn` as one program over the mesh; `donate` donates its first argument's buffers."""
         # check_vma=False: we sum the gradients ourselves, with a single psum per minibatch; with the check
         # on, JAX would insert another psum for every replicated parameter.
         mapped = jax.shard_map(fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -99,7 +99,7 @@ class Topology:
 
     @property
     def own_device(self) -> jax.Device | None:
-        """A device on which this process can run programs; None where devices are only described."""
+        """A device on which this process can run programs; None if the devices are only described."""
         here = set(jax.local_devices())
         return next((device for device in self.mesh.devices.flat if device in here), None)
 
@@ -111,7 +111,7 @@ class Topology:
     def distribute(
         self, tree: PyTree, specs: PyTree, prepare: Callable[[PyTree], PyTree] = lambda part: part
     ) -> PyTree:
-        """Makes global arrays out of this process's rows; each device is sent its own rows only.
+        """Makes global arrays of this process's rows; each device receives only its own rows.
 
         Args:
           tree: the rows of this process, on the host or on one device.
@@ -146,7 +146,7 @@ class Topology:
         return each(whole, *parts)
 
     def join(self, parts: Sequence[PyTree]) -> PyTree:
-        """Makes global arrays, shared out along their first axis, of one part on each device; no copies."""
+        """Makes global arrays, sharded along their first axis, of one part on each device; copies nothing."""
         sharding = NamedSharding(self.mesh, P(_AXIS))
 
         def whole(*shards: Array) -> Array:
@@ -225,10 +225,10 @@ SHARDED: Any = P(_AXIS)
 
 
 def specs(cls: type[_T], **fields: Any) -> _T:
-    """How the fields of a state or a trajectory lie on devices, as a prefix of its tree.
+    """The specs of a state's or a trajectory's fields, as a prefix of its tree.
 
     Args:
-      cls: a dataclass; fields marked `jaxrl.types.Sharded` are shared out, the others replicated.
+      cls: a dataclass; fields marked `jaxrl.types.Sharded` are sharded, the others replicated.
       fields: specs of fields that are such dataclasses themselves.
     """
     sharded = {name: P(*[None] * mark.axis, _AXIS) for name, mark in marks(cls, Sharded).items()}

@@ -15,21 +15,19 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from jaxrl.metrics.display import terminal
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# After a signal: seconds for everything, as whoever sent it may soon send SIGKILL, and seconds that nothing
-# may move then.
-_GRACE, _STILL = 6.0, 3.0
-_STALLED = 30.0  # without a signal
-_LAST_WORDS = 1.0  # seconds to write them
+# After a signal: seconds for everything, as its sender may soon send SIGKILL, and seconds without progress.
+_GRACE_SECONDS = 6.0
+_IDLE_SECONDS_AFTER_SIGNAL = 3.0
+_IDLE_SECONDS = 30.0  # without a signal
+_FLUSH_SECONDS = 1.0
 
 
 class Interruption:
     """The signals received so far.
 
-    The first signal ends the process, except inside `deferred()`, where it is stored in `signum` for the
-    program to act on. A second one always ends the process.
+    The first signal ends the process, except inside `defer()`: there it only sets `signum`, on which
+    the program acts. A second one always ends the process.
     """
 
     def __init__(self) -> None:
@@ -51,12 +49,12 @@ class Interruption:
         return 128 + self.signum if self.signum is not None else 0
 
     def takes_trace(self) -> bool:
-        """Whether a trace was requested since the last call."""
+        """True if a trace was requested since the last call."""
         wanted, self._trace_wanted = self._trace_wanted, False
         return wanted
 
     @contextlib.contextmanager
-    def deferred(self) -> Iterator[None]:
+    def defer(self) -> Iterator[None]:
         """Inside the block the first signal only sets `signum`; several threads may be in one."""
         with self._counting:
             self._deferring += 1
@@ -68,24 +66,26 @@ class Interruption:
 
     @property
     def is_deferred(self) -> bool:
-        """Whether a thread is inside `deferred()`."""
+        """True while a thread is inside `defer()`."""
         return self._deferring > 0
 
     def adopt(self, signum: int) -> None:
-        """Takes over the signal that all processes of the run agreed on: they end with the same exit code."""
+        """Adopts the signal that all processes of the run agreed on, so that their exit codes are equal."""
         if self.signum is None:
             self._at = time.monotonic()
         self.signum = signum
 
     def cannot_wait(self, idle: float) -> bool:
-        """Whether to give up what has not moved for `idle` seconds, such as a save on a disk that is gone."""
-        hurries = self.signum is not None and time.monotonic() - self._at > _GRACE
-        return idle > (_STILL if hurries else _STALLED)
+        """True if work that has made no progress for `idle` seconds, such as a save, is to be given up."""
+        hurries = self.signum is not None and time.monotonic() - self._at > _GRACE_SECONDS
+        return idle > (_IDLE_SECONDS_AFTER_SIGNAL if hurries else _IDLE_SECONDS)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if self.signum is None:
-            self.signum, self.was_deferred, self._at = signum, self.is_deferred, time.monotonic()
+            self.signum = signum
+            self.was_deferred = self.is_deferred
+            self._at = time.monotonic()
 
     def _note_trace(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
@@ -93,7 +93,7 @@ class Interruption:
 
 
 @contextlib.contextmanager
-def caught_signals() -> Iterator[Interruption]:
+def catch_signals() -> Iterator[Interruption]:
     """Handles SIGTERM, SIGINT, SIGHUP and SIGUSR1 inside the block; in the main thread only.
 
     Python runs its handlers between bytecodes, so none runs while XLA compiles or computes. To end the
@@ -125,36 +125,47 @@ def caught_signals() -> Iterator[Interruption]:
 def _watch(reading: int, interruption: Interruption) -> None:
     received = 0
     while number := os.read(reading, 1):
-        received += number[0] in SIGNALS
+        if number[0] in SIGNALS:
+            received += 1
+            # The main thread may sleep on: the kernel wakes whichever thread it likes for a signal.
+            interruption._note(number[0], None)
         waits = interruption.is_deferred or interruption.was_deferred
         if received > 1 or (received and not waits):
             leave(128 + number[0])
 
 
 _abandoned: list[Callable[[], bool]] = []
+_before_leaving: list[Callable[[], None]] = []
 
 
 def abandon(is_done: Callable[[], bool]) -> None:
-    """Notes work that nobody waits for any more, but that the usual way out of the process would wait for."""
+    """Registers work that nobody waits for any more, but for which a normal exit of Python would wait."""
     _abandoned.append(is_done)
 
 
 def must_leave() -> bool:
-    """Whether abandoned work goes on, so that only `leave` ends the process now."""
+    """True if abandoned work still runs, so that only `leave` ends the process now."""
     return not all(is_done() for is_done in _abandoned)
+
+
+def before_leaving(callback: Callable[[], None]) -> None:
+    """Registers, once, a callback for `leave` to call, such as one that restores the terminal."""
+    if callback not in _before_leaving:
+        _before_leaving.append(callback)
 
 
 def leave(exit_code: int) -> NoReturn:
     """Ends the process without waiting for its threads, which may be compiling for minutes."""
-    # In a thread: a terminal that nobody reads blocks whoever writes to it.
-    last_words = threading.Thread(target=_flush, daemon=True)
-    last_words.start()
-    last_words.join(_LAST_WORDS)
+    # In a thread: a write to a terminal that nobody reads blocks.
+    flush = threading.Thread(target=_flush, daemon=True)
+    flush.start()
+    flush.join(_FLUSH_SECONDS)
     os._exit(exit_code)
 
 
 def _flush() -> None:
-    terminal.abandon()
+    for callback in _before_leaving:
+        callback()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # They may be closed, or None.
             stream.flush()

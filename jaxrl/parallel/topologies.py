@@ -1,4 +1,4 @@
-"""What `--topology` names: slices of TPUs, and GPUs of one host."""
+"""The topologies that `--topology` can name: slices of TPUs, and GPUs of one host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxrl.parallel.described_devices import DescribedDevices
 
 
 def parse(text: str) -> DescribedDevices:
-    """Reads `v5e:4x8`, `h200` or `h100:8`.
+    """Parses `v5e:4x8`, `h200` or `h100:8`.
 
     Raises:
       ConfigError: there are no such devices.

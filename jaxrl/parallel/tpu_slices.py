@@ -25,7 +25,7 @@ class Chip:
 
     Attributes:
       cores: JAX devices per chip. The two cores of v4 and v5p act as one device.
-      memory_bytes: memory of a device that a program may use; the rest is reserved.
+      memory_bytes: bytes of a device's memory that a program may use; the rest is reserved.
       flops: peak bfloat16 matrix operations per second of one device.
       clock: cycles per second; 0 if unknown.
       planes: the published slice shapes, if the chips form a plane; empty if they form a block.
@@ -97,7 +97,7 @@ class Slice(DescribedDevices):
 
 
 def parse(text: str) -> Slice:
-    """Reads `v5e:4x8` or `v4:2x2x4`.
+    """Parses `v5e:4x8` or `v4:2x2x4`.
 
     Raises:
       ConfigError: there is no such slice.
@@ -135,7 +135,7 @@ _NO_TPU = {
 
 
 def hush_libtpu() -> None:
-    """Stops libtpu from querying the metadata server, and logging its failure, on a machine without a TPU."""
+    """Keeps libtpu from querying the metadata server, and from logging its failure, without a TPU."""
     if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):
         for name, value in _NO_TPU.items():
             os.environ.setdefault(name, value)

@@ -12,17 +12,21 @@ from jaxrl.parallel.signals import leave
 
 
 @contextlib.contextmanager
-def watched(still: Callable[[], tuple[str | None, float]], seconds: float) -> Iterator[None]:
-    """Ends the process with a message if `still` (as `Clock.still`) says that nothing moved for `seconds`.
+def watch_progress(idle_time: Callable[[], tuple[str | None, float]], seconds: float) -> Iterator[None]:
+    """Ends the process with a message if `idle_time` reports no progress for `seconds`.
 
     A thread does it, as the main thread may be blocked on the devices. Compiling does not count, however
-    long it takes: no process waits for another there. With 0 seconds there is no watchdog.
+    long it takes: no process waits for another meanwhile.
+
+    Args:
+      idle_time: returns (phase, seconds without progress), as `Clock.idle` does.
+      seconds: the limit; 0 for no watchdog.
     """
     if not seconds:
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(still, seconds, over), name="watchdog", daemon=True)
+    thread = threading.Thread(target=_watch, args=(idle_time, seconds, over), name="watchdog", daemon=True)
     thread.start()
     try:
         yield
@@ -31,9 +35,9 @@ def watched(still: Callable[[], tuple[str | None, float]], seconds: float) -> It
         thread.join()
 
 
-def _watch(still: Callable[[], tuple[str | None, float]], seconds: float, over: threading.Event) -> None:
+def _watch(idle_time: Callable[[], tuple[str | None, float]], seconds: float, over: threading.Event) -> None:
     while not over.wait(min(1.0, seconds / 4)):
-        phase, idle = still()
+        phase, idle = idle_time()
         if phase != "compile" and idle > seconds:
             doing = f" in the phase `{phase}`" if phase else ""
             print(

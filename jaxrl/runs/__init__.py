@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, records, checkpoints, and the storage below them."""
+"""Everything that a run stores: its folder, records, checkpoints, and the storage below them."""

@@ -20,16 +20,18 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
-from jaxrl.metrics.files import is_remote, replace_text, require_no_links
+from jaxrl.config.data_files import read_bytes, read_object
+from jaxrl.metrics.files import is_remote, no_link, replace_text, require_no_links
+from jaxrl.metrics.text import one_line
 from jaxrl.parallel import process_group
 from jaxrl.parallel.signals import Interruption, leave
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import Checkpointer, CheckpointError
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, checkpoint_folder
 from jaxrl.runs.records import MEMBERS
 
-# Time for a file that one process wrote to be seen by all.
-_SEEN_SECONDS = 3.0
+# After this long all processes must see a file that one of them wrote.
+_VISIBLE_SECONDS = 3.0
+_LARGEST_MARK = 4096  # bytes of `.run` and `.lock`
 
 log = logging.getLogger(__name__)
 
@@ -37,21 +39,21 @@ log = logging.getLogger(__name__)
 class RunFolder:
     """A run's folder, local or gs://.
 
-    config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/, summary.json; corrupt/ where a
-    checkpoint was damaged.
+    It holds config.json, metrics.jsonl, train.log, tensorboard/, checkpoints/ and summary.json; corrupt/
+    after a checkpoint was damaged.
 
     Attributes:
-      path: where.
-      identity: of the run, which its checkpoints carry; known after `create`.
+      path: its path.
+      identity: the identity of the run, stored in its checkpoints; known after `create`.
     """
 
     def __init__(self, path: str, keep: int = 1, interruption: Interruption | None = None):
-        """Names the folder; nothing is made.
+        """Takes the path of the folder; creates nothing.
 
         Args:
           path: local, or gs://bucket/folder.
-          keep: how many recent checkpoints to keep besides the best.
-          interruption: the signals that make a save give up a disk that does not answer.
+          keep: the number of recent checkpoints to keep besides the best.
+          interruption: the signals after which a save gives up sooner on a disk that does not answer.
         """
         storage.prepare(path)
         self.path = epath.Path(path)
@@ -61,14 +63,14 @@ class RunFolder:
         self._staged: storage.StagedFolder | None = None
 
     def create(self) -> None:
-        """Makes the folder, which all processes of a run share.
+        """Creates the folder, which all processes of a run share.
 
         Raises:
-          ConfigError: it cannot be made or written, or a process does not see it.
+          ConfigError: it cannot be created or written, or a process does not see it.
         """
         probe = self.path / ".writable"
         content = process_group.by_first(lambda: self._write_probe(probe))
-        seen = _shows(probe, content)
+        seen = _is_visible(probe, content)
         views = process_group.everywhere([seen, socket.gethostname()])
         if process_group.is_first():
             with contextlib.suppress(OSError), storage.as_os_errors():
@@ -80,12 +82,12 @@ class RunFolder:
         self.identity = process_group.by_first(self._identify)
 
     def _identify(self) -> str:
-        """The identity in `.run`; where that is lost, the newest checkpoint's; for a new run a new one."""
+        """The identity in `.run`; without that file the newest checkpoint's; for a new run a new one."""
         file = self.path / ".run"
         with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
-            if (text := file.read_text().strip()).isalnum():
+            if (text := read_bytes(file, _LARGEST_MARK).decode().strip()).isalnum():
                 return text
-        identity = str(self._of_a_checkpoint("run") or uuid.uuid4().hex)
+        identity = str(self._read_from_checkpoint("run") or uuid.uuid4().hex)
         self._write(file.name, f"{identity}\n")
         return identity
 
@@ -105,10 +107,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps every other trainer out of the folder, which must exist; readers need no lock.
+        """Locks the folder, which must exist, against other trainers; readers need no lock.
 
-        The kernel releases the lock when the process ends, however it ends; on gs:// it expires. A file
-        system without locks has none. Of several processes of one run the first holds it.
+        The kernel releases the lock when the process ends, for any reason; on gs:// it expires. A file
+        system without locks has none. The first of several processes of one run holds it.
 
         Raises:
           ConfigError: another trainer has the folder.
@@ -118,20 +120,20 @@ class RunFolder:
             yield
 
     def _take_lock(self, held: contextlib.ExitStack) -> None:
-        """Takes the lock, to be released with `held`."""
+        """Takes the lock; `held` releases it."""
         if is_remote(self.path):
             held.enter_context(self._lease())
             return
         file = self.path / ".lock"
         try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            descriptor = no_link(os.fspath(file), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise ConfigError(f"`--workdir` (={self.path}) cannot be locked: {error}") from error
-        stream = held.enter_context(os.fdopen(descriptor, "r+"))
+        stream = held.enter_context(os.fdopen(descriptor, "r+", errors="replace"))
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = stream.read() or "another process"
+            holder = stream.read(_LARGEST_MARK) or "another process"
             text = f"is in use by {holder}: end that, or name another folder"
             raise ConfigError(f"`--workdir` (={self.path}) {text}") from error
         except OSError as error:
@@ -142,7 +144,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:
-        """The local folder, during the block, for files that are appended to.
+        """The local folder for files that grow, during the block.
 
         For a run on gs:// it is a temporary one, whose files are sent to the bucket at checkpoints, from time
         to time, and at the end.
@@ -175,11 +177,11 @@ class RunFolder:
 
     @property
     def was_started(self) -> bool:
-        """Whether a run has begun to train here."""
+        """True if a run has started training here."""
         return (self.path / "config.json").exists()
 
     def set_rows_aside(self) -> list[str]:
-        """Renames the rows that an earlier run left, for one that begins anew; returns their new names.
+        """Renames the files of rows of an earlier run, for a run that starts anew; returns their new names.
 
         Call it before the first row is written, with `logs` open.
         """
@@ -187,9 +189,9 @@ class RunFolder:
         for file in (Path(self.log_folder, name) for name in ("metrics.jsonl", "metrics.csv")):
             if not file.is_file() or file.is_symlink():
                 continue
-            number = next(n for n in itertools.count(1) if not _numbered(file, n).exists())
-            file.rename(_numbered(file, number))
-            names.append(_numbered(file, number).name)
+            number = next(n for n in itertools.count(1) if not _numbered_path(file, n).exists())
+            file.rename(_numbered_path(file, number))
+            names.append(_numbered_path(file, number).name)
         return names
 
     @cached_property
@@ -202,7 +204,7 @@ class RunFolder:
         self._write_json("config.json", to_json(config))
 
     def read_config(self) -> Config:
-        """The run's configuration; from a checkpoint where config.json is missing or damaged.
+        """The run's configuration; from a checkpoint if config.json is missing or damaged.
 
         Raises:
           ConfigError: there is none, or it cannot be read.
@@ -210,12 +212,10 @@ class RunFolder:
         file = self.path / "config.json"
         try:
             with storage.as_os_errors():
-                data = json.loads(file.read_text())
-            if not isinstance(data, dict):
-                raise ConfigError("it must hold a JSON object")
+                data = read_object(file)
             return from_json(data)
         except (OSError, ValueError) as error:
-            recovered = self._of_a_checkpoint("config")
+            recovered = self._read_from_checkpoint("config")
             if isinstance(recovered, dict):
                 log.warning("%s is missing or damaged: the configuration comes from a checkpoint", file)
                 return from_json(recovered)
@@ -243,15 +243,15 @@ class RunFolder:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there are complete checkpoints, intact or not."""
+        """True if there are complete checkpoints, intact or not."""
         try:
             return bool(checkpoint_folder.find(self.path / "checkpoints").steps)
         except OSError:
-            return False  # Said when they are to be restored.
+            return False  # Restoring them reports the error.
 
     @property
     def has_members(self) -> bool:
-        """Whether this is the folder of a population."""
+        """True if this is the folder of a population."""
         return (self.path / MEMBERS).exists()
 
     @property
@@ -271,7 +271,8 @@ class RunFolder:
     @contextlib.contextmanager
     def _lease(self) -> Iterator[None]:
         def lost(holder: str) -> None:
-            print(f"error: `--workdir` (={self.path}) was taken over by {holder}", file=sys.stderr)
+            line = one_line(f"`--workdir` (={self.path}) was taken over by {holder}")
+            print("error:", line, file=sys.stderr)
             leave(1)  # At once: any file that this process still writes could be theirs.
 
         lease = storage.Lease(f"{self.path}/.lock", lost)
@@ -290,8 +291,8 @@ class RunFolder:
         finally:
             lease.release()
 
-    def _of_a_checkpoint(self, name: str) -> Any:
-        """A part of the latest checkpoint whose record is intact; None where there is none."""
+    def _read_from_checkpoint(self, name: str) -> Any:
+        """An entry of the `meta` of the latest checkpoint with an intact record; None without one."""
         with contextlib.suppress(OSError):
             for path in reversed(tuple(checkpoint_folder.find(self.path / "checkpoints").steps.values())):
                 with contextlib.suppress(CheckpointError):
@@ -302,7 +303,7 @@ class RunFolder:
         return self._write(name, json.dumps(content, indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> epath.Path:
-        """Writes a file whole or not at all; of several processes the first writes it.
+        """Writes a file completely or not at all; only the first of several processes writes.
 
         Raises:
           ConfigError: it cannot be written.
@@ -323,14 +324,14 @@ class RunFolder:
         return file
 
 
-def _numbered(file: Path, number: int) -> Path:
+def _numbered_path(file: Path, number: int) -> Path:
     """metrics.earlier-1.jsonl for metrics.jsonl."""
     return file.with_name(f"{file.stem}.earlier-{number}{file.suffix}")
 
 
-def _shows(probe: epath.Path, content: str) -> bool:
-    """Whether this process sees the file; network file systems may show it with a delay."""
-    deadline = time.monotonic() + (0 if process_group.is_first() else _SEEN_SECONDS)
+def _is_visible(probe: epath.Path, content: str) -> bool:
+    """True if this process sees the file, which network file systems may show with a delay."""
+    deadline = time.monotonic() + (0 if process_group.is_first() else _VISIBLE_SECONDS)
     while True:
         with contextlib.suppress(OSError), storage.as_os_errors():
             if probe.read_text() == content:

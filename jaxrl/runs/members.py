@@ -1,4 +1,4 @@
-"""The members of a population, as whoever reads its folder finds them."""
+"""The members of a population, for readers of its folder."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def member_folders(workdir: str) -> list[str]:
 
 
 def with_policy(workdir: str) -> str:
-    """The folder whose policy is meant: the run's own, of a population the best member's.
+    """The folder with the policy of a run: the run's own, or of a population the best member's.
 
     Raises:
-      ConfigError: a population is not done, so that there is no best member yet.
+      ConfigError: a population is not done, so that it has no best member yet.
     """
     members = member_folders(workdir)
     if not members:
         return workdir
     try:
-        best = records.read_json(epath.Path(workdir) / "summary.json").get("best_member")
+        summary = records.read_summary(epath.Path(workdir)) or {}
     except (OSError, ConfigError):
-        best = None
-    if not isinstance(best, str):
+        summary = {}
+    best = os.path.join(workdir, str(summary.get("best_member")))
+    if best not in members:  # Nothing outside of the named folder is read because a file in it says so.
         text = "holds a population that is not done: name a member, such as"
         raise ConfigError(f"`--workdir` (={workdir}) {text} {members[0]}")
-    return os.path.join(workdir, best)
+    return best

@@ -1,9 +1,9 @@
-"""Readers of what runs write into their folders, local or gs://, also while they train."""
+"""Readers of the files in run folders, local or gs://, also while the runs train."""
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +12,37 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError, flatten
-from jaxrl.metrics.writers.jsonl import is_number
+from jaxrl.config.data_files import LARGEST_LOG, parse_line, read_bytes, read_object, split_lines
+from jaxrl.config.fields import check
+from jaxrl.reporting.writers.jsonl import is_number
 from jaxrl.runs import storage
 
 Row = dict[str, Any]
 
-# Where a population keeps the run folders of its members.
+# The folder, in a population's, of the run folders of its members.
 MEMBERS = "members"
-# How many levels below a named folder to look for runs.
+# Levels below a named folder in which to look for runs.
 _DEPTH = 4
 _WILDCARDS = "*?["
+# What readers compute with; the rest of a file is only shown.
+_CONFIG: dict[str, Any] = {
+    "seed": int | None,
+    "env.name": str | None,
+    "env.wrappers": tuple[str, ...] | None,
+    "stop.steps": int | None,
+    "stop.seconds": float | None,
+    "derived.num_iterations": int | None,
+    "derived.steps_per_iteration": int | None,
+}
+_SUMMARY: dict[str, Any] = {
+    "steps": int | None,
+    "steps_per_second": float | None,
+    "device": str | None,
+    "best_member": str | None,
+    "peak_memory_bytes": None,  # a part of the file, with values of its own
+    "peak_memory_bytes.host": float | None,
+    "peak_memory_bytes.device": float | None,
+}
 
 
 @dataclass(frozen=True)
@@ -29,10 +50,10 @@ class Run:
     """One run folder.
 
     Attributes:
-      path: where.
+      path: its path.
       config: config.json, fields by dotted name.
       rows: of metrics.jsonl.
-      summary: summary.json; None until the run is done.
+      summary: summary.json, values inside of others by dotted name; None until the run is done.
     """
 
     path: str
@@ -41,13 +62,13 @@ class Run:
     summary: Mapping[str, Any] | None
 
     def curve(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and values of a metric, both float64 and sorted by step; empty where it was never finite."""
+        """Steps and values of a metric, both float64 and sorted by step; empty if it was never finite."""
         points = sorted((row["step"], row[key]) for row in self.rows if row.get(key) is not None)
         steps, values = np.array(points, np.float64).reshape(-1, 2).T
         return steps, values
 
     def seconds_at(self, step: float) -> float | None:
-        """Seconds of training at the first row from `step` on; None where no row tells."""
+        """Seconds of training at the first row from `step` on; None without such a row."""
         found = (r["time/seconds"] for r in self.rows if r["step"] >= step and r.get("time/seconds"))
         return next(found, None)
 
@@ -91,7 +112,7 @@ def require_place(name: str, flag: str = "DIR") -> None:
 
 
 def runs_below(folder: epath.Path, depth: int = _DEPTH) -> Iterator[epath.Path]:
-    """The folder itself if it is a run's, else the runs in it, by name; of a population its members."""
+    """The folder itself if it is a run's, else the runs in it, by name; for a population its members."""
     if (folder / MEMBERS).is_dir():
         yield from runs_below(folder / MEMBERS, depth)
     elif (folder / "config.json").exists():
@@ -113,28 +134,54 @@ def read(path: str) -> Run:
     try:
         with storage.as_os_errors():
             rows = MetricsTail(folder).poll()[1]
-            config = read_json(folder / "config.json")
-            summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
+            config, summary = read_config(folder), read_summary(folder)
     except OSError as error:
         raise ConfigError(f"the run {path} cannot be read: {error}") from error
     if not rows:
         raise ConfigError(f"the run {path} has no metrics: metrics.jsonl is missing or empty")
-    return Run(path, flatten(config), rows, summary)
+    return Run(path, config, rows, summary)
+
+
+def read_config(folder: epath.Path) -> dict[str, Any]:
+    """The fields of config.json by dotted name; raises as `read_json` does."""
+    file = folder / "config.json"
+    return _checked(file, flatten(read_json(file)), _CONFIG)
+
+
+def read_summary(folder: epath.Path) -> dict[str, Any] | None:
+    """The content of summary.json, values inside of others by dotted name; None until the run is done.
+
+    Raises:
+      ConfigError: it is damaged.
+      OSError: it cannot be read.
+    """
+    file = folder / "summary.json"
+    return _checked(file, flatten(read_json(file)), _SUMMARY) if file.exists() else None
+
+
+def _checked(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    for name in values.keys() & kinds:
+        try:
+            if kinds[name] is None:
+                raise ConfigError(f"`{name}` must be an object")
+            check(name, values[name], kinds[name])
+        except ConfigError as error:
+            raise ConfigError(f"{file} is damaged: {error}") from error
+    return values
 
 
 def read_json(file: epath.Path) -> dict[str, Any]:
-    """Raises ConfigError where the file does not hold a JSON object, OSError where it cannot be read."""
+    """The JSON object in a file; raises ConfigError if there is none, OSError if it cannot be read."""
     try:
-        content = json.loads(file.read_text())
+        return read_object(file)
     except ValueError as error:
         raise ConfigError(f"{file} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} is damaged: it must hold a JSON object")
-    return content
 
 
 def step_budget(config: Mapping[str, Any]) -> int:
-    """The budget in environment steps, in whole iterations; 0 where the configuration names none."""
+    """The budget in environment steps, in whole iterations; 0 if the configuration names none."""
+    if "stop.steps" in config and config["stop.steps"] is None:
+        return 0
     whole = config.get("derived.num_iterations", 0) * config.get("derived.steps_per_iteration", 0)
     return int(whole or config.get("stop.steps") or 0)
 
@@ -148,10 +195,10 @@ class MetricsTail:
         self._last = b""  # the line before the offset; if it changes, the file was replaced
 
     def poll(self) -> tuple[bool, list[Row]]:
-        """(whether the rows replace all earlier ones, new rows); torn and damaged lines are left out.
+        """(True if the rows replace all earlier ones, new rows), without torn and damaged lines.
 
         Raises:
-          OSError: the file exists and cannot be read.
+          OSError: the file exists and cannot be read, or is larger than any run makes it.
         """
         replaced = False
         data = self._read(self._offset - len(self._last))
@@ -159,36 +206,33 @@ class MetricsTail:
             replaced, self._offset, self._last = True, 0, b""
             data = self._read(0)
         whole = data[len(self._last) : data.rfind(b"\n") + 1]
-        lines = whole.splitlines(keepends=True)
+        lines = split_lines(whole, self._file)
         if lines:
             self._offset, self._last = self._offset + len(whole), lines[-1]
         return replaced, [row for line in lines if (row := _row(line)) is not None]
 
     def _read(self, offset: int) -> bytes:
         try:
-            with self._file.open("rb") as stream:
-                stream.seek(offset)
-                data: bytes = stream.read()
-                return data
+            return read_bytes(self._file, LARGEST_LOG, offset)
         except FileNotFoundError:
             return b""
 
 
 def _row(line: bytes) -> Row | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+    row = parse_line(line)
+    if row is None or not is_number(row.get("step")):
         return None
-    if not isinstance(row, dict) or not is_number(row.get("step")):
-        return None
-    return {name: x for name, x in row.items() if x is None or is_number(x)}
+    # Interned: the names of a row are those of the row before, and a third of its memory.
+    return {sys.intern(name): x for name, x in row.items() if x is None or is_number(x)}
 
 
 def _expand(name: str) -> list[epath.Path]:
-    """The folders that a name or a pattern stands for."""
+    """The folders that match a name or a pattern."""
     storage.prepare(name)
     parts = epath.Path(os.path.expanduser(name)).parts
     first = next((i for i, part in enumerate(parts) if set(part) & set(_WILDCARDS)), None)
     if first is None or epath.Path(os.path.expanduser(name)).exists():
         return [epath.Path(os.path.expanduser(name))]
+    if any("**" in part for part in parts):
+        raise ConfigError(f"`{name}` must not hold `**`: `*` is any folder, and runs inside are found")
     return sorted(epath.Path(*parts[:first]).glob("/".join(parts[first:])))

@@ -1,4 +1,4 @@
-"""What a trainer drives, built and checked from a configuration."""
+"""The parts that a trainer drives, built and checked from a configuration."""
 
 from __future__ import annotations
 
@@ -8,41 +8,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs import registry
-from jaxrl import networks
 from jaxrl.config import Config
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.writers import MultiWriter, Writer, console
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
+from jaxrl.programs.device_runtime import DeviceRuntime
+from jaxrl.programs.host_runtime import HostRuntime
+from jaxrl.programs.runtime import Runtime
+from jaxrl.reporting.writers import MultiWriter, Writer, console
 from jaxrl.training.capacity import require_memory
-from jaxrl.training.device_runtime import DeviceRuntime
-from jaxrl.training.host_runtime import HostRuntime
-from jaxrl.training.runtime import Runtime
 from jaxrl.types import TrainState
 
 
-def build_runtime(config: Config, topology: Topology, clock: Clock, agreement: Agreement) -> Runtime:
+def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator: Coordinator) -> Runtime:
     """The runtime of `env.name`.
 
     Args:
       config: the resolved configuration.
       topology: all devices.
       clock: of the run.
-      agreement: with the other processes.
+      coordinator: of this process with the others.
 
     Raises:
       ConfigError: the configuration cannot be trained here.
     """
     runtime: Runtime
-    if registry.is_host(config.env.name):
-        runtime = HostRuntime(config, topology, clock, agreement.gives_up)
+    if config.collects and registry.is_host(config.env.name):
+        runtime = HostRuntime(config, topology, clock, coordinator.gives_up)
     else:
         runtime = DeviceRuntime(config, topology)
-    require_memory(config, topology, runtime.spec, runtime.policy)
+    require_memory(config, topology, runtime.spec, runtime.agent)
     return runtime
 
 
@@ -54,7 +53,7 @@ class Assembly:
       config: the resolved configuration.
       clock: where the seconds of the run go.
       topology: all devices.
-      agreement: of the processes on signals, time and pace.
+      coordinator: of signals, time and pace with the other processes.
       runtime: makes iterations.
       evaluators: play episodes.
     """
@@ -62,7 +61,7 @@ class Assembly:
     config: Config
     clock: Clock
     topology: Topology
-    agreement: Agreement
+    coordinator: Coordinator
     runtime: Runtime
     evaluators: Evaluators
 
@@ -83,15 +82,16 @@ class Assembly:
         Raises:
           ConfigError: the configuration cannot be trained here.
         """
-        clock, topology = Clock(process_started=process_started), Topology.of(config.device_count)
-        agreement = Agreement(clock, topology.gatherer(), interruption)
-        runtime = build_runtime(config, topology, clock, agreement)
+        clock = Clock(process_started=process_started)
+        topology = Topology.of(config.device_count)
+        coordinator = Coordinator(clock, topology.gatherer(), interruption)
+        runtime = build_runtime(config, topology, clock, coordinator)
         evaluators = Evaluators(
             config,
             EvaluationPlan.of(config, runtime.spec),
-            lambda task: build(config, task, runtime.policy, topology, agreement.gives_up),
+            lambda task: build(config, task, runtime.agent, topology, coordinator.gives_up),
         )
-        return cls(config, clock, topology, agreement, runtime, evaluators)
+        return cls(config, clock, topology, coordinator, runtime, evaluators)
 
     def compile(self, make_state: Callable[[], TrainState]) -> TrainState:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.
@@ -109,16 +109,16 @@ class Assembly:
             state = self.runtime.prepare(make_state())
             for job in jobs:
                 job.result()
-            self.agreement.begin()  # Other processes may still be compiling.
+            self.coordinator.begin()  # Other processes may still be compiling.
         return state
 
     def programs(self) -> tuple[Any, ...]:
-        """What has been compiled."""
+        """The programs that have been compiled."""
         return (self.runtime.compiled, *self.evaluators.compiled)
 
     def display(self) -> Writer:
-        """What shows metrics to a person, in the first of several processes."""
+        """Opens the writer that shows metrics to a person, in the first of several processes."""
         if not is_first():
             return MultiWriter(())
-        network = networks.describe(self.config.network, self.runtime.spec)
+        network = self.runtime.agent.describe()
         return console(self.config, self.runtime.learning.learning.highlights, network)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from jaxrl.evaluation.result import Result
 
-if TYPE_CHECKING:
-    from jaxrl.training.trainer import Trainer
+# The trainer that is passed to a callback. Its class imports this module.
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Callbacks:
+class Callbacks(Generic[T]):
     """Called by `Trainer.fit`, with the trainer first, while no iteration runs.
 
     They may read the trainer's state, evaluate, save, and set hyperparameters for the next iteration. An
@@ -27,6 +27,29 @@ class Callbacks:
         for it); the last one is complete.
     """
 
-    on_iteration: Callable[[Trainer, Mapping[str, float]], object] | None = None
-    on_evaluation: Callable[[Trainer, Result], object] | None = None
-    on_checkpoint: Callable[[Trainer, int], object] | None = None
+    on_iteration: Callable[[T, Mapping[str, float]], object] | None = None
+    on_evaluation: Callable[[T, Result], object] | None = None
+    on_checkpoint: Callable[[T, int], object] | None = None
+
+
+@dataclass(frozen=True)
+class Notifier(Generic[T]):
+    """Calls the callbacks that there are, with their trainer."""
+
+    trainer: T
+    callbacks: Callbacks[T]
+
+    def iteration(self, metrics: Mapping[str, float]) -> None:
+        """Passes on the metrics of an iteration."""
+        if self.callbacks.on_iteration:
+            self.callbacks.on_iteration(self.trainer, metrics)
+
+    def evaluation(self, result: Result) -> None:
+        """Passes on the result of an evaluation."""
+        if self.callbacks.on_evaluation:
+            self.callbacks.on_evaluation(self.trainer, result)
+
+    def checkpoint(self, step: int) -> None:
+        """Passes on the step of a checkpoint."""
+        if self.callbacks.on_checkpoint:
+            self.callbacks.on_checkpoint(self.trainer, step)

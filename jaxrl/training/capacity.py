@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import psutil
 
 from envs.base import Box, Dict, EnvSpec, zeros
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
 from jaxrl.metrics import text
-from jaxrl.networks import Policy
 from jaxrl.parallel.sharding import Topology
 
 # Parameters, gradients, and the two moments of Adam.
@@ -30,17 +30,18 @@ def memory_of(topology: Topology) -> int:
     return int(psutil.virtual_memory().total) // len(topology.local_devices)
 
 
-def require_memory(config: Config, topology: Topology, spec: EnvSpec, policy: Policy) -> None:
+def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Agent) -> None:
     """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
 
     Raises:
       ConfigError: a device does not have that much.
     """
-    available, num_envs = memory_of(topology), config.envs_per_device
-    network = _COPIES * _bytes(jax.eval_shape(policy.initial_state, jax.random.key(0)))
+    available = memory_of(topology)
+    num_envs = config.envs_per_device if config.collects else 0
+    network = _COPIES * _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     rollout = num_envs * config.rollout_length * _step_bytes(spec)
     # One time step of all environments: carries before and after it, and a number for each choice.
-    step = num_envs * (2 * _bytes(jax.eval_shape(lambda: policy.initial_carry(1))) + 4 * _choices(spec))
+    step = num_envs * (2 * _bytes(jax.eval_shape(lambda: agent.initial_carry(1))) + 4 * _choices(spec))
     if network + rollout + step <= available:
         return
     sizes = f"{text.size(network + rollout + step)} at least, a device has {text.size(available)}"
@@ -53,7 +54,7 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, policy: Po
         )
     raise ConfigError(
         f"`env.num_envs` (={config.env.num_envs}) with rollouts of {config.rollout_length} steps needs "
-        f"{sizes}: use fewer environments, shorter rollouts (`{config.algorithm}`) or more devices"
+        f"{sizes}: use fewer environments, shorter rollouts (`{config.section}`) or more devices"
     )
 
 

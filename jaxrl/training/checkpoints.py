@@ -15,16 +15,24 @@ import jax
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
-from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, SaveError
-from jaxrl.runs.checkpoint import files as checkpoint_files
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.metrics import text
+from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.runs.checkpoint import (
+    Checkpointer,
+    CheckpointError,
+    SaveError,
+    checkpoint_files,
+    checkpoint_folder,
+)
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.progress import Progress
-from jaxrl.training.sharded_learning import ShardedLearning
-from jaxrl.types import PyTree, TrainState
+from jaxrl.types import LearnerState, PyTree, TrainState
 
 # The last checkpoint is worth more than one try.
 _PAUSES = (0.5, 1.0)
+
+# A schedule that moves a value by less, from one update to the next, is not worth a line.
+_LEAST_JUMP = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +45,13 @@ class Restored:
       state: on the devices.
       progress: how far the run was.
       metadata: what users stored with it.
+      replanned: a line on what goes on from another value, as the run is planned to another end; or empty.
     """
 
     state: TrainState
     progress: Progress
     metadata: Mapping[str, Any]
+    replanned: str = ""
 
 
 class RunCheckpoints:
@@ -61,8 +71,13 @@ class RunCheckpoints:
         self._config: Config = learning.learning.config
         self._saved_at = -1  # iteration
 
+    @property
+    def has_folder(self) -> bool:
+        """True if there is a folder to save to."""
+        return self._folder is not None
+
     def save(self, state: TrainState, progress: Progress) -> bool:
-        """Starts saving; returns whether it did, and warns where that failed.
+        """Starts saving; returns True if it did, and warns if that failed.
 
         Training continues then, and the next interval tries again. A saved state is not saved twice.
         """
@@ -102,8 +117,17 @@ class RunCheckpoints:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
+    def save_score(self, progress: Progress, score: float) -> None:
+        """Saves the score of a state that is saved; a failure is a warning."""
+        if self._folder is None or not self._is_saved(progress):
+            return
+        try:
+            self._folder.checkpoints.save_score(self._steps(progress), score)
+        except (OSError, CheckpointError) as error:
+            log.warning("step %d: its evaluation is not in its checkpoint: %s", self._steps(progress), error)
+
     def finish(self) -> None:
-        """Waits until what was started is written, and warns where it was not; for a run that gives up."""
+        """Waits until what was started is written, and warns if it was not; for a run that gives up."""
         if self._folder is not None:
             try:
                 self._folder.checkpoints.wait()
@@ -111,18 +135,18 @@ class RunCheckpoints:
                 log.warning("%s", error)
 
     def restore(self) -> Restored | None:
-        """The newest intact checkpoint of the run; None where there never was one.
+        """The newest intact checkpoint of the run; None if there never was one.
 
         Raises:
           CheckpointError: it does not fit the configuration, or none of several is intact.
         """
         if self._folder is None:
             return None
-        found = self._folder.checkpoints.restore_latest(self._learning.abstract_state(), self._check)
+        found = self._folder.checkpoints.restore_latest(self._abstract_state(), self._check)
         if found is None:
             return None
         _, state, meta = found
-        restored = self._restored(state, meta)
+        restored = self._unpack(state, meta)
         self._saved_at = restored.progress.iteration
         return restored
 
@@ -150,10 +174,10 @@ class RunCheckpoints:
             ) from error
         if changed := changed_fields(from_json(meta["config"]), self._config):
             raise ConfigError(f"`{name}` (={path}) holds a run with {', '.join(changed)}")
-        return self._restored(*checkpointer.restore(int(found.name), self._learning.abstract_state()))
+        return self._unpack(*checkpointer.restore(int(found.name), self._abstract_state()))
 
     def _check(self, meta: Mapping[str, Any]) -> None:
-        """Raises an error of the value where a checkpoint's `meta` cannot be continued from in this run."""
+        """Raises an error of the value if this run cannot continue from a checkpoint's `meta`."""
         assert self._folder is not None
         Progress.check(meta)
         Progress.from_json(meta, self._learning.learning.empty_interval())
@@ -171,11 +195,17 @@ class RunCheckpoints:
         if self._folder is not None:
             self._folder.write_report(name, content)
 
-    def _restored(self, state: TrainState, meta: Mapping[str, Any]) -> Restored:
+    def _unpack(self, state: TrainState, meta: Mapping[str, Any]) -> Restored:
         progress = Progress.from_json(meta, self._learning.learning.empty_interval())
         interval = self._learning.topology.replicate(progress.interval)
+        if state.memory is None and self._learning.learning.memory.state_type is not None:
+            if not self._keeps_memory:
+                log.warning("checkpoints are without the memory: it starts empty")
+            state = dataclasses.replace(state, memory=self._learning.empty_memory())
+        changed = self._with_changed_hyperparams(state, meta)
         return Restored(
-            state=self._with_changed_hyperparams(state, meta),
+            state=changed,
+            replanned=self._replanned(state.learner, changed.learner, from_json(meta["config"])),
             progress=dataclasses.replace(progress, interval=interval),
             metadata=meta.get("metadata", {}),
         )
@@ -197,6 +227,37 @@ class RunCheckpoints:
         learner = dataclasses.replace(state.learner, hyperparams=hyperparams)
         return dataclasses.replace(state, learner=learner)
 
+    def _replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
+        """The line on the values that follow the planned length of the run, if that has changed."""
+        config, algorithm = self._config, self._learning.algorithm
+        if earlier.total_updates == config.total_updates or not int(before.updates):
+            return ""
+        last = dataclasses.replace(before, updates=before.updates - 1)
+        was, now = algorithm.with_config(earlier).scheduled(last), algorithm.scheduled(after)
+        moved = [
+            f"{name} goes on at {text.number(now[name])}, after {text.number(was[name])}"
+            for name in now
+            if abs(now[name] - was[name]) > _LEAST_JUMP * max(abs(now[name]), abs(was[name]))
+        ]
+        if not moved:
+            return ""
+        ends = [
+            f"at step {c.num_iterations * c.steps_per_iteration:,}" if c.stop.steps else "never"
+            for c in (config, earlier)
+        ]
+        return f"{' and '.join(moved)}: the schedule ends {ends[0]} now, not {ends[1]}"
+
+    @property
+    def _keeps_memory(self) -> bool:
+        return self._learning.learning.memory.checkpointed
+
+    def _stored(self, state: TrainState) -> TrainState:
+        """The part of a state, or of its shapes, that checkpoints hold."""
+        return state if self._keeps_memory else dataclasses.replace(state, memory=None)
+
+    def _abstract_state(self) -> TrainState:
+        return self._stored(self._learning.abstract_state())
+
     def _is_saved(self, progress: Progress) -> bool:
         return self._folder is None or self._saved_at == progress.iteration
 
@@ -211,7 +272,7 @@ class RunCheckpoints:
         }
         evaluation = progress.evaluation_of_state
         score = evaluation.mean if evaluation else None
-        self._folder.checkpoints.save(self._steps(progress), state, meta, score)
+        self._folder.checkpoints.save(self._steps(progress), self._stored(state), meta, score)
         self._folder.send_logs()
         self._saved_at = progress.iteration
         log.info("step %d: saving a checkpoint", self._steps(progress))

@@ -31,13 +31,13 @@ def with_hyperparameters(
     known = [field.name for field in dataclasses.fields(hyperparams)]
     arrays = {}
     for name, value in values.items():
-        field = f"{config.algorithm}.{name}"
+        field = f"{config.section}.{name}"
         if name not in known:
             hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
             raise ConfigError(f"`{name}` is no hyperparameter of {config.algorithm}{hint}")
         if value is None or getattr(config.learner, name) is None:
             raise ConfigError(f"`{field}` can be switched on or off only in the configuration")
-        number = declared_fields()[field].check(value)
+        number = declared_fields(config.algorithm)[field].check(value)
         arrays[name] = topology.replicate(np.float32(number))
     learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(hyperparams, **arrays))
     return dataclasses.replace(state, learner=learner)

@@ -11,8 +11,11 @@ from typing import Any
 
 from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
-from jaxrl.metrics.writers import MultiWriter, open_writers
 from jaxrl.parallel import process_group
+from jaxrl.parallel.signals import before_leaving
+from jaxrl.reporting.display import terminal
+from jaxrl.reporting.writers import MultiWriter, open_writers
+from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
@@ -27,6 +30,7 @@ def run_writers(
     folder: RunFolder, config: Config, highlights: Sequence[tuple[str, str]], network: str
 ) -> Iterator[MultiWriter]:
     """Opens the display and the writers of a run in its folder, and the copy of that in a bucket."""
+    before_leaving(terminal.restore_before_exit)
     mirrors = []
     if target := config.storage.sync_to:
         mirrors = [Mirror(os.fspath(folder.path), target, folder.identity, config.storage.sync_every_steps)]
@@ -48,6 +52,7 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     folder.write_config(trainer.config)
     log.info("configuration: %s", json.dumps(to_json(trainer.config)))
     log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
+    log.info("from commits %s", json.dumps(commits()))
     if process_group.is_first():
         preload(trainer.config)
     summary = trainer.fit()

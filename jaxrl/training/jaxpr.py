@@ -1,4 +1,4 @@
-"""What a traced program computes, before it is compiled: FLOPs of matrix products, and the largest arrays."""
+"""Measures of a traced program, before it is compiled: FLOPs of matrix products, and the largest arrays."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
     """(equation, the programs inside it); of branches by platform, only the one that is taken."""
     taken: dict[Any, int] = {}  # by the variable that holds the number of the branch
     for equation in (jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr).eqns:
-        name, inner = equation.primitive.name, list(_inner(equation))
+        name = equation.primitive.name
+        inner = list(_inner(equation))
         known = [taken[x] for x in equation.invars if isinstance(x, Var) and x in taken]
         if name == "platform_index":
             platforms = equation.params["platforms"]
@@ -89,7 +90,8 @@ def _equations(jaxpr: Any, platform: str) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _turns(equation: Any) -> int:
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
+    params = equation.params
     if name == "pallas_call":
         return math.prod(params["grid_mapping"].grid)
     return params["length"] if name == "scan" else 1

@@ -1,4 +1,4 @@
-"""What ran out of memory, and what would take less of it, in one line."""
+"""Errors of memory that ran out, in one line: what took it, and what would take less."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.metrics import text
+from jaxrl.programs.runtime import Runtime
 from jaxrl.training.jaxpr import largest_arrays
-from jaxrl.training.runtime import Runtime
 
 _SHOWN = 3
 _WANTED = re.compile(r"allocat\w* ([\d.]+) ?([KMGT]i?B|bytes)")
@@ -22,13 +22,13 @@ class OutOfMemory(RunError):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a program of XLA could not allocate its arrays, when it was compiled or when it ran."""
+    """True if a program of XLA could not allocate its arrays, when it was compiled or when it ran."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
 def explain(error: Exception, config: Config, runtime: Runtime) -> OutOfMemory:
-    """What to raise instead of `error`, which `is_out_of_memory`."""
-    parts = [f"out of memory{_wanted(str(error))}"]
+    """The error to raise instead of `error`, which `is_out_of_memory`."""
+    parts = [f"out of memory{_describe_request(str(error))}"]
     platform = runtime.learning.topology.axis.platform
     found = largest_arrays(runtime.trace().jaxpr, platform, _SHOWN)
     parts.append(f"largest arrays on each device: {', '.join(map(str, found))}")
@@ -36,8 +36,8 @@ def explain(error: Exception, config: Config, runtime: Runtime) -> OutOfMemory:
     return OutOfMemory("; ".join(parts))
 
 
-def _wanted(complaint: str) -> str:
-    """How much XLA asked for, where it says so: `Out of memory allocating 123 bytes`, `allocate 1.5GiB`."""
+def _describe_request(complaint: str) -> str:
+    """The memory that XLA asked for, if it says so: `... allocating 123 bytes`, `allocate 1.5GiB`."""
     found = _WANTED.search(complaint)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Where a NaN or an infinity came from: the iteration is computed again, with everything watched."""
+"""The origin of a NaN or an infinity: the iteration is computed again, with everything watched."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from jax.experimental import checkify
 from envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.config.errors import RunError
 from jaxrl.parallel.sharding import REPLICATED, to_host
-from jaxrl.training.learning import iteration_keys
-from jaxrl.training.runtime import Runtime
-from jaxrl.training.sharded_learning import TRAJECTORY_SPECS, ShardedLearning
+from jaxrl.programs.runtime import Runtime
+from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import PyTree, TrainState, Trajectory
 
 
@@ -33,7 +32,7 @@ class Finding:
       value: "nan" or "inf"; "nothing is allowed" in the action mask.
       place: where in the iteration, in words.
       layers: those whose output is not finite, in the order of computation; parameters, for a gradient.
-      operation: the operation that made it, where that was looked for (`--debug`).
+      operation: the operation that made it, if that was looked for (`--debug`).
     """
 
     iteration: int
@@ -62,7 +61,9 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     """
     iteration = int(state.iteration) + 1
     trajectory = runtime.failed_rollout(state)
-    found = next(_in_parameters(state), None) or _in_trajectory(trajectory, runtime.spec.action_space)
+    found = next(_in_parameters(state), None)
+    if found is None and trajectory is not None:
+        found = _in_trajectory(trajectory, runtime.spec.action_space)
     if found is None or found.quantity == "policy output":
         losses = [name for name in runtime.learning.learning.metrics if name.startswith("loss/")]
         found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
@@ -113,10 +114,10 @@ def _in_trajectory(trajectory: Trajectory, space: Space) -> _Found | None:
     length = len(trajectory.reward)
     groups: tuple[tuple[str, int, PyTree], ...] = (
         ("observation", 0, trajectory.obs),
-        ("policy output", 0, (trajectory.log_prob, trajectory.value)),
+        ("policy output", 0, trajectory.extras),
         ("reward", 0, trajectory.reward),
-        ("value of the final observation", 0, trajectory.bootstrap_value),
-        ("value of the next observation", length, trajectory.last_value[None]),
+        ("value of the final observation", 0, trajectory.bootstrap),
+        ("value of the next observation", length, jax.tree.map(lambda x: x[None], trajectory.last)),
     )
     found: list[tuple[int, int, _Found]] = []
     for order, (quantity, offset, tree) in enumerate(groups):
@@ -140,15 +141,13 @@ def _at(time_step: int, environment: int) -> str:
     return f"time step {time_step} of environment {environment}, in the rollout"
 
 
-def _inspect(sharded: ShardedLearning, state: TrainState, trajectory: Trajectory) -> dict[str, np.ndarray]:
-    """What each update reports, [epochs, minibatches]."""
-    algorithm = sharded.learning.algorithm
-
-    def inspect(state: TrainState, trajectory: Trajectory) -> PyTree:
-        _, shuffle_key = iteration_keys(state.key, state.iteration)
-        return algorithm.inspect(state.learner, trajectory, shuffle_key)
-
-    program = sharded.topology.shard(inspect, (sharded.state_specs, TRAJECTORY_SPECS), REPLICATED)
+def _inspect(
+    sharded: ShardedLearning, state: TrainState, trajectory: Trajectory | None
+) -> dict[str, np.ndarray]:
+    """The reports of each update, [epochs, minibatches]."""
+    inspect = sharded.learning.inspect
+    inputs = (sharded.state_specs, sharded.rollout_specs[0])
+    program = sharded.topology.shard(inspect, inputs, REPLICATED)
     return jax.device_get(program(state, trajectory))
 
 

@@ -1,4 +1,4 @@
-"""How a run ended, for whoever started it."""
+"""The end of a run, for its caller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class RunOutcome:
     Attributes:
       exit_code: 0, or 128 + the number of the signal that ended it.
       folder: where it is.
-      resumable: whether a signal, or the time of the process, ended it before its budget was used up.
-      needs_trust: whether its configuration names modules, which other commands import with --trust only.
-      has_tensorboard: whether it wrote files for TensorBoard.
-      is_first: whether this is the first process of the run, which speaks for all.
+      resumable: true if a signal, or the time of the process, ended it before its budget was used up.
+      needs_trust: true if its configuration names modules, which other commands import with --trust only.
+      has_tensorboard: true if it wrote files for TensorBoard.
+      is_first: true if this is the first process of the run, which speaks for all.
     """
 
     exit_code: int

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval, Metrics
-from jaxrl.parallel.coordination import Agreement
-from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.training.runtime import Runtime
+from jaxrl.parallel.coordination import Coordinator
+from jaxrl.programs.runtime import Runtime
 from jaxrl.types import Array, TrainState
 
 # Programs queued on the devices at once: one runs while the metrics of the one before are read.
@@ -28,10 +28,10 @@ class Dispatch:
       iteration: at which they end.
       count: how many.
       interval: the metrics of the log interval up to there.
-      metrics: the metrics of these iterations alone, where those are wanted.
-      failed: bool[], whether the loop ended before an iteration that was not finite.
-      closes_row: whether `interval` makes a log row.
-      told: of `Agreement.tell`, when they were handed over.
+      metrics: the metrics of these iterations alone, if those are wanted.
+      failed: bool[], true if the loop ended before an iteration that was not finite.
+      closes_row: true if `interval` makes a log row.
+      sent: of `Coordinator.send`, when they were handed over.
     """
 
     iteration: int
@@ -40,7 +40,7 @@ class Dispatch:
     metrics: Metrics | None
     failed: Array
     closes_row: bool
-    told: Array | None
+    sent: Array | None
 
 
 class Pipeline:
@@ -51,17 +51,19 @@ class Pipeline:
     """
 
     def __init__(
-        self, runtime: Runtime, clock: Clock, agreement: Agreement, one_by_one: bool = False
+        self, runtime: Runtime, clock: Clock, coordinator: Coordinator, one_by_one: bool = False
     ) -> None:
         """Dispatches nothing yet.
 
         Args:
           runtime: makes the iterations.
           clock: learns what training takes.
-          agreement: with the other processes.
+          coordinator: of this process with the others.
           one_by_one: dispatch single iterations, each with metrics of its own.
         """
-        self._runtime, self._clock, self._agreement = runtime, clock, agreement
+        self._runtime = runtime
+        self._clock = clock
+        self._coordinator = coordinator
         self._several_at_once = runtime.one_program and not one_by_one
         self._one_by_one = one_by_one
         self._in_flight: deque[Dispatch] = deque()
@@ -73,7 +75,7 @@ class Pipeline:
 
     def fits(self, iteration: int, target: int) -> int:
         """The iteration up to which to dispatch from `iteration` on, at most `target`."""
-        at_once = self._agreement.iterations if self._several_at_once else 1
+        at_once = self._coordinator.iterations if self._several_at_once else 1
         return min(target, iteration + at_once)
 
     def dispatch(
@@ -82,9 +84,10 @@ class Pipeline:
         """Hands over the iterations from `iteration` to `target`; `state` is donated.
 
         Returns:
-          (state, the iteration that it leads to): the arguments where a signal prevented a rollout.
+          (state, the iteration that it leads to): the arguments if a signal prevented a rollout.
         """
-        count, before = target - iteration, self.interval
+        count = target - iteration
+        before = self.interval
         # The profile plugin splits time by the steps that are marked so.
         with self._clock.measure("train"), jax.profiler.StepTraceAnnotation("dispatch", step_num=target):
             try:
@@ -92,15 +95,15 @@ class Pipeline:
                 state, interval, failed = self._runtime.advance(state, own, count)
             except Cancelled:
                 return state, iteration
-            told = self._agreement.tell()
+            sent = self._coordinator.send()
         metrics = interval.metrics if self._one_by_one else None
         if self._one_by_one:
-            interval = _merged(before, interval, failed)
-        self._in_flight.append(Dispatch(target, count, interval, metrics, failed, closes_row, told))
+            interval = _merge(before, interval, failed)
+        self._in_flight.append(Dispatch(target, count, interval, metrics, failed, closes_row, sent))
         self.interval = self._empty if closes_row else interval
         return state, target
 
-    def finished(self, at_most: int) -> Iterator[Dispatch]:
+    def drain(self, at_most: int) -> Iterator[Dispatch]:
         """Waits until `at_most` dispatches are in flight; a failed one is the last, and none is left.
 
         Where each iteration needs the host it waits for all: a rollout after one that was not finite must
@@ -115,13 +118,13 @@ class Pipeline:
                 self._in_flight.clear()
                 self.interval = dispatch.interval
             else:
-                self._clock.warmed_up()
-                self._agreement.took(dispatch.count, self._clock.lap("train"))
-                self._agreement.hear(dispatch.told)
+                self._clock.end_warm_up()
+                self._coordinator.record_dispatch(dispatch.count, self._clock.lap("train"))
+                self._coordinator.receive(dispatch.sent)
             yield dispatch
 
 
 @jax.jit
-def _merged(before: Interval, iteration: Interval, failed: Array) -> Interval:
+def _merge(before: Interval, iteration: Interval, failed: Array) -> Interval:
     """The interval with one more iteration, unless that failed."""
     return jax.tree.map(lambda old, new: jnp.where(failed, old, new), before, before.add(iteration.metrics))

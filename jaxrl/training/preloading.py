@@ -9,7 +9,7 @@ import threading
 from envs.adapters.deferred import deferred_imports
 from jaxrl.config import Config
 
-# tensorboardX imports them for buckets where they are installed: three quarters of the time that it takes.
+# tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
 _CLIENTS_OF_BUCKETS = ("boto3", "google.cloud.storage")
 
 
@@ -19,7 +19,7 @@ def preload(config: Config) -> None:
 
 
 def _load(tensorboard: bool) -> None:
-    # Whoever needs a package imports it again, and reports why that fails.
+    # The code that needs a package imports it again, and reports why that fails.
     if tensorboard:
         with contextlib.suppress(Exception), deferred_imports(*_CLIENTS_OF_BUCKETS):
             importlib.import_module("tensorboardX")

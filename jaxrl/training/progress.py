@@ -1,4 +1,4 @@
-"""How far a run is: what it must remember beside the arrays of its state."""
+"""The progress of a run: everything to remember beside the arrays of its state."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "seconds": lambda x: record.is_number(x) and x >= 0,
     "evaluation": _is_evaluation,
     "evaluated_at": lambda x: x == -1 or record.is_count(x),
+    "owes_evaluation": lambda x: isinstance(x, bool),
     "trained_seconds": lambda x: record.is_number(x) and x >= 0,
     "best_return": lambda x: x is None or record.is_number(x),
     "best_at": lambda x: x == -1 or record.is_count(x),
@@ -36,7 +37,13 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "interval": lambda x: record.is_object(x) and all(map(_is_real, x.values())),
 }
 # What checkpoints lack that were written before it was stored.
-_DEFAULTS: Mapping[str, Any] = {"trained_seconds": 0.0, "best_return": None, "best_at": -1, "metadata": {}}
+_DEFAULTS: Mapping[str, Any] = {
+    "owes_evaluation": False,
+    "trained_seconds": 0.0,
+    "best_return": None,
+    "best_at": -1,
+    "metadata": {},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Progress:
       trained_seconds: those that `stop.seconds` counts; as of the last save.
       evaluation: the latest, or None.
       evaluated_at: the iteration of that.
+      owes_evaluation: true if an evaluation of this state was due, and a signal or an error came first.
       best_return: the highest mean return of an evaluation whose state was saved, or None.
       best_at: the iteration of that.
     """
@@ -60,12 +68,13 @@ class Progress:
     trained_seconds: float = 0.0
     evaluation: Result | None = None
     evaluated_at: int = -1
+    owes_evaluation: bool = False
     best_return: float | None = None
     best_at: int = -1
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether this very state was evaluated, even if the result was not finite and is not kept."""
+        """True if this very state was evaluated, even if the result was not finite and is not kept."""
         return self.evaluated_at == self.iteration
 
     @property
@@ -75,13 +84,13 @@ class Progress:
 
     @property
     def is_best(self) -> bool:
-        """Whether this state was evaluated, and better than every state that was saved."""
+        """True if this state was evaluated, and is better than every state that was saved."""
         found = self.evaluation_of_state
         if found is None or not math.isfinite(found.mean):
             return False
         return self.best_return is None or found.mean > self.best_return
 
-    def saved(self) -> Progress:
+    def after_save(self) -> Progress:
         """As it is once this state is saved: of equally good states the latest is the best."""
         found = self.evaluation_of_state
         if found is None or not (self.is_best or found.mean == self.best_return):
@@ -96,6 +105,7 @@ class Progress:
             "trained_seconds": self.trained_seconds,
             "evaluation": dataclasses.asdict(self.evaluation) if self.evaluation else None,
             "evaluated_at": self.evaluated_at,
+            "owes_evaluation": self.owes_evaluation,
             "best_return": self.best_return,
             "best_at": self.best_at,
             "interval": reduction.to_json(self.interval),
@@ -117,6 +127,7 @@ class Progress:
             trained_seconds=data["trained_seconds"],
             evaluation=Result(**data["evaluation"]) if data["evaluation"] else None,
             evaluated_at=data["evaluated_at"],
+            owes_evaluation=data["owes_evaluation"],
             best_return=data["best_return"],
             best_at=data["best_at"],
         )

@@ -1,4 +1,4 @@
-"""What a run does after a NaN or an infinity: `nonfinite` is halt, skip or rollback."""
+"""The way on after a NaN or an infinity: `nonfinite` is halt, skip or rollback."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NoReturn
 import jax
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.programs.runtime import Runtime
 from jaxrl.training import nonfinite
 from jaxrl.training.checkpoints import RunCheckpoints
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.progress import Progress
-from jaxrl.training.runtime import Runtime
 from jaxrl.training.start import Start
 from jaxrl.types import TrainState
 
@@ -33,14 +33,18 @@ class Recovery:
         self, config: Config, runtime: Runtime, checkpoints: RunCheckpoints, start: Start, debug: bool
     ) -> None:
         """`debug` also names the operation that made a NaN."""
-        self._config, self._runtime, self._checkpoints, self._start = config, runtime, checkpoints, start
+        self._config = config
+        self._runtime = runtime
+        self._checkpoints = checkpoints
+        self._start = start
         self._debug = debug
         self._rollbacks = 0
-        self._updated_at, self._updates = 0, 0.0
+        self._updated_at = 0  # iteration
+        self._updates = 0.0
 
     @property
     def halts(self) -> bool:
-        """Whether the next NaN ends the run."""
+        """True if the next NaN ends the run."""
         return self._config.nonfinite == "halt" or self._rollbacks == MAX_ROLLBACKS
 
     def note_checkpoint(self) -> None:
@@ -56,7 +60,8 @@ class Recovery:
         self._rollbacks += 1
         self._runtime.close()
         found = self._start.find()
-        progress, state = found.progress, found.state or self._runtime.learning.initial_state()
+        progress = found.progress
+        state = found.state or self._runtime.learning.initial_state()
         key = jax.random.fold_in(state.key, self._rollbacks)
         state = dataclasses.replace(state, key=self._runtime.learning.topology.replicate(key))
         log.warning(
@@ -69,12 +74,13 @@ class Recovery:
         return state, progress
 
     def has_stalled(self, iteration: int, row: Mapping[str, float]) -> bool:
-        """Whether all updates have been dropped for too long; `row` is the row at `iteration`."""
+        """True if all updates have been dropped for too long; `row` is the row at `iteration`."""
         if self._config.nonfinite != "skip":
             return False
         updates = row[self._runtime.learning.algorithm.updates_metric]
         if updates > self._updates:
-            self._updated_at, self._updates = iteration, updates
+            self._updated_at = iteration
+            self._updates = updates
         return iteration - self._updated_at >= MAX_IDLE_ITERATIONS
 
     def give_up(self, state: TrainState, finding: Finding | None = None) -> NoReturn:

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from envs import registry
 from envs.base import has_large_images
-from jaxrl import networks
 from jaxrl.config import (
     Config,
     ConfigError,
@@ -25,19 +24,19 @@ from jaxrl.config import (
 )
 from jaxrl.config.trust import needs_trust
 from jaxrl.metrics.tracing import host_profile
-from jaxrl.metrics.writers import MultiWriter, require_packages
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.signals import Interruption
-from jaxrl.parallel.watchdog import watched
+from jaxrl.parallel.watchdog import watch_progress
+from jaxrl.reporting.writers import MultiWriter, require_packages
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.storage.bucket import require_client
+from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.training.in_folder import run_writers, train_in
 from jaxrl.training.outcome import RunOutcome
-from jaxrl.training.population.run import run_population
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
@@ -61,7 +60,7 @@ def run(
       config: as from a config file.
       workdir: the run's folder; with several processes the first one's counts.
       interruption: asks the training to save and stop.
-      debug: name the operation too, where a value was not finite.
+      debug: name the operation too, if a value was not finite.
       processes: which others take part; all must be given the same configuration.
       process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
 
@@ -69,23 +68,21 @@ def run(
       ConfigError: the configuration or the folder is wrong.
       RunError: training cannot continue.
     """
-    if config.get("population") and config.population.get("seeds", 1) > 1:
-        return run_population(config, workdir, interruption, debug, processes, process_started)
-    with process_group.joined(processes):
+    with process_group.join(processes):
         resolved = resolve(config, choose_devices(config, processes.num_processes))
         require_packages(resolved)
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
-        folder = RunFolder(_agreed(resolved, workdir), resolved.checkpoint.keep, interruption)
+        folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
         assembly = Assembly.build(resolved, interruption, process_started)
         # Before there is a folder to clear away.
-        process_group.by_first(lambda: _require_source(resolved, folder))
+        process_group.by_first(lambda: _require_source(resolved, folder, assembly))
         folder.create()
         with folder.lock():
             folder.require_same(resolved)
             with (
                 _writers(folder, assembly) as writer,
-                watched(assembly.clock.still, processes.watchdog),
+                watch_progress(assembly.clock.idle, processes.watchdog),
                 host_profile(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
@@ -105,7 +102,7 @@ def run(
             )
 
 
-def _agreed(config: Config, workdir: str) -> str:
+def _agree_on_folder(config: Config, workdir: str) -> str:
     """The folder for all processes.
 
     Raises:
@@ -122,11 +119,15 @@ def _agreed(config: Config, workdir: str) -> str:
     return str(first["workdir"])
 
 
-def _require_source(config: Config, folder: RunFolder) -> None:
-    """Raises ConfigError where a fresh run has nothing at `init_from` or `resume_from`."""
-    for name, source in (("init_from", config.init_from), ("resume_from", config.resume_from)):
-        if source and not folder.has_checkpoints:
-            find_checkpoint(name, source)
+def _require_source(config: Config, folder: RunFolder, assembly: Assembly) -> None:
+    """Raises ConfigError if a fresh run finds no `resume_from`, or nothing that fits at `init_from`."""
+    if folder.has_checkpoints:
+        return
+    if config.resume_from:
+        find_checkpoint("resume_from", config.resume_from)
+    if config.init_from:
+        learner = assembly.runtime.learning.abstract_state().learner
+        warm_start.require(config.init_from, config.init_names, learner)
 
 
 @contextlib.contextmanager
@@ -135,19 +136,19 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
     if not process_group.is_first():
         yield MultiWriter(())
         return
-    config, runtime = assembly.config, assembly.runtime
+    config = assembly.config
+    runtime = assembly.runtime
     highlights = runtime.learning.learning.highlights
-    network = networks.describe(config.network, runtime.spec)
-    with run_writers(folder, config, highlights, network) as writer:
+    with run_writers(folder, config, highlights, runtime.agent.describe()) as writer:
         yield writer
 
 
 def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
-    """How many devices to train on: as many as the config allows; on CPU only as many as pay off.
+    """The number of devices to train on: as many as the config allows; on CPU only as many as pay off.
 
     Args:
       config: as from a config file.
-      processes: how many share the training, where that is known before they have met. Each gets one
+      processes: how many share the training, if that is known before they have met. Each gets one
         virtual CPU device then, unless the config or JAX_NUM_CPU_DEVICES says otherwise.
 
     Raises:
@@ -164,11 +165,12 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
 
 
 def _sees_images(config: ConfigDict) -> bool:
-    """Whether observations are large images, asked of host environments only.
+    """True if observations are large images; only environments on the host are asked.
 
     To make an environment in JAX may start its backend, which must not happen before the devices are chosen.
     """
-    name, wrappers = config.env.name, tuple(config.env.wrappers)
+    name = config.env.name
+    wrappers = tuple(config.env.wrappers)
     return registry.is_host(name) and has_large_images(
         environment_spec("env.name", name, name, wrappers).observation_space
     )

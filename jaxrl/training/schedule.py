@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator
 from jaxrl.training.progress import Progress
 
 
 @dataclass(frozen=True)
 class Due:
-    """What the host does at the end of an iteration."""
+    """The work of the host at the end of an iteration."""
 
     row: bool
     evaluation: bool
@@ -25,13 +25,13 @@ class Schedule:
     """The intervals and budgets of a configuration, and what the processes of the run agreed on."""
 
     config: Config
-    agreement: Agreement
+    coordinator: Coordinator
 
     def due(self, iteration: int, saved_at: float = math.inf) -> Due:
-        """What is due at the end of `iteration`; `saved_at` is `wall_seconds` at the latest save."""
+        """The work that is due at the end of `iteration`; `saved_at` is `wall_seconds` at the latest save."""
         config = self.config
         every = config.checkpoint.every_seconds
-        by_time = every > 0 and self.agreement.wall_seconds - saved_at >= every
+        by_time = every > 0 and self.coordinator.wall_seconds - saved_at >= every
         return Due(
             row=iteration % config.log_iterations == 0,
             evaluation=_is_multiple(iteration, config.evaluate_iterations),
@@ -43,32 +43,33 @@ class Schedule:
 
         The name of a signal, "return", "steps", "seconds" or "wall_seconds".
         """
-        stop, finished = self.config.stop, progress.iteration >= self.config.num_iterations
-        if self.agreement.signum is not None and not finished:
-            return self.agreement.interruption.name
+        stop = self.config.stop
+        finished = progress.iteration >= self.config.num_iterations
+        if self.coordinator.signum is not None and not finished:
+            return self.coordinator.interruption.name
         evaluation = progress.evaluation
         if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
             return "return"
         if finished:
             return "steps"
-        if stop.seconds is not None and self.agreement.trained_seconds >= stop.seconds:
+        if stop.seconds is not None and self.coordinator.trained_seconds >= stop.seconds:
             return "seconds"
         if stop.wall_seconds is not None and self._is_last_moment(stop.wall_seconds):
             return "wall_seconds"
         return None
 
     def out_of_time(self, compiled: float) -> RunError:
-        """What to raise where `stop.wall_seconds` has left no time for a step; `compiled` is in seconds."""
+        """The error to raise if `stop.wall_seconds` has left no time for a step; `compiled` is in seconds."""
         return RunError(
             f"no step was made: of `stop.wall_seconds` (={self.config.stop.wall_seconds:g}), "
-            f"{self.agreement.wall_seconds:.1f} s had passed, {compiled:.1f} s of them compiling, "
+            f"{self.coordinator.wall_seconds:.1f} s had passed, {compiled:.1f} s of them compiling, "
             "and the rest is needed to end the run: allow more"
         )
 
     def _is_last_moment(self, limit: float) -> bool:
-        """Whether training must stop for the process to end by `limit`; not before half of it."""
-        left = limit - self.agreement.wall_seconds
-        return left <= min(self.agreement.closing_seconds, limit / 2)
+        """True if training must stop for the process to end by `limit`; not before half of it."""
+        left = limit - self.coordinator.wall_seconds
+        return left <= min(self.coordinator.closing_seconds, limit / 2)
 
 
 def _is_multiple(iteration: int, every: int) -> bool:

@@ -1,4 +1,4 @@
-"""Where a run starts from: its own checkpoint, another run, or its seed."""
+"""The start of a run: from its own checkpoint, another run, or its seed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 import logging
 
 from jaxrl.config import Config
+from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
-from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.checkpoints import Restored, RunCheckpoints
 from jaxrl.training.progress import Progress
-from jaxrl.training.sharded_learning import ShardedLearning
 from jaxrl.types import TrainState
 
 log = logging.getLogger(__name__)
@@ -18,20 +18,22 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class StartingPoint:
-    """What a run starts with.
+    """The state and progress that a run starts with.
 
     Attributes:
-      state: on the devices; None is the first state from the seed, which whoever needs it makes. A run makes
-        it while its programs are compiled.
+      state: on the devices; None stands for the first state from the seed, which a run makes while its
+        programs are compiled.
       progress: how far the run is.
-      continues: whether it goes on where a run was, with all that the state remembers.
-      origin: what it comes from, for people; empty where there is nothing to say.
+      continues: true if it goes on where a run was, with all that the state remembers.
+      origin: what it comes from, for people; empty if there is nothing to say.
+      replanned: see `Restored`.
     """
 
     state: TrainState | None
     progress: Progress
     continues: bool = False
     origin: str = ""
+    replanned: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Start:
 
         1. The newest intact checkpoint in the run's own folder: everything continues as it was.
         2. `resume_from`: the same from a checkpoint of another folder.
-        3. `init_from`: parameters and normaliser of another run, where `init_names` match; the rest fresh.
+        3. `init_from`: parameters and normaliser of another run, if `init_names` match; the rest fresh.
         4. Fresh, from the seed.
 
         Raises:
@@ -56,10 +58,10 @@ class Start:
         """
         config = self.config
         if (own := self.checkpoints.restore()) is not None:
-            return StartingPoint(own.state, own.progress, continues=True, origin="its own checkpoint")
+            return _continued(own, "its own checkpoint")
         if config.resume_from:
             other = self.checkpoints.read("resume_from", config.resume_from)
-            return StartingPoint(other.state, other.progress, continues=True, origin=config.resume_from)
+            return _continued(other, config.resume_from)
         progress = Progress(self.learning.empty_interval())
         if not config.init_from:
             return StartingPoint(None, progress)
@@ -69,8 +71,12 @@ class Start:
         return StartingPoint(state, progress, origin=str(report))
 
 
+def _continued(found: Restored, origin: str) -> StartingPoint:
+    return StartingPoint(found.state, found.progress, True, origin, found.replanned)
+
+
 def keep_earlier_rows(folder: RunFolder) -> None:
-    """Says that a run begins anew where one was killed before its first checkpoint, and keeps its rows."""
+    """Says that a run begins anew if one was killed before its first checkpoint, and keeps its rows."""
     if not folder.was_started:
         return
     text = "the earlier run here ended before its first checkpoint, so this one starts from step 0"

@@ -13,17 +13,17 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.runs.checkpoint import state_arrays
+from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
+from jaxrl.runs.checkpoint.record import Record
 from jaxrl.training.checkpoints import find_checkpoint
-from jaxrl.types import LearnerState, PolicyState, PyTree, Transferable, marks
+from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """What was taken over from the checkpoint `path`, and of everything else why not, by array."""
+    """The arrays that were taken over from the checkpoint `path`, and why the others were not."""
 
     path: epath.Path
     loaded: tuple[str, ...]
@@ -50,42 +50,61 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
     """
     path = find_checkpoint("init_from", init_from)
     trees = _parts(learner)
-    places = {part: _place(part) for part in trees}
+    own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.to_arrays(trees)).items()}
     record = checkpoint_folder.read_record(path)
-    described = {
+    places, left = _choose(init_from, record, names, own)
+    loaded = tuple(name for name in own if name not in left)
+    read = checkpoint_folder.read_arrays(path, record, [places[name] for name in loaded])
+    mixed = own | {name: read[places[name]] for name in loaded}
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
+    taken = {field: state_arrays.rebuild(field, abstract[field], mixed) for field in trees}
+    report = WarmStart(path, loaded, left)
+    log.info("warm start: %s", report)
+    policy = Acting(taken.pop("params"), taken.pop("obs_stats"))
+    return dataclasses.replace(learner, policy=policy, **taken), report
+
+
+def require(init_from: str, names: Sequence[str], learner: LearnerState) -> None:
+    """Raises as `load` does for names, shapes and types; `learner` is abstract."""
+    record = checkpoint_folder.read_record(find_checkpoint("init_from", init_from))
+    own = {field: state_arrays.expected_arrays(tree) for field, tree in _parts(learner).items()}
+    _choose(init_from, record, names, state_arrays.flat(own))
+
+
+def _choose(
+    init_from: str, record: Record, names: Sequence[str], own: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(where the checkpoint holds each array, why arrays of `own` are not taken from there).
+
+    Raises:
+      ConfigError: a pattern fits no array of this network, or nothing can be taken over.
+    """
+    fields = {name.partition("/")[0] for name in own}
+    places = {
         f"{part}{name.removeprefix(place)}": name
-        for part, place in places.items()
+        for part, place in ((part, _place(part)) for part in fields)
         for name in record.arrays
         if state_arrays.is_part(name, (place,))
     }
-    own = {name: np.asarray(x) for name, x in state_arrays.flat(state_arrays.stored(trees)).items()}
     for pattern in names:
         if not fnmatch.filter(own, pattern):
             known = ", ".join(own)
             raise ConfigError(f"`init_names` (={pattern!r}) fits no array of this network: {known}")
-    theirs = {name: record.arrays[there] for name, there in described.items()}
+    theirs = {name: record.arrays[there] for name, there in places.items()}
     left = {name: why for name, x in own.items() if (why := _why_not(name, x, theirs, names))}
     # A normaliser is taken whole or not at all: the mean of one run over the count of another means nothing.
-    for field in trees.keys() - {"params"}:
+    for field in fields - {"params"}:
         whole = [name for name in own if name.startswith(f"{field}/")]
         if any(name in left for name in whole):
             left |= {name: left.get(name, "its normaliser is not taken whole") for name in whole}
-    loaded = tuple(name for name in own if name not in left)
-    if not loaded:
+    if len(left) == len(own):
         name, why = next(iter(left.items()))
         raise ConfigError(f"`init_from` (={init_from!r}) gives nothing to this network: {name} ({why})")
-    read = checkpoint_folder.read_arrays(path, record, [described[name] for name in loaded])
-    mixed = own | {name: read[described[name]] for name in loaded}
-    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), trees)
-    taken = {field: state_arrays.rebuilt(field, abstract[field], mixed) for field in trees}
-    report = WarmStart(path, loaded, left)
-    log.info("warm start: %s", report)
-    policy = PolicyState(taken.pop("params"), taken.pop("obs_stats"))
-    return dataclasses.replace(learner, policy=policy, **taken), report
+    return places, left
 
 
 def _parts(learner: LearnerState) -> dict[str, PyTree]:
-    """What may be taken over, by the names under which users know it: params, obs_stats, ..."""
+    """The parts that may be taken over, by the names that users know: params, obs_stats, ..."""
     fields = marks(type(learner), Transferable)
     others = {name: getattr(learner, name) for name in fields if name != "policy"}
     return {"params": learner.policy.params, "obs_stats": learner.policy.obs_stats, **others}
@@ -97,11 +116,12 @@ def _place(part: str) -> str:
 
 
 def _why_not(
-    name: str, own: np.ndarray, stored: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+    name: str, own: Any, stored: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> str | None:
     if not any(fnmatch.fnmatch(name, pattern) for pattern in names):
         return "not among `init_names`"
     if name not in stored:
         return "not in the checkpoint"
-    theirs, ours = f"{stored[name]['dtype']}{stored[name]['shape']}", f"{own.dtype}{list(own.shape)}"
+    theirs = f"{stored[name]['dtype']}{stored[name]['shape']}"
+    ours = f"{own.dtype}{list(own.shape)}"
     return None if theirs == ours else f"{theirs} there, {ours} here"

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.evaluation.suites.levels import Outcomes
 from jaxrl.evaluation.suites.summary import metrics
-from jaxrl.metrics.writers.jsonl import JsonlWriter
+from jaxrl.reporting.writers.jsonl import JsonlWriter
 
 ROOT = Path(__file__).parents[2]
 

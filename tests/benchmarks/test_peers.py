@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from envs import registry
-from jaxrl import networks
+from jaxrl import algorithms
 from jaxrl.config import default_config, resolve
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
@@ -23,6 +23,7 @@ def test_flops_by_hand():
     lstm = 4 * 128 + (128 + 128) * 4 * 128 + 128 * 3
     assert WORKS["cartpole-lstm"].forward_flops == 2 * lstm
     convolution = 8 * 8 * (3 * 3 * 4) * 16
+    assert WORKS["pqn-cartpole-mlp"].flops_per_step == 2 * (4 * 256 + 256 * 256 + 256 * 2) * 13
     assert WORKS["minatar-breakout-cnn"].forward_flops == 2 * (convolution + 8 * 8 * 16 * 64 + 64 * 4)
 
 
@@ -34,9 +35,11 @@ def test_our_network_has_the_parameters_that_the_work_counts(name):
     c.network.encoder = "minatar" if work.network == "cnn" else "mlp"
     c.network.core = "lstm" if work.network == "lstm" else "none"
     c.network.hidden_sizes = work.hidden_sizes
-    c.network.separate_value = work.network == "mlp"
-    policy = networks.build(resolve(c, 1).network, registry.make(c.env.name).spec)
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    c.algorithm = work.algorithm
+    c.network.layer_norm = work.algorithm == "pqn"
+    c.network.separate_value = work.network == "mlp" and work.algorithm == "ppo"
+    agent = algorithms.build_agent(resolve(c, 1), registry.make(c.env.name).spec)
+    shapes = jax.eval_shape(agent.network.init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(shapes)) == work.num_parameters
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from jaxrl import commands
 from jaxrl.config import declared_fields
+from jaxrl.config.built_in import BUILT_IN
+from jaxrl.config.fields import Field
 from jaxrl.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,8 @@ BAD_OVERRIDES = [
     ("network.hidden_sizes=(64,", "must be a tuple"),
     ("network.core_size=(64,)", "must be an integer"),
     ("network.separate_value=maybe", "must be true or false"),
+    ("network.layer_norm=maybe", "must be true or false"),
+    ("network.frozen=(1,)", "must be a tuple in which each element is a string"),
     ("normalize.observations=0", "must be true or false"),
     ("normalize.rewards=2", "must be true or false"),
     ("ppo.normalize_advantages=never", "must be true or false"),
@@ -50,7 +54,7 @@ BAD_OVERRIDES = [
     # ranges
     ("seed=-1", "must lie between 0 and 4294967295"),
     ("num_devices=-1", "must be at least 0"),
-    ("algorithm=sac", "must be one of ppo"),
+    ("algorithm=sac", "must be an algorithm's name"),
     ("hardware_profile=fast", "must be one of none, auto"),
     ("nonfinite=ignore", "must be one of halt, skip, rollback"),
     ("nonfinite=HALT", "must be one of halt, skip, rollback"),
@@ -128,6 +132,7 @@ BAD_NAMES = [
     ("network.activation=tan", "tanh"),
     ("network.head=gausian", "did you mean `gaussian`"),
     ("network.encoder=nowhere:encoder", "cannot be imported"),
+    ("ppo.auxiliary_loss=losses.mine", "must be of the form path.to.module:name"),
     ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
@@ -147,7 +152,22 @@ def given(override: str) -> str:
 def test_enough_of_them_and_of_every_field() -> None:
     assert len(BAD_OVERRIDES) + len(BAD_NAMES) >= 60
     tried = {override.partition("=")[0] for override, _ in BAD_OVERRIDES}
-    assert tried | LOOKED_UP | TEXT == set(declared_fields())
+    others = tuple(f"{name}." for name in BUILT_IN.keys() - {"ppo"})
+    assert tried | LOOKED_UP | TEXT == {name for name in declared_fields() if not name.startswith(others)}
+
+
+@pytest.mark.parametrize("algorithm", sorted(BUILT_IN.keys() - {"ppo"}))
+def test_fields_of_other_algorithms_have_the_rules_of_those_above(algorithm: str) -> None:
+    declared = declared_fields()
+    own = {name: field for name, field in declared.items() if name.startswith(f"{algorithm}.")}
+    for name, field in own.items():
+        like = declared.get(f"ppo.{field.attribute}")
+        assert like is None or (field.kind, texts(field)) == (like.kind, texts(like)), name
+        assert field.kind is bool or texts(field), name
+
+
+def texts(field: Field) -> list[str]:
+    return [rule.text for rule in field.rules]
 
 
 @pytest.mark.parametrize(("override", "rule"), BAD_OVERRIDES)

@@ -94,6 +94,25 @@ def test_command_line_is_read_without_jax() -> None:
         (["ppo", "--print-config", "--config.seed=x"], "`seed` (='x') must be an integer"),
         (["ppo", "--print-config=1"], "`--print-config` takes no value"),
         ([f"--config={PPO}", "--wrkdir=x"], "unknown flag `--wrkdir`; did you mean `--workdir`?"),
+        (["ppo", "--steps=abc"], "`stop.steps` (='abc') must be an integer"),
+        (["ppo", "--steps"], "`--steps` needs a value"),
+        (["ppo", "--minutes=soon"], "`--minutes` (='soon') must be a number"),
+        (["ppo", "--minutes=1", "--duration=1"], "`--minutes` and `--duration` both set `stop.seconds`"),
+        (["ppo", "--lr=1", "--config.ppo.learning_rate=1"], "both set `ppo.learning_rate`"),
+        (["ppo", "--workdir=a", "--output-dir=b"], "both say a folder"),
+        (["ppo", "--total_timesteps=1"], "unknown flag `--total_timesteps`; here it is `--steps=N`"),
+        (["ppo", "--train.total-timesteps=1"], "here it is `--steps=N`"),
+        (["ppo", "--n-envs=1"], "here it is `--num-envs=N`"),
+        (["ppo", "--batch_size=64"], "here it is `--config.ppo.num_minibatches=VALUE`, a count"),
+        (["ppo", "--ent-coef=0"], "here it is `--config.ppo.entropy_coef=VALUE`"),
+        (["ppo", "--gamma=0"], "here it is `--config.ppo.gamma=VALUE`"),
+        (["ppo", "--num-gpus=1"], "here it is `--config.num_devices=VALUE`"),
+        (["ppo", "--device=cuda"], "here it is `JAX_PLATFORMS`, an environment variable"),
+        (["ppo", "--optimizer=sgd"], "every algorithm has Adam"),
+        (
+            ["ppo", "--config.batch_size=64"],
+            "is no field; here it is `ppo.num_minibatches`",
+        ),
         ([f"--config={PPO}", "--workdir"], "--workdir"),
         ([f"--config={PPO}", "--debug=1"], "`--debug` takes no value"),
         ([f"--config={PPO}", "extra"], "`extra` is no flag"),
@@ -187,6 +206,16 @@ def test_override(name: str, text: str, value: Any) -> None:
     got = field(parsed(f"--config.{name}={text}").config, name)
     assert got == value
     assert type(got) is type(value)
+
+
+def test_short_flags_set_fields() -> None:
+    given = ["--steps=2e4", "--num_envs", "16", "--learning-rate=1e-3", "--seed", "3", "--duration=0.5"]
+    arguments = command_line.parse_training(["jaxrl train", "pqn", *given, "--output-dir=/tmp/a"])
+    config = arguments.config
+    assert (config.stop.steps, config.env.num_envs, config.seed) == (20_000, 16, 3)
+    assert (config.pqn.learning_rate, config.stop.seconds) == (1e-3, 1800)
+    assert arguments.workdir == "/tmp/a"
+    assert command_line.parse_training(["jaxrl train", "ppo", "--minutes=2"]).config.stop.seconds == 120
 
 
 def test_override_with_the_value_as_its_own_argument() -> None:

@@ -23,7 +23,8 @@ def test_every_command_is_listed_in_one_line(capsys: pytest.CaptureFixture[str])
     assert tuple(listed) == COMMANDS
     assert max(map(len, lines)) <= 80
     modules = {path.stem.replace("_", "-") for path in (ROOT / "jaxrl/commands").glob("[a-z]*.py")}
-    shared = {"command-line", "next-steps", "resumption"}  # by several commands
+    # By several commands.
+    shared = {"arguments", "command-line", "next-steps", "resumption", "training-arguments"}
     assert modules - shared == set(COMMANDS)
 
 
@@ -51,7 +52,7 @@ def test_help_may_be_read_in_part() -> None:
 
 def test_wrong_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jaxrl", "trian"]) == 2
-    assert capsys.readouterr().err == "error: `trian` is no command; did you mean `train`?\n"
+    assert capsys.readouterr().err == "error: unknown command `trian`; did you mean `train`?\n"
 
 
 def test_process_of_the_package_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +82,9 @@ printf '%s\n' "${COMPREPLY[@]}"
         ("jaxrl train ppo --config.ppo.ga", ["--config.ppo.gamma=", "--config.ppo.gae_lambda="]),
         ("jaxrl benchmark --sec", ["--seconds="]),
         ("jaxrl sync --", ["--dry-run", "--debug"]),
+        ("jaxrl search --cpus", ["--cpus_per_trial="]),
+        ("jaxrl train --pro", ["--process_id="]),
+        ("jaxrl doctor --b", ["--bucket="]),
         ("jaxrl evaluate --workdir=jaxrl/tra", ["jaxrl/training"]),
         ("jaxrl completion z", ["zsh"]),
     ],

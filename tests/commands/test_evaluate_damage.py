@@ -13,7 +13,7 @@ from jaxrl.commands.evaluate import main
 from jaxrl.config import to_json
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
-from tests.programs import tiny_config, tiny_program
+from tests.compiled_programs import tiny_config, tiny_program
 from tests.runs.checkpoint.checkpoints import files_of, flip_largest
 
 

@@ -36,7 +36,7 @@ def test_all_architectures_that_fit() -> None:
     config = resolve(jaxrl.default_config(), 1).network
     names = {
         "gymnax:CartPole-v1": {"mlp", "identity"},
-        "gymnax:Breakout-MinAtar": {"mlp", "minatar", "impala"},
+        "gymnax:Breakout-MinAtar": {"mlp", "identity", "minatar", "impala"},
         "jaxrl:ProbeDict": {"auto"},
     }
     for env, encoders in names.items():

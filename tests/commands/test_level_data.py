@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from envs.native.platformer import dataset
-from envs.native.platformer.generator import RECIPES
+from envs.native.platformer.generation.generator import RECIPES
 from envs.native.platformer.level import CATEGORIES
+from envs.native.platformer.level_files import read_level
 from jaxrl.commands import prepare_data, verify_data
 
 
@@ -63,7 +63,7 @@ def edit(data: Path, name: str, **changes: object) -> None:
 def make_unsolvable(data: Path) -> None:
     """With a manifest that agrees: only playing the level can tell."""
     name = "train/medium/0000.json"
-    level = dataset.read_level(data / name)
+    level = read_level(data / name)
     edit(data, name, solution="1" * level.optimal_steps)
 
 

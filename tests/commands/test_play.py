@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.native.platformer.attempt import Attempt
-from envs.native.platformer.dataset import read_levels
-from envs.native.platformer.record import AttemptRecord, RecordError, read_records
-from envs.native.platformer.solver import solves
-from envs.native.platformer.terminal import KeyMoves, RecordedMoves, window_of
+from envs.native.platformer.game.attempt import Attempt
+from envs.native.platformer.game.record import AttemptRecord, RecordError, read_records
+from envs.native.platformer.game.terminal import KeyMoves, RecordedMoves, window_of
+from envs.native.platformer.generation.solver import solves
+from envs.native.platformer.level_files import read_levels
 from jaxrl.commands.play import main
 
 LEVEL = read_levels("", "train", "simple")[0]
@@ -196,6 +196,10 @@ class _Terminal:
         self.shown = b""
         os.write(self._ours, keys)
 
+    def settings(self) -> list[object]:
+        """Those of the terminal: whether keys are echoed, and so on."""
+        return pytest.importorskip("termios").tcgetattr(self._ours)  # type: ignore[no-any-return]
+
     def code(self) -> int:
         """The exit code, once the process has ended."""
         deadline = time.monotonic() + 100
@@ -245,3 +249,21 @@ def test_an_interrupt_keeps_the_attempt(tmp_path: Path) -> None:
     assert terminal.code() == 128 + signal.SIGINT
     (attempt,) = read_records(record)
     assert set(attempt.actions) == {"0"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_put_the_terminal_back(signum: signal.Signals, tmp_path: Path) -> None:
+    record = tmp_path / "attempts.jsonl"
+    terminal = _Terminal(["--speed=60", f"--record={record}"], rows=30, columns=100)
+    before = terminal.settings()
+    terminal.wait_for(b"begin")
+    assert terminal.settings() != before
+    terminal.press(b"a")
+    terminal.wait_for(b"\x1b")  # something is drawn
+    terminal.process.send_signal(signum)
+    terminal.wait_for(b"\x1b[?1049l")  # back to the screen of the shell
+    terminal.process.wait(60)
+    assert terminal.settings() == before
+    assert terminal.code() == 128 + signum
+    assert len(read_records(record)) == 1

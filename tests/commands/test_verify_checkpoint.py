@@ -131,6 +131,11 @@ def test_what_lies_beside_checkpoints_is_reported(
     assert "20 is a symbolic link that leads out of the run" in by_name(found)["20"]["problem"]
 
 
+def test_the_folder_may_be_the_only_argument(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jaxrl verify-checkpoint", str(run)]) == 0
+    assert capsys.readouterr().out.startswith(f"checkpoints of {run}\n")
+
+
 def test_none_left_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "corrupt").mkdir()
     for step in ("5", "10"):
@@ -149,7 +154,8 @@ def test_none_left_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--workdir=RUN", "--step=7"], "available steps: 5, 10"),
         (["--workdir=RUN", "--step=x"], "step"),
         (["--workdir=RUN", "--fix"], "fix"),
-        (["--workdir=RUN", "extra"], "`extra` is no flag"),
+        (["--workdir=RUN", "extra"], "one run folder is to be named, not `"),
+        (["RUN", "extra"], "` and `extra`"),
     ],
 )
 def test_bad_input_is_answered_with_one_line(

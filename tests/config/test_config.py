@@ -102,7 +102,8 @@ BAD_FIELDS = [
     ("profile.steps", -1, "at least 0"),
     # counts that do not divide; 64 environments, 128 steps, 4 minibatches
     ("ppo.num_minibatches", 3, "must divide `env.num_envs` (=64)"),
-    ("ppo.num_minibatches", 128, "must divide `env.num_envs` (=64)"),
+    ("ppo.num_minibatches", 192, "3 of them do not divide `ppo.rollout_length` (=128)"),
+    ("ppo.num_minibatches", 16_384, "must divide `env.num_envs` (=64) times the sequences of each"),
     ("ppo.gradient_accumulation", 3, "must divide `env.num_envs` (=64) / `ppo.num_minibatches` (=4)"),
     ("ppo.sequence_length", 48, "must divide `ppo.rollout_length` (=128)"),
     ("ppo.sequence_length", 256, "must divide `ppo.rollout_length` (=128)"),
@@ -188,8 +189,12 @@ def test_what_a_resumed_run_must_keep() -> None:
     now = resolve(changed(seed=2, stop__steps=5), 1)
     kept = {name: (theirs, ours) for name, theirs, ours in fixed_fields(there, now)}
     env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger", "success")}
-    network = {name for name in declared_fields() if name.startswith("network.")} - {"network.recurrence"}
+    network = {name for name in declared_fields() if name.startswith("network.")} - {
+        "network.recurrence",
+        "network.frozen",
+    }
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
+    others |= {"ppo.auxiliary_loss"}
     assert kept.keys() == env | network | others | {"population.seeds"}
     assert kept["seed"] == (1, 2)
     assert kept["ppo.rollout_length"] == (64, 128)
@@ -214,7 +219,8 @@ def test_derived_counts() -> None:
     assert c.envs_per_device == 24
     assert c.sequence_length == 5
     assert c.num_chunks == 4
-    assert c.ppo.minibatch_envs(c.envs_per_device) == 6
+    assert (c.ppo.minibatch_envs(48), c.ppo.minibatch_chunks(48)) == (4, 1)
+    assert c.envs_per_device // c.ppo.minibatch_envs(48) == 6  # environments of a minibatch
     assert c.steps_per_iteration == 960
     assert c.num_iterations == 11  # 10 iterations make 9,600 steps
     assert c.updates_per_iteration == 12
@@ -228,6 +234,31 @@ def test_derived_counts() -> None:
 def test_sequence_length_zero_is_the_whole_rollout() -> None:
     c = resolve(changed(ppo__sequence_length=0, ppo__rollout_length=32), 1)
     assert (c.sequence_length, c.num_chunks) == (32, 1)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "num_minibatches", "given", "length", "envs_multiple"),
+    [
+        (64, 128, 0, 64, 64),  # two chunks of each environment
+        (64, 128, 32, 32, 64),  # two of its four
+        (64, 64 * 128, 0, 1, 64),
+        (16, 64, 0, 32, 16),
+        (24, 64, 0, 16, 8),  # groups of 8 environments and 8 chunks
+        (1, 32, 0, 4, 1),
+        (64, 4, 0, 128, 4),
+    ],
+)
+def test_minibatches_may_outnumber_the_environments(
+    num_envs: int, num_minibatches: int, given: int, length: int, envs_multiple: int
+) -> None:
+    fields = {"env__num_envs": num_envs, "ppo__num_minibatches": num_minibatches}
+    c = resolve(changed(ppo__rollout_length=128, ppo__sequence_length=given, **fields), 1)
+    assert (c.sequence_length, c.num_chunks) == (length, 128 // length)
+    assert c.ppo.envs_multiple(num_envs) == envs_multiple
+    assert c.ppo.minibatch_envs(num_envs) * c.ppo.minibatch_chunks(num_envs) == num_minibatches
+    assert c.num_chunks % c.ppo.minibatch_chunks(num_envs) == 0
+    assert c.updates_per_iteration == c.ppo.num_epochs * num_minibatches
+    assert c.steps_per_update == num_envs * 128 // num_minibatches
 
 
 def test_widening_is_silent() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import check_config, declared_fields, default_config
+from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.files import load_config, shipped_names
 from jaxrl.config.listing import config_file, field_list
 
@@ -24,14 +25,18 @@ def test_printed_config_is_the_same_config(name: str, tmp_path: Path) -> None:
     assert check_config(load_config(str(file))) == checked
 
 
-def test_printed_config_says_every_field_and_its_meaning() -> None:
-    text = config_file(check_config(default_config()))
+@pytest.mark.parametrize("algorithm", BUILT_IN)
+def test_printed_config_says_every_field_and_its_meaning(algorithm: str) -> None:
+    text = config_file(check_config(default_config(algorithm)))
     assert max(map(len, text.splitlines())) <= 110
     assert '    c.stop["return"] = None  # mean return of an evaluation' in text
-    assert "    c.stop.steps = 1_000_000  # environment steps" in text
+    assert "    c.log.every_steps = 50_000  # environment steps" in text
     assert '    c.init_names = ("*",)  # patterns' in text
     words = " ".join(text.replace("#", " ").split())
-    for field in declared_fields().values():
+    others = tuple(f"{name}." for name in BUILT_IN.keys() - {algorithm})
+    said = [field for name, field in declared_fields().items() if not name.startswith(others)]
+    assert {f"{algorithm}.learning_rate", "seed"} <= {field.name for field in said}
+    for field in said:
         assert field.help in words
 
 

@@ -17,7 +17,7 @@ from jaxrl.diagnostics import hardware_profile, memory_fit
 from jaxrl.diagnostics.hardware_profile import MIN_ITERATIONS, _Search
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
-from tests.programs import SMALL
+from tests.compiled_programs import SMALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def config_of(**fields: Any) -> ConfigDict:
 
 def needed(config: ConfigDict) -> int:
     """Bytes of training, on one device without a limit."""
-    resolved, _ = memory_fit.evenly_shared(config, 1)
+    resolved, _ = memory_fit.share_evenly(config, 1)
     report = memory_fit.examine(resolved, Topology.of(1), 1 << 60, enforced=False, evaluation=False)
     assert report.needed is not None
     return report.needed
@@ -77,7 +77,7 @@ def test_a_resumed_run_keeps_its_choice(tmp_path: Path) -> None:
     earlier = config_of(hardware_profile="auto", env__num_envs=48, ppo__gradient_accumulation=2)
     RunFolder(str(tmp_path)).write_config(resolve(earlier, 1))
     said: list[str] = []
-    chosen = hardware_profile.fitted(config, str(tmp_path), said.append)
+    chosen = hardware_profile.fit(config, str(tmp_path), said.append)
     assert (chosen.env.num_envs, chosen.num_devices, chosen.ppo.gradient_accumulation) == (48, 1, 2)
     (line,) = said
     assert line.startswith(f"hardware_profile=auto: as in {tmp_path}, 1 x cpu, 48 environments")

@@ -11,13 +11,13 @@ from jaxrl.config import Config, default_config
 from jaxrl.diagnostics import memory_fit
 from jaxrl.diagnostics.memory_fit import MemoryReport
 from jaxrl.parallel.sharding import Topology
-from tests.programs import tiny_config
+from tests.compiled_programs import tiny_config
 
 PER_ENVIRONMENT, FIXED = 1000, 50_000
 
 
 def report(config: Config, limit: int, needed: int, enforced: bool = False) -> MemoryReport:
-    memory = memory_fit.Memory(needed, needed, 0, 0, 0)
+    memory = memory_fit.ProgramMemory(needed, needed, 0, 0, 0)
     complaint = "" if needed <= limit else "RESOURCE_EXHAUSTED"
     return MemoryReport(
         config=config,
@@ -89,7 +89,7 @@ def test_environments_are_raised_to_what_divides() -> None:
     config = default_config()
     config.env.num_envs = 104
     config.ppo.num_minibatches = 8
-    resolved, unit = memory_fit.evenly_shared(config, 4)
+    resolved, unit = memory_fit.share_evenly(config, 4)
     assert (resolved.env.num_envs, unit) == (128, 32)
     assert config.env.num_envs == 104
 

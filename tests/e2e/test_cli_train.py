@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from jaxrl.algorithms.a2c.algorithm import A2C
+from jaxrl.algorithms.pqn.algorithm import PQN
 from jaxrl.commands import evaluate
 from jaxrl.main import main
 
@@ -106,15 +108,20 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     logged = {re.sub("^grad/norm/.*", "grad/norm/LAYER", name) for name in logged}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     # Only where updates may be dropped is it said how many were (tests/training/test_nonfinite.py); CPUs
-    # tell nothing of devices, and only environments on the host wait (tests/training/test_host_training.py).
+    # tell nothing of devices, and only environments on the host wait (tests/programs/test_host_training.py).
     elsewhere = {"ppo/skipped", "device/peak_memory_bytes", "device/utilization"}
     elsewhere |= {"time/environments", "time/inference", "time/rollout_wait"}
-    # This environment tells nothing of itself (tests/rollout/test_statistics.py).
+    # This environment tells nothing of itself (tests/experience/test_statistics.py).
     elsewhere |= {"env/NAME", "env/success_rate", "eval/env/NAME", "eval/success_rate"}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}
-    # Of several seeds together (tests/metrics/writers/test_population_rows.py).
+    # Of a loss of one's own (tests/e2e/test_examples.py), and of the other algorithms.
+    elsewhere |= {"loss/auxiliary"}
+    for other in (A2C, PQN):
+        own = {f"{other.name}/{counted}" for counted in ("learning_rate", "updates", "skipped")}
+        elsewhere |= {*other.reported, *other.own_metrics, *own}
+    # Of several seeds together (tests/reporting/writers/test_population_rows.py).
     parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
     elsewhere |= {f"population/{name}" for name in (*parts, "training")}
     assert logged | elsewhere == documented

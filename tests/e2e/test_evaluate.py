@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,19 +16,18 @@ import jaxrl
 from envs import registry
 from envs.base import JaxEnv
 from envs.vector import VectorEnv
-from jaxrl import networks
-from jaxrl.config import resolve
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.config import NormalizeConfig, resolve
 from jaxrl.evaluation import evaluator as evaluation
 from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.result import Result
-from jaxrl.networks import Policy, normalizer
+from jaxrl.experience import episodes
+from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.networks import NetworkOutput, normalizer
 from jaxrl.networks.distributions import Categorical
-from jaxrl.networks.policy import PolicyOutput
 from jaxrl.parallel import signals
 from jaxrl.parallel.sharding import Topology
-from jaxrl.rollout import episodes
-from jaxrl.rollout.host.waiting import Cancelled
-from jaxrl.types import Array, PolicyState, PyTree
+from jaxrl.types import Acting, Array, PyTree
 
 CONFIG = resolve(jaxrl.default_config(), 1)
 
@@ -38,27 +38,33 @@ def evaluate(
     """Plays `count` episodes of a user's environment with a scripted policy."""
     env = registry.make(f"tests.e2e.environments:{name}")
     stats = options.pop("obs_stats", None)
-    policy = scripted(env, act or (lambda obs, steps: steps))
-    player = DeviceEvaluator(policy, VectorEnv(env), Topology.of(1))
-    state, key = PolicyState((), stats), jax.random.key(options.pop("seed", 0))
+    normalize = dataclasses.replace(CONFIG.normalize, observations=stats is not None)
+    agent = scripted(env, act or (lambda obs, steps: steps), normalize)
+    player = DeviceEvaluator(agent, VectorEnv(env), Topology.of(1))
+    state, key = Acting((), stats), jax.random.key(options.pop("seed", 0))
     return Result.of(player.play(state, key, count, **options))
 
 
-def scripted(env: JaxEnv, act: Callable[[Array, Array], Array]) -> Policy:
-    """A policy whose memory counts the steps since the last reset, and that takes `act(obs, count)`."""
-    head = networks.build(CONFIG.network, env.spec).head
+def scripted(
+    env: JaxEnv, act: Callable[[Array, Array], Array], normalize: NormalizeConfig = CONFIG.normalize
+) -> ActorCritic:
+    """An agent whose memory counts the steps since the last reset, and that takes `act(obs, count)`."""
+    agent = ActorCritic.build(CONFIG.network, env.spec, normalize)
     actions = env.spec.action_space.n  # type: ignore[union-attr]
 
-    def apply(params: PyTree, obs: Array, carry: Array, reset: Array, mask: None) -> PolicyOutput:
+    def apply(params: PyTree, obs: Array, carry: Array, reset: Array, mask: None) -> NetworkOutput:
         count = jnp.where(reset[0], 0, carry)
         action = jnp.clip(act(obs[0, :, 0], count), 0, actions - 1)
         # Likely, not certain: a sampled action is another one quite often.
         logits = 2.0 * jax.nn.one_hot(action, actions)[None]
-        return PolicyOutput(Categorical(logits), jnp.zeros(reset.shape), count + 1)
+        heads = {"head": Categorical(logits), "value": jnp.zeros(reset.shape)}
+        return NetworkOutput(heads=heads, features={"policy": jnp.zeros((*reset.shape, 1))}, carry=count + 1)
 
-    clip = CONFIG.normalize.clip_observations
     initial_carry = lambda n: jnp.full(n, 7)  # noqa: E731
-    return Policy(lambda key: (), initial_carry, apply, lambda *_: [], head, True, clip_observations=clip)
+    network = dataclasses.replace(
+        agent.network, init=lambda key: (), initial_carry=initial_carry, apply=apply, layers=lambda *_: []
+    )
+    return dataclasses.replace(agent, network=network)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 11])
@@ -124,7 +130,7 @@ def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
         Topology.of(1),
         given_up=lambda: next(given_up),
     )
-    state, key = PolicyState((), None), jax.random.key(0)
+    state, key = Acting((), None), jax.random.key(0)
     player.compile(state, 1024)
     with pytest.raises(Cancelled):
         player.play(state, key, 1024)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl.metrics.writers import MultiWriter, Writer
+from jaxrl.reporting.writers import MultiWriter, Writer
 from jaxrl.training.trainer import Trainer
 
 SEEDS = range(4)

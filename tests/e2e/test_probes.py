@@ -14,9 +14,9 @@ import pytest
 
 import jaxrl
 from envs import registry
-from jaxrl import networks
+from jaxrl import algorithms
+from jaxrl.algorithms.actor_critic import ActorCriticOutput
 from jaxrl.config import resolve
-from jaxrl.networks.policy import PolicyOutput
 
 GAMMA = 0.8
 
@@ -33,16 +33,16 @@ class Solved:
         config.stop.steps = steps
         config.update_from_flattened_dict(overrides)
         resolved = resolve(config, 1)
-        self.policy = networks.build(resolved.network, registry.make(resolved.env.name).spec)
+        self.agent = algorithms.build_agent(resolved, registry.make(resolved.env.name).spec)
         state, metrics = jax.jit(jaxrl.make_train(resolved))(jax.random.key(0))
-        self.params = state.learner.policy.params
+        self.acting = state.learner.policy
         self.metrics = {name: np.asarray(value) for name, value in metrics.items()}
 
-    def at(self, obs: Any, mask: Any = None) -> PolicyOutput:
+    def at(self, obs: Any, mask: Any = None) -> ActorCriticOutput:
         """The policy at a batch of first observations [N, *O]."""
         n = jax.tree.leaves(obs)[0].shape[0]
-        carry = self.policy.initial_carry(n)
-        return self.policy.step(self.params, obs, carry, jnp.ones(n, bool), mask)
+        carry = self.agent.initial_carry(n)
+        return self.agent.forward(self.acting, obs, carry, jnp.ones(n, bool), mask)
 
     def value(self, obs: Any) -> np.ndarray:
         return np.asarray(self.at(jnp.asarray(obs, jnp.float32)).value)
@@ -51,7 +51,7 @@ class Solved:
         """The action that the environment gets in a greedy evaluation."""
         if not isinstance(obs, dict):
             obs = jnp.asarray(obs, jnp.float32)
-        return np.asarray(self.policy.head.to_env(self.at(obs).distribution.mode()))
+        return np.asarray(self.agent.to_env(self.agent.greedy(self.at(obs))))
 
     def sampled_return(self, iterations: int) -> float:
         """Mean return of the episodes that ended in the last iterations of training."""

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import resolve
-from jaxrl.metrics.writers import JsonlWriter, MultiWriter, Writer
+from jaxrl.reporting.writers import JsonlWriter, MultiWriter, Writer
 from jaxrl.runs.checkpoint import SaveError, background_save
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.trainer import Trainer
@@ -169,6 +169,35 @@ def test_used_up_budget_changes_nothing(tmp_path: Path, evaluate_every: int) -> 
     logged = rows(tmp_path)
     assert_bitwise_equal(train(tmp_path, config), finished)
     assert rows(tmp_path) == logged
+
+
+class Lines(Writer):
+    """Keeps the lines that are shown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, step: int, scalars: Any) -> None:
+        """Rows are for others."""
+
+    def message(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
+def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, schedule: str) -> None:
+    shown, again = Lines(), Lines()
+    train(tmp_path, tiny_config(3, schedule=schedule), shown)
+    train(tmp_path, tiny_config(5, schedule=schedule), shown)
+    train(tmp_path, tiny_config(5, schedule=schedule), again)
+    assert again.lines == []
+    if schedule == "constant":
+        assert shown.lines == []
+        return
+    (line,) = shown.lines
+    # The first iteration makes no update; of two each, 4 of 6 planned were made, and now 4 of 10.
+    assert line.startswith("learning rate goes on at 0.0060, after 0.0050:")
+    assert line.endswith(f"the schedule ends at step {5 * STEPS} now, not at step {3 * STEPS}")
 
 
 @pytest.mark.slow

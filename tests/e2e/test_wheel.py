@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,7 +46,7 @@ def test_shipped_configs_are_installed(installed: Path) -> None:
 def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/py.typed").exists()
     assert (installed / "jaxrl/config/shipped/suites/cartpole.yaml").exists()
-    assert (installed / "jaxrl/experiments/comparison/report.html").exists()
+    assert (installed / "jaxrl/reporting/pages/page.html").exists()
     assert (installed / "bin/jaxrl").exists()
     for script in (ROOT / "launch").iterdir():
         assert (installed / "jaxrl/launch" / script.name).read_bytes() == script.read_bytes()
@@ -74,7 +76,7 @@ for found in pkgutil.walk_packages(jaxrl.__path__, "jaxrl."):
         try:
             importlib.import_module(found.name)
         except ModuleNotFoundError as error:  # Only Ray imports those that derive from its classes.
-            if error.name != "ray" or not found.name.startswith("jaxrl.experiments.search.ray_"):
+            if error.name != "ray" or not found.name.startswith("jaxrl.search.ray_"):
                 raise
 assert "envs" not in sys.modules, sys.modules["envs"]
 assert jaxrl.JaxEnv.__module__ == "jaxrl.envs.base"
@@ -116,6 +118,50 @@ def test_trains_beside_another_package_envs(installed: Path, tmp_path: Path) -> 
         command = [sys.executable, "-m", "jaxrl", "train", "ppo", f"--env={name}", *fields, folder]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_tutorial_of_algorithms_is_done_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorials/algorithm.md").read_text()
+    for name, block in re.findall(r"```(?:python|yaml)\n# ([\w.]+)\n(.*?)```", page, flags=re.DOTALL):
+        (tmp_path / name).write_text(block)
+
+    def jaxrl(*arguments: str) -> str:
+        # The script that pip installs: Python does not look for modules in the working folder by itself.
+        command = [sys.executable, "-P", str(installed / "bin/jaxrl"), *arguments]
+        environment = os.environ | {"PYTHONPATH": str(installed)}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        return done.stdout + done.stderr if done.returncode == 0 else f"failed: {done.stderr}"
+
+    def field(name: str) -> str:
+        return f"--config.{name}"
+
+    short = [field("stop.steps=8192"), field("evaluate.every_steps=4096"), field("env.num_envs=8")]
+    for flag in ("ppo.auxiliary_loss=slow_features:slowness", "ppo.auxiliary_loss=predict_next:prediction",
+                 "algorithm=clip_higher:ClipHigher"):  # fmt: skip
+        said = jaxrl("train", "ppo_mlp", field(flag), *short, f"--workdir=runs/{flag.partition(':')[2]}")
+        assert "done: " in said, said
+
+    own = ["ppo_mlp", field("algorithm=reinforce:Reinforce"), field("reinforce.learning_rate=3e-3")]
+    said = jaxrl("train", *own, field("stop.steps=300_000"), "--workdir=runs/reinforce")
+    assert "done: " in said, said
+    assert json.loads((tmp_path / "runs/reinforce/summary.json").read_text())["eval_return"] > 400
+    refused = jaxrl("evaluate", "--workdir=runs/reinforce", "--episodes=8")
+    assert "names the module reinforce, which is only imported with --trust" in refused, refused
+    assert "return" in (said := jaxrl("evaluate", "--workdir=runs/reinforce", "--trust")), said
+    assert "the same" in (said := jaxrl("export", "--workdir=runs/reinforce", "--format=numpy", "--trust")), (
+        said
+    )
+    said = jaxrl("train", *own, field("stop.steps=310_000"), "--workdir=runs/reinforce")
+    assert "resumed from the checkpoint at step" in said, said
+
+    said = jaxrl("train", *own, *short, field("population.seeds=2"), "--workdir=runs/seeds")
+    assert "best: members/seed_" in said, said
+    said = jaxrl(
+        "search", *own[:2], "--space=space.yaml", "--trials=2", "--verify=1", *short, "--workdir=runs/search"
+    )
+    assert "2 of 2 trials done" in said, said
 
 
 def test_no_package_has_a_name_that_others_may_want(installed: Path) -> None:

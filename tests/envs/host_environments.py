@@ -62,6 +62,24 @@ class Telling(Count):
         return obs, reward, terminated, truncated, info
 
 
+class Whole(gymnasium.Env):
+    """`Whole` of `wrapped_environments`."""
+
+    observation_space = spaces.Box(0, 3, (2,), np.int32)
+    action_space = spaces.Discrete(3)
+    metadata = {"render_modes": [], "reports": {"time": "max"}}  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        self.time, self.last = 0, 0
+        return np.array([0, 0], np.int32), {"time": 0}
+
+    def step(self, action):
+        self.time, self.last = self.time + 1, int(action)
+        obs, reward = np.array([self.time, self.last], np.int32), np.float32(self.last - self.time / 2)
+        over, cut = self.time == 3, self.last == 2
+        return obs, reward, over and not cut, over and cut, {"time": self.time}
+
+
 class Faulty(Count):
     """Does something wrong in the environment of seed 3, at its fifth step."""
 
@@ -238,3 +256,24 @@ class Texts(Count):
 
 
 gymnasium.register("CountRegistered-v0", Count, max_episode_steps=2)
+
+
+class Signs(gymnasium.Env):
+    """Pays 1 for the action 1 at a positive observation and 0 at a negative one, else -1; 8 steps."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        right = action == (self.sign > 0)
+        self.time += 1
+        return self._observe(), 1.0 if right else -1.0, self.time == 8, False, {}
+
+    def _observe(self):
+        self.sign = self.np_random.choice([-1.0, 1.0])
+        return np.array([self.sign], np.float32)

@@ -247,7 +247,7 @@ def test_wrong_name(name, parts):
 
 
 def test_procgen_without_qt_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(qt, "_loaded", lambda libraries: False)
+    monkeypatch.setattr(qt, "_load", lambda libraries: False)
     with pytest.raises(ImportError) as caught:
         envs.make_host("envpool:CoinrunEasy-v0")
     assert "\n" not in str(caught.value)

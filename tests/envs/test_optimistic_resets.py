@@ -13,7 +13,7 @@ import pytest
 import envs
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from envs.vector import VectorEnv
-from tests.programs import Noise
+from tests.compiled_programs import Noise
 
 B = 10
 

@@ -12,7 +12,9 @@ import pytest
 
 import envs
 from envs.base import Box, HostOptions
+from envs.reports import set_entry
 from envs.vector import VectorEnv
+from jaxrl.experience.statistics import EpisodeReports
 
 MODULE = "tests.envs.wrapped_environments"
 NAME = f"{MODULE}:Counting"
@@ -165,6 +167,49 @@ def test_action_repeat():
     assert {1, 2, 3} >= set(steps.ravel().tolist()) >= {1, 3}
 
 
+def test_wrappers_of_noise_draw_their_own(plain):
+    one = played("noisy_observation(std=0.5)").seen - plain.seen
+    chain = ("noisy_observation(std=0.5)", "flatten_observation", "noisy_observation(std=0.5)")
+    second = played(*chain).seen - plain.seen - one
+    assert 0.3 < second.std() < 0.7
+    assert abs(np.corrcoef(one.ravel(), second.ravel())[0, 1]) < 0.4
+    hidden = played("noisy_observation(hidden=0.5)", "noisy_observation(hidden=0.5)")
+    assert (hidden.final_obs == 0).all(axis=-1).mean() > 0.6
+
+
+@pytest.mark.parametrize("times", [("action_repeat(times=4)",), ("action_repeat(times=2)",) * 2])
+def test_repeated_actions_lose_no_report(times):
+    """What episodes come to, of 4 steps as one, is what they come to step by step: NaN says nothing."""
+    name = f"{MODULE}:Murmuring"
+    how = ("last", "sum", "max", "mean")
+    for wrappers, rule in [
+        *[((f"report(key='{key}', per_episode='{x}')",), "") for key in ("now", "flag") for x in how],
+        ((), "info.now > 2.5"),
+        ((), "info.flag"),
+    ]:
+        found = []
+        for repeat in ((), times):
+            # Declared outside of the repetition, inside, or not at all.
+            for chain in ((*repeat, *wrappers), (*wrappers, *repeat)):
+                env = envs.make(name, chain)
+                reports, state = EpisodeReports.of(env.spec, rule), env.reset(jax.random.key(0))[0]
+                tallies, over = reports.begin(1), False
+                while not over:
+                    state, step = env.step(jax.random.key(1), state, jnp.zeros((), jnp.int32))
+                    told = {key: x[None] for key, x in reports.told(step.info).items()}
+                    tallies, over = reports.add(tallies, told), bool(step.done)
+                one = jnp.ones(1)
+                ended = reports.final_values(tallies, one, one, one > 0)
+                found.append({label: float(x.value[0]) for label, x in ended.items()})
+        assert found[0]
+        assert all(x == found[0] for x in found), (wrappers, rule, found)
+
+
+def test_a_cost_replaces_what_repeated_steps_said_of_one():
+    said = {"cost": 1.0, "cost sum": 4.0, "cost max": 2.0, "speed max": 3.0}
+    assert set_entry(said, "cost", 7.0) == {"cost": 7.0, "speed max": 3.0}
+
+
 def test_wrappers_of_a_users_own(plain):
     found = played(f"{MODULE}:Negative(factor=-2.0)", f"{MODULE}:Impatient")
     np.testing.assert_array_equal(found.seen[0], -2 * plain.seen[0])
@@ -189,6 +234,12 @@ def test_wrappers_of_a_users_own(plain):
         (f"reward_shaping(function='{MODULE}:Counting')", "must name a function"),
         (f"reward_shaping(function='{MODULE}:potential', x=1)", "unknown argument of function"),
         (f"reward_shaping(function='{MODULE}:two_numbers')", "return one number, float32[]"),
+        (f"reward_shaping(function='{MODULE}:misled', terminated=True)", "what the environment says"),
+        (f"potential_shaping(function='{MODULE}:total')", "needs the argument 'gamma'"),
+        (f"potential_shaping(function='{MODULE}:total', gamma=2)", "gamma (=2) must be a number from 0 to 1"),
+        (f"potential_shaping(function='{MODULE}:total', gamma=0.9, by=1)", "unknown argument of function"),
+        (f"potential_shaping(function='{MODULE}:Counting', gamma=0.9)", "must name a function"),
+        (f"potential_shaping(function='{MODULE}:pair', gamma=0.9)", "return one number, float32[]"),
         (f"{MODULE}:Counting", "no class that inherits from jaxrl.Wrapper"),
         (f"{MODULE}:potential", "no class that inherits from jaxrl.Wrapper"),
         (f"{MODULE}:Negative(by=2)", "unknown argument"),
@@ -280,10 +331,7 @@ def test_shaping_on_the_host_sees_what_the_environment_declares():
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [
-        (["previous_reward", f'reward_shaping(function="{MODULE}:told")'], "must come after reward_shaping"),
         ([f'reward_shaping(function="{MODULE}:timed")'], "raised KeyError"),
-        (["previous_reward", "frame_stack"], "in that order"),
-        (["frame_stack", "frame_stack"], "once each"),
         (["action_repeat(times=2)"], "needs a device environment"),
         (["noisy_observation(std=0.1)"], "needs a device environment"),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 import envs
 from envs.base import HostEnvError
-from envs.host.output import Output
-from jaxrl.metrics.logs import log_to
+from envs.host.output import WorkerOutput
+from jaxrl.reporting.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
 
 
@@ -57,7 +57,7 @@ def test_what_environments_print_goes_to_the_log(start, capfd, tmp_path):
 def test_floods_are_read_and_left_out_of_the_log(tmp_path):
     read, write = os.pipe()
     with log_to(tmp_path / "train.log"):
-        output = Output(read, "somebody")
+        output = WorkerOutput(read, "somebody")
         with os.fdopen(write, "w") as stream:
             for i in range(20_000):
                 print(f"{i:>99}", file=stream)  # blocks where nobody reads

@@ -18,6 +18,7 @@ from jaxrl.commands.evaluate import main as evaluate
 from jaxrl.config import ConfigError, resolve
 from jaxrl.evaluation.suites.definition import metric_name
 from jaxrl.parallel.signals import Interruption
+from jaxrl.population.run_population import run_population
 from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from tests.evaluation.suites.environments import Corridor
@@ -140,12 +141,10 @@ def test_levels_on_the_host_have_rules_on_their_info(
 def test_members_of_a_population_play_the_suite(tmp_path: Path) -> None:
     config = config_of(tmp_path, categories={"short way": SUITE["categories"]["short way"]})
     config.population.seeds = 2
-    assert run(config, str(tmp_path / "run"), Interruption()).exit_code == 0
-    for member in ("seed-1", "seed-2"):
-        folders = [x for x in (tmp_path / "run").rglob("metrics.jsonl") if member in str(x)]
-        for file in folders:
-            assert evaluations(file.parent)[-1]["eval/short_way/steps"] == 5
-    assert len([*(tmp_path / "run").rglob("metrics.jsonl")]) >= 2
+    outcome = run_population(config, str(tmp_path / "run"), Interruption())
+    assert outcome.exit_code == 0
+    for member in ("seed_0", "seed_1"):
+        assert evaluations(tmp_path / "run" / "members" / member)[-1]["eval/short_way/steps"] == 5
 
 
 @pytest.mark.parametrize(

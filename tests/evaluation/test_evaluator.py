@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from envs.base import InfoMetric
+from envs.base import Box, Discrete, EnvSpec, InfoMetric
 from envs.vector import VectorEnv
 from envs.wrappers.time_limit import TimeLimit
-from jaxrl import networks
 from jaxrl.config.success import Success
-from jaxrl.evaluation.result import Result, reported
-from jaxrl.rollout.episodes import Episodes, play
-from jaxrl.rollout.statistics import EpisodeReports
-from jaxrl.types import Tally
-from tests.programs import Noise, tiny_config
+from jaxrl.evaluation import evaluator
+from jaxrl.evaluation.result import Result, report_values
+from jaxrl.experience.episodes import Episodes, play
+from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.types import Axis, Tally
+from tests.compiled_programs import Noise, tiny_agent
 
 
 def episodes(returns: list[list[float]], lengths: list[list[int]], played: list[list[int]]) -> Episodes:
@@ -45,6 +45,12 @@ def test_confidence_interval() -> None:
     np.testing.assert_allclose([result.low, result.high], expected, rtol=1e-5)
 
 
+def test_the_interval_of_a_mean_ends_at_the_highest_return() -> None:
+    result = Result.of(episodes([[500], [500], [490]], [[1], [1], [1]], [[1], [1], [1]]))
+    assert result.mean < result.high == 500
+    assert 490 <= result.low < result.mean
+
+
 def test_one_episode_has_no_spread() -> None:
     result = Result.of(episodes([[4]], [[2]], [[1]]))
     assert (result.mean, result.std, result.low, result.high) == (4, 0, 4, 4)
@@ -57,9 +63,27 @@ def test_what_the_environment_reports_is_averaged_over_the_episodes_that_say_it(
     keys = Tally(jnp.array([[2.0], [4.0], [0.0]]), jnp.array([[3], [1], [0]]))
     silent = Tally(jnp.zeros((3, 1)), jnp.zeros((3, 1)))
     told = dataclasses.replace(played, tallies={"keys": keys, "silent": silent})
-    assert reported(reports, told) == {"env/keys": 3}
+    assert report_values(reports, told) == {"env/keys": 3}
     ruled = dataclasses.replace(reports, success=Success.parse("return >= 5", "env.success"))
-    assert reported(ruled, told) == {"env/keys": 3, "success_rate": pytest.approx(2 / 3)}
+    assert report_values(ruled, told) == {"env/keys": 3, "success_rate": pytest.approx(2 / 3)}
+
+
+def test_episodes_that_say_nothing_of_a_success_are_none() -> None:
+    spec = EnvSpec("test:Told", Box.of(0, 1, (1,)), Discrete(2), reports=(InfoMetric("success"),))
+    played = episodes([[5], [9], [1]], [[10], [20], [30]], [[1], [1], [1]])
+    said = Tally(jnp.array([[1.0], [0.0], [0.0]]), jnp.array([[1], [0], [0]]))
+    silent = Tally(jnp.zeros((3, 1)), jnp.zeros((3, 1)))
+
+    def rates(rule: str, tally: Tally) -> dict[str, float]:
+        reports = EpisodeReports.of(spec, rule)
+        told = {label: silent for label, _ in reports.entries} | {"success_rate": tally}
+        return report_values(reports, dataclasses.replace(played, tallies=told))
+
+    for rule in ("", "info.success", "info.goal > 0.5"):
+        assert rates(rule, said) == {"success_rate": pytest.approx(1 / 3)}, rule
+    # Nothing is known where nobody declares it and nobody says it.
+    assert rates("", silent) == rates("info.success", silent) == {"success_rate": 0}
+    assert rates("info.goal > 0.5", silent) == {}
 
 
 def test_unfinished_episodes_are_counted_among_the_played() -> None:
@@ -76,14 +100,36 @@ def test_large_returns_keep_their_spread() -> None:
     assert result.std == pytest.approx(np.sqrt(2))
 
 
+@pytest.mark.parametrize("count", [7, 11])
+def test_every_number_of_devices_plays_the_same_episodes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # At most four environments at a time: three devices have places for six.
+    monkeypatch.setattr(evaluator, "MAX_ENVIRONMENTS", 4)
+    env = TimeLimit(Noise(), 3)
+    agent = tiny_agent(env.spec)
+    state = agent.init(jax.random.key(0))
+
+    def returns(devices: int) -> np.ndarray:
+        program = evaluator.player(agent, VectorEnv(env), Axis("data", devices), count)
+        on_devices = jax.vmap(
+            lambda _: program(state, jax.random.key(1)), axis_name="data", axis_size=devices
+        )
+        episodes = jax.jit(on_devices)(jnp.arange(devices))
+        return np.sort(np.asarray(episodes.episode_return)[np.asarray(episodes.played)])
+
+    one = returns(1)
+    assert len(one) == len(np.unique(one)) == count
+    for devices in (2, 3):
+        np.testing.assert_array_equal(returns(devices), one)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [2**30, 2**31 - 1, 10**12])
 def test_time_limits_at_the_end_of_what_an_int32_holds(limit: int) -> None:
     # Four episodes in each environment: 2^30 steps each would be 2^32.
     env = TimeLimit(Noise(), limit)
-    policy = networks.build(tiny_config().network, env.spec)
-    state = policy.initial_state(jax.random.key(0))
+    agent = tiny_agent(env.spec)
+    state = agent.init(jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), 2)
-    episodes = jax.jit(lambda: play(policy, VectorEnv(env), state, keys, jnp.array([4, 3]), 4, False))()
+    episodes = jax.jit(lambda: play(agent, VectorEnv(env), state, keys, jnp.array([4, 3]), 4, False))()
     np.testing.assert_array_equal(episodes.played.sum(axis=1), [4, 3])
     np.testing.assert_array_equal(episodes.finished, episodes.played)

@@ -12,6 +12,7 @@ import pytest
 
 from envs import modules, registry, wrappers
 from jaxrl.commands import evaluate, export, inference_benchmark
+from jaxrl.config import trust
 from jaxrl.main import main as train
 from tests.inference.runs import save_run
 
@@ -61,7 +62,7 @@ def marker(tmp_path: Path) -> Path:
 
 def change(run: Path, section: str, key: str, value: str | list[str]) -> None:
     content = json.loads((run / "config.json").read_text())
-    content[section][key] = value
+    (content[section] if section else content)[key] = value
     (run / "config.json").write_text(json.dumps(content))
 
 
@@ -85,6 +86,7 @@ def refused(command: str, run: Path, capfd: pytest.CaptureFixture[str], *argumen
         ("network", "core", "evil:encoder"),
         ("network", "head", "evil:encoder"),
         ("evaluate", "unseen", "evil:Env"),
+        ("", "algorithm", "evil:Env"),
     ],
 )
 def test_modules_that_only_a_run_names_are_not_imported(
@@ -101,21 +103,39 @@ def test_modules_that_only_a_run_names_are_not_imported(
     change(run, "env", "name", "gymnax:CartPole-v1")
     change(run, section, key, value)
     error = refused(command, run, capfd)
-    assert f"`{section}.{key}` (={value!r})" in error
+    assert f"`{f'{section}.{key}'.lstrip('.')}` (={value!r})" in error
     assert "--trust" in error
     assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    "line", ["categories: {a: ['evil:Env']}", "categories: {a: [{env: x, wrappers: ['evil:Wrap']}]}"]
+)
 def test_modules_of_a_suite_that_a_run_names_are_not_imported(
-    run: Path, marker: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    line: str, run: Path, marker: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "evil.py").write_text(MODULE.format(marker=str(marker)))
+    (tmp_path / "suite.yaml").write_text(line)
     change(run, "env", "name", "gymnax:CartPole-v1")
-    for line in ("categories: {a: ['evil:Env']}", "categories: {a: [{env: x, wrappers: ['evil:Wrap']}]}"):
-        (tmp_path / "suite.yaml").write_text(line)
-        change(run, "evaluate", "suite", str(tmp_path / "suite.yaml"))
-        assert "`evaluate.suite` (='evil:" in refused("evaluate", run, capfd)
+    change(run, "evaluate", "suite", str(tmp_path / "suite.yaml"))
+    assert train(["jaxrl", f"--resume={run}"]) == 2
+    assert (
+        "names modules, which are only imported where the command line names them" in capfd.readouterr().err
+    )
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_suite_that_a_run_names_is_not_read_where_it_is_not_played(
+    command: str, run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change(run, "env", "name", "gymnax:CartPole-v1")
+    change(run, "evaluate", "suite", "/dev/zero")
+    monkeypatch.setattr(trust, "read_yaml", lambda file: pytest.fail(f"{file} was read"))
+    job, always = COMMANDS[command]
+    # The parameters of the saved run are of another environment.
+    assert job([f"jaxrl {command}", f"--workdir={run}", *always]) == 2
+    assert "evaluate.suite" not in capfd.readouterr().err
 
 
 def test_trusted_modules_are_imported(run: Path, marker: Path, tmp_path: Path) -> None:
@@ -183,6 +203,7 @@ def test_names_that_import_are_told_from_those_that_do_not(name: str, module: st
         ("a.b:Wrapper(x=1)", "a.b"),
         ("reward_shaping(function='a.b:f')", "a.b"),
         ("reward_shaping(function=3)", None),
+        ("potential_shaping(function='a.b:f', gamma=0.9)", "a.b"),
         ("reward_shaping(", None),
     ],
 )

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import checkpoint_folder
 from jaxrl.runs.checkpoint.record import Record
 
 ROOT = Path(__file__).parents[2]
@@ -256,6 +256,8 @@ def different_states(run: Run, straight: Run) -> list[str]:
     for name in ("iteration", "interval", "evaluation", "evaluated_at"):
         if record.meta[name] != expected.meta[name]:
             found.append(f"{name}: {record.meta[name]}, not {expected.meta[name]}")
+    if record.memory != expected.memory:
+        found.append("the memory differs")
     found += [f"{name} is on one side only" for name in arrays.keys() ^ others.keys()]
     for name in sorted(arrays.keys() & others.keys()):
         x, y = arrays[name], others[name]

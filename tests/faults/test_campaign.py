@@ -260,5 +260,5 @@ def _restored(folder: Path, step: int, abstract: Any) -> Any:
 
 
 def _bytes_of(state: Any) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    arrays = jax.device_get(state_arrays.flat(state_arrays.stored(state)))
+    arrays = jax.device_get(state_arrays.flat(state_arrays.to_arrays(state)))
     return {name: (str(x.dtype), x.shape, np.asarray(x).tobytes()) for name, x in arrays.items()}

@@ -173,7 +173,7 @@ EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runp
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
 # The config file; messages between the trainer and the workers that it has started itself; modules that a
-# search names for its children; suites and spaces, by `yaml.safe_load`; exported and converted arrays, with
+# search names for its children; suites and spaces, by `yaml.SafeLoader`; exported and converted arrays, with
 # `allow_pickle=False`; the error of a damaged archive.
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
@@ -181,9 +181,7 @@ ALLOWED = {
     ("envs/host/worker.py", "pickle"),
     ("envs/native/platformer/level.py", "np.load"),
     ("envs/native/platformer/level.py", "zipfile"),
-    ("jaxrl/config/trust.py", "yaml"),
-    ("jaxrl/evaluation/suites/definition.py", "yaml"),
-    ("jaxrl/experiments/search/space.py", "yaml"),
+    ("jaxrl/config/data_files.py", "yaml"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),
     ("jaxrl/parallel/child_process.py", "runpy"),

@@ -11,33 +11,33 @@ import numpy as np
 
 from envs import registry
 from envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
-from jaxrl import networks
+from jaxrl import algorithms
 from jaxrl.config import to_json
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.types import PolicyState, PyTree
-from tests.programs import tiny_config
+from jaxrl.types import Acting, PyTree
+from tests.compiled_programs import tiny_config
 
 
 def policy_of(**fields: Any) -> TrainedPolicy:
     """Random parameters and moments; `env__name="..."` sets `env.name`."""
     config = tiny_config(**fields)
     spec = registry.spec_of(config.env.name, config.env.wrappers)
-    policy = networks.build(config.network, spec, config.normalize)
+    agent = algorithms.build_agent(config, spec)
     rng = np.random.default_rng(0)
 
     def weights(x: Any) -> jax.Array:
         scale = 1.5 / np.sqrt(np.prod(x.shape[:-1])) if x.ndim > 1 else 0.1
         return jnp.asarray(rng.normal(size=x.shape) * scale, x.dtype)
 
-    params = jax.tree.map(weights, jax.eval_shape(policy.init, jax.random.key(0)))
+    params = jax.tree.map(weights, jax.eval_shape(agent.init_params, jax.random.key(0)))
     stats = None
     if config.normalize.observations:
         stats = moved(normalizer.init(zeros(spec.observation_space)))
-    return TrainedPolicy("runs/none", config, spec, policy, PolicyState(params, stats), 7, Topology.of(1))
+    return TrainedPolicy("runs/none", config, spec, agent, Acting(params, stats), 7, Topology.of(1))
 
 
 def save_run(folder: Path, **fields: Any) -> None:

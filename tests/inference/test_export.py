@@ -11,9 +11,11 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.algorithms import AuxiliaryLoss
 from jaxrl.commands.export import main
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation import trained_policy
@@ -23,7 +25,7 @@ from jaxrl.inference.equivalence import compare
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from tests.inference.runs import observations, policy_of, save_run
 
-# Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values.
+# Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values, normalised layers.
 NETWORKS: dict[str, dict[str, Any]] = {
     "lstm": {
         "env__name": "gymnax:CartPole-v1",
@@ -48,8 +50,39 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "components": {"env__name": "jaxrl:ProbeMultiDiscrete", "network__encoder": "identity"},
     "masked": {"env__name": "jaxrl:ProbeMask", "network__core": "none"},
+    "planes": {
+        "env__name": "jaxrl:Platformer(observation='global')",
+        "network__encoder": "minatar",
+        "network__core": "none",
+    },
+    "bytes": {
+        "env__name": "jaxrl:Platformer(observation=('global', 'local'))",
+        "network__encoder": "global=mlp,local=nature",
+        "network__core": "none",
+    },
+    "convolutions": {
+        "env__name": "gymnax:Breakout-MinAtar",
+        "network__encoder": "minatar",
+        "network__core": "none",
+        "network__layer_norm": True,
+    },
+    "q": {
+        "algorithm": "pqn",
+        "env__name": "gymnax:CartPole-v1",
+        "network__core": "none",
+        "normalize__observations": True,
+    },
+    "q masked lstm": {"algorithm": "pqn", "env__name": "jaxrl:ProbeMask", "network__layer_norm": True},
+    "dueling masked": {
+        "algorithm": "pqn",
+        "env__name": "jaxrl:ProbeMask",
+        "network__core": "none",
+        "network__layer_norm": True,
+        "pqn__dueling": True,
+    },
+    "dueling lstm": {"algorithm": "pqn", "env__name": "gymnax:CartPole-v1", "pqn__dueling": True},
 }
-FAST = ("lstm", "squashed", "masked")
+FAST = ("lstm", "squashed", "masked", "q masked lstm", "dueling masked")
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +160,16 @@ def test_description_names_inputs_outputs_and_arrays(tmp_path: Path) -> None:
     assert said == json.loads((tmp_path / "policy.json").read_text())
 
 
+def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
+    policy = policy_of(
+        **NETWORKS["masked"], ppo__auxiliary_loss="tests.inference.test_export:NOTHING_TO_ACT_BY"
+    )
+    assert set(policy.state.params) > {"auxiliary"}
+    said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
+    assert said["arrays"].keys() == NumpyPolicy(tmp_path)._arrays.keys()
+    assert not [name for name in said["arrays"] if "auxiliary" in name]
+
+
 def test_own_networks_are_exported_or_refused(run: Path, tmp_path: Path) -> None:
     policy = policy_of(env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export:doubled")
     function = PolicyFunction.of(policy)
@@ -162,6 +205,12 @@ class Doubled(nn.Module):
     def __call__(self, obs: jax.Array) -> jax.Array:
         # `float` needs a number.
         return nn.Dense(8)(obs * (float(obs.shape[1]) if self.sized else 2))
+
+
+NOTHING_TO_ACT_BY = AuxiliaryLoss(
+    lambda params, features, out, batch: (features @ params["weight"], {}),
+    init=lambda key, size, spec: {"weight": jnp.zeros(size)},
+)
 
 
 def doubled(network: Any, space: Any) -> nn.Module:

@@ -77,6 +77,35 @@ def test_local_pod_says_what_it_would_run() -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
+ODD = "--config=a\n'b'; touch evil; $(touch evil)&\\"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [("local_pod.sh", ["1", "--port=4567", "--dry-run"]), ("slurm.sbatch", ["--workdir=x"])],
+)
+def test_what_would_run_can_be_pasted_into_any_shell(
+    script: str, arguments: list[str], tmp_path: Path
+) -> None:
+    slurm = {"SLURM_JOB_ID": "12", "LAUNCH_DRY_RUN": "1", "JAXRL_ROOT": str(ROOT)}
+    done = run(script, *arguments, ODD, **slurm)
+    assert done.returncode == 0, done.stderr
+    words = f"printf '%s\\0' {done.stdout}"
+    read = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert read.stdout.removesuffix("\0").split("\0")[-1] == ODD
+    assert not list(tmp_path.iterdir())
+
+
+def test_local_pod_without_an_installation_is_one_line(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    python.chmod(0o755)
+    refused = run("local_pod.sh", "2", "--config=ppo", PYTHON=str(python))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    text = f"error: {python} lacks jaxrl or what it needs: call `make setup` in {ROOT}"
+    assert refused.stderr == f"{text}, or name another with PYTHON=...\n"
+
+
 def test_local_pod_passes_bad_input_on() -> None:
     # Found before jax is loaded, by both: the exit code is theirs, and there is no restart.
     done = run("local_pod.sh", "2", "--restart=3", "--workdir=x", "--config=configs/none.py")

@@ -307,19 +307,32 @@ def test_delete_does_not_ask_when_told(play: Play) -> None:
     assert play.calls == ["queued-resources delete"]
 
 
-def test_the_job_on_a_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "my 'odd' $file.py",
+        "a\n'b'; touch evil; '\\'$(touch evil)`touch evil`&\t|\"*?~\x1b!\\n",
+        "'",
+        "\\",
+        "é\n\n",
+    ],
+)
+def test_the_job_on_a_worker(value: str, shell: str, tmp_path: Path) -> None:
     """The very command for the workers, run by a shell here with another python."""
-    line = next(line for line in dry("run", *OPTIONS, "--config=my 'odd' $file.py") if "setsid" in line)
-    (word,) = [word for word in shlex.split(line) if word.startswith("--command=")]
+    script = "\n".join(dry("run", *OPTIONS, f"--config={value}"))
+    words = shlex.split(script)
+    (word,) = [word for word in words if word.startswith("--command=") and "setsid" in word]
     python = tmp_path / "jaxrl/.venv/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 75\n')
+    python.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\nexit 75\n')
     python.chmod(0o755)
     # Whatever reads the exit code waits for it; here the shell does.
     waiting = "; while [ ! -s ../jaxrl.exit ]; do sleep 0.05; done"
     job = word.removeprefix("--command=").removesuffix("&") + "&" + waiting.replace(";", "", 1)
-    subprocess.run(["bash", "-c", job], cwd=tmp_path, check=True, timeout=30)
+    subprocess.run([shell, "-c", job], cwd=tmp_path, check=True, timeout=30)
     assert (tmp_path / "jaxrl.exit").read_text() == "75\n"
-    log = (tmp_path / "jaxrl.log").read_text().splitlines()
-    assert log == ["-u", "-m", "jaxrl.main", "--config=my 'odd' $file.py", f"--workdir={BUCKET}"]
+    log = (tmp_path / "jaxrl.log").read_bytes().decode().split("\0")[:-1]
+    assert log == ["-u", "-m", "jaxrl.main", f"--config={value}", f"--workdir={BUCKET}"]
+    assert not list(tmp_path.rglob("evil"))
     assert int((tmp_path / "jaxrl.pid").read_text()) > 1

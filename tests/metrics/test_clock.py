@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jaxrl.metrics.clock import Clock, Pace
+from jaxrl.metrics.clock import Clock
 
 
 class Time:
@@ -97,24 +97,3 @@ def test_laps_are_since_the_last_one_of_the_same_name(time: Time) -> None:
     assert clock.lap("train") == 0.0
     assert clock.lap("train", "another reader") == 3.0
     assert clock.rate("train", 30) == 10.0  # which reads laps of its own
-
-
-def test_pace_fills_its_seconds() -> None:
-    pace = Pace(0.5)
-    assert pace.iterations == 1
-    for seconds_each, expected in [
-        (0.01, [2, 4, 8, 16, 32, 50, 50]),  # at most doubled: the first time measured may be a short one
-        (0.1, [5, 5]),  # slower at once, so that a signal does not wait
-        (3.0, [1, 1]),  # never none
-        (0.2, [2, 2]),
-    ]:
-        for iterations in expected:
-            pace.took(pace.iterations, seconds_each * pace.iterations)
-            assert pace.iterations == iterations
-
-
-@pytest.mark.parametrize(("iterations", "seconds"), [(0, 1.0), (4, 0.0)])
-def test_pace_learns_nothing_from_nothing(iterations: int, seconds: float) -> None:
-    pace = Pace(0.5)
-    pace.took(iterations, seconds)
-    assert pace.iterations == 1

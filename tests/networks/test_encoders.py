@@ -13,7 +13,7 @@ from jaxrl.config import ConfigError
 from jaxrl.networks import ENCODERS
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.registry import Registry
-from tests.programs import tiny_config
+from tests.compiled_programs import tiny_config
 
 NETWORK = tiny_config().network
 VECTOR = Box.of(-1, 1, (3,))
@@ -46,6 +46,24 @@ def test_bytes_are_scaled_and_other_dtypes_only_converted():
     np.testing.assert_array_equal(features, [[0.0, 255.0]])
     features, _ = encode(Box.of(0, 1, (2,), bool), jnp.array([[True, False]]), "identity")
     np.testing.assert_array_equal(features, [[1.0, 0.0]])
+
+
+@pytest.mark.parametrize("encoder", ["identity", "mlp", "minatar", "nature", "impala"])
+@pytest.mark.parametrize("bound", [1, 14, 254, 255])
+def test_the_bound_of_the_space_scales_bytes(encoder, bound) -> None:
+    """A network sees the same in bytes up to any bound as in numbers from 0 to 1."""
+    shape = (36, 36, 2)
+    codes = np.random.default_rng(0).integers(0, bound + 1, (3, *shape)).astype(np.uint8)
+    features, _ = encode(Box.of(0, bound, shape, np.uint8), jnp.asarray(codes), encoder)
+    scaled = jnp.asarray(codes, jnp.float32) / bound
+    expected, _ = encode(Box.of(0, 1, shape), scaled, encoder)
+    np.testing.assert_array_equal(features, expected)
+
+
+def test_bytes_without_a_bound_are_pictures() -> None:
+    space = Box.of(-np.inf, np.inf, (2,), np.uint8)
+    features, _ = encode(space, jnp.array([[0, 255]], jnp.uint8), "identity")
+    np.testing.assert_array_equal(features, [[0.0, 1.0]])
 
 
 @pytest.mark.parametrize(
@@ -112,6 +130,11 @@ def test_image_encoders_refuse_vectors():
     for name in ("minatar", "nature", "impala"):
         with pytest.raises(ConfigError, match=rf"`network.encoder` \(='{name}'\) needs .*height, width"):
             build_encoder(dataclasses.replace(NETWORK, encoder=name), VECTOR)
+
+
+def test_nature_refuses_images_that_its_strides_use_up():
+    with pytest.raises(ConfigError, match="needs at least 36 pixels a side"):
+        build_encoder(dataclasses.replace(NETWORK, encoder="nature"), IMAGE)
 
 
 DICT = Dict((("image", IMAGE), ("vector", VECTOR)))

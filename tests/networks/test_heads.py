@@ -11,7 +11,7 @@ from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.networks.heads import build_head
-from tests.programs import tiny_config
+from tests.compiled_programs import tiny_config
 
 NETWORK = tiny_config().network
 ARM = Box.of((-2.0, 0.0), (2.0, 0.5), (2,))

@@ -8,7 +8,7 @@ import pytest
 from jaxrl.networks.linear_cores import LRU, MinGRU
 
 L, N, F, H = 12, 5, 3, 8
-CORES = {"mingru": MinGRU(H), "lru": LRU(H, jnp.tanh)}
+CORES = {"mingru": MinGRU(H), "lru": LRU(H, "tanh")}
 
 
 def problem(kind):

@@ -1,48 +1,49 @@
-"""Processes that know different things decide alike, by what all have heard."""
+"""Processes that know different things decide alike; the pace of dispatches fits its seconds."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator, Pace
 
 
 class Wire:
-    """Puts what two agreements tell side by side, as the devices of two processes do."""
+    """Puts the values of two coordinators side by side, as the devices of two processes do."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.told: dict[int, tuple[float, ...]] = {}
-        self.ends = [Agreement(Clock(lambda: self.now), self._gather(index)) for index in range(2)]
+        self.sent: dict[int, tuple[float, ...]] = {}
+        self.ends = [Coordinator(Clock(lambda: self.now), self._gather(index)) for index in range(2)]
 
     def _gather(self, index: int):
         def gather(numbers):
-            self.told[index] = tuple(numbers)
+            self.sent[index] = tuple(numbers)
             return index
 
         return gather
 
     def exchange(self) -> None:
         for end in self.ends:
-            end.tell()
-        rows = np.array([self.told[0], self.told[1]], np.float32)
+            end.send()
+        rows = np.array([self.sent[0], self.sent[1]], np.float32)
         for end in self.ends:
-            end.hear(rows)
+            end.receive(rows)
 
 
 def test_one_process_knows_at_once() -> None:
     now = [0.0]
-    alone = Agreement(Clock(lambda: now[0]))
+    alone = Coordinator(Clock(lambda: now[0]))
     alone.begin()
     assert (alone.signum, alone.wall_seconds, alone.iterations) == (None, 0.0, 1)
     now[0] = 3.0
-    alone.took(1, 0.1)
+    alone.record_dispatch(1, 0.1)
     alone.interruption.signum = 15
     assert (alone.signum, alone.wall_seconds, alone.iterations) == (15, 3.0, 2)
 
 
-def test_a_signal_to_one_counts_once_all_have_heard_of_it() -> None:
+def test_a_signal_to_one_counts_once_all_have_received_it() -> None:
     wire = Wire()
     one, other = wire.ends
     wire.exchange()
@@ -63,11 +64,32 @@ def test_time_is_the_longest_and_pace_the_slowest() -> None:
     wire.now = 5.0
     one._clock.carry_over(100.0, trained=90.0)
     for _ in range(3):
-        one.took(one._pace.iterations, 0.001)
-        other.took(other._pace.iterations, 0.3)
+        one.record_dispatch(one._pace.iterations, 0.001)
+        other.record_dispatch(other._pace.iterations, 0.3)
     assert (one.trained_seconds, one.wall_seconds, one.iterations) == (0.0, 0.0, 1)
     wire.exchange()
     assert one.trained_seconds == other.trained_seconds == 90.0
     assert one.wall_seconds == other.wall_seconds == 5.0
     assert one.closing_seconds == other.closing_seconds > 0
     assert one.iterations == other.iterations == other._pace.iterations < one._pace.iterations
+
+
+def test_pace_fills_its_seconds() -> None:
+    pace = Pace(0.5)
+    assert pace.iterations == 1
+    for seconds_each, expected in [
+        (0.01, [2, 4, 8, 16, 32, 50, 50]),  # at most doubled: the first time measured may be a short one
+        (0.1, [5, 5]),  # slower at once, so that a signal does not wait
+        (3.0, [1, 1]),  # never none
+        (0.2, [2, 2]),
+    ]:
+        for iterations in expected:
+            pace.record(pace.iterations, seconds_each * pace.iterations)
+            assert pace.iterations == iterations
+
+
+@pytest.mark.parametrize(("iterations", "seconds"), [(0, 1.0), (4, 0.0)])
+def test_pace_learns_nothing_from_nothing(iterations: int, seconds: float) -> None:
+    pace = Pace(0.5)
+    pace.record(iterations, seconds)
+    assert pace.iterations == 1

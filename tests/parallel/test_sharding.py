@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from jaxrl.algorithms.ppo.state import PPOState
+from jaxrl.algorithms.minibatch_algorithm import RolloutState
 from jaxrl.config import ConfigError
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
 from jaxrl.types import Axis, TrainState, Trajectory
@@ -55,7 +55,7 @@ def test_abstract_state_carries_shardings() -> None:
 
 def test_every_field_has_a_layout() -> None:
     # A field without one would be None, and shard_map would refuse the state with a message about trees.
-    state, trajectory = specs(TrainState, learner=specs(PPOState)), specs(Trajectory)
+    state, trajectory = specs(TrainState, learner=specs(RolloutState)), specs(Trajectory)
     layouts = vars(state) | vars(state.learner) | vars(trajectory)
     del layouts["learner"]
     assert all(isinstance(layout, PartitionSpec) for layout in layouts.values())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.parallel.signals import Interruption, caught_signals
+from jaxrl.parallel.signals import Interruption, catch_signals
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
     ("signum", "name", "code"), [(15, "SIGTERM", 143), (2, "SIGINT", 130), (1, "SIGHUP", 129)]
 )
 def test_a_deferred_signal_is_noted_and_stops_nothing(signum: int, name: str, code: int) -> None:
-    with caught_signals() as interruption, interruption.deferred():
+    with catch_signals() as interruption, interruption.defer():
         assert (interruption.signum, interruption.name, interruption.exit_code) == (None, None, 0)
         signal.raise_signal(signum)
         assert (interruption.signum, interruption.name, interruption.exit_code) == (signum, name, code)
@@ -37,7 +37,7 @@ def test_handlers_are_what_they_were_before() -> None:
     received: list[int] = []
     before = {s: signal.signal(s, mine) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with contextlib.suppress(ValueError), caught_signals():
+        with contextlib.suppress(ValueError), catch_signals():
             assert signal.getsignal(signal.SIGTERM) is not mine
             raise ValueError("of the block")
         signal.raise_signal(signal.SIGTERM)
@@ -54,7 +54,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     # As under nohup, or in the background of a script.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with caught_signals() as interruption:
+        with catch_signals() as interruption:
             for _ in range(3):
                 signal.raise_signal(signal.SIGINT)
             assert interruption.signum is None
@@ -65,8 +65,8 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 _BUSY = """
 import hashlib, sys, time
-from jaxrl.parallel.signals import caught_signals
-with caught_signals() as interruption, interruption.deferred():
+from jaxrl.parallel.signals import catch_signals
+with catch_signals() as interruption, interruption.defer():
     print("ready", flush=True)
     # Like a program of XLA, this runs no line of Python for minutes, so no handler either.
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
@@ -103,7 +103,7 @@ _WAITING = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from jaxrl.commands import command_line
-from jaxrl.parallel.signals import caught_signals
+from jaxrl.parallel.signals import catch_signals
 
 def job():
     with ThreadPoolExecutor(1) as pool:
@@ -111,21 +111,21 @@ def job():
         print("ready", flush=True)
         time.sleep(60)
 
-with caught_signals() as interruption:
-    with interruption.deferred():
+with catch_signals() as interruption:
+    with interruption.defer():
         pass
     sys.exit(command_line.exit_code(job, debug=False))
 """
 _DEAF = """
 import time
-from jaxrl.parallel.signals import caught_signals
+from jaxrl.parallel.signals import catch_signals
 
 class Deaf:
     def __del__(self):
         print("ready", flush=True)
         time.sleep(60)  # as in callbacks of the garbage collector, exceptions of handlers are ignored
 
-with caught_signals():
+with catch_signals():
     Deaf()
     time.sleep(60)
 """
@@ -139,7 +139,7 @@ def test_what_has_nothing_to_save_ends_at_once_and_without_a_traceback(signum: i
     assert (process.returncode, output, errors) == (code, "", "")
 
 
-@pytest.mark.parametrize("program", [_DEAF, _BUSY.replace(", interruption.deferred()", "")])
+@pytest.mark.parametrize("program", [_DEAF, _BUSY.replace(", interruption.defer()", "")])
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int, code: int) -> None:
     with _started(program) as process:
@@ -149,8 +149,8 @@ def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int,
 
 _TALKING = """
 import sys
-from jaxrl.parallel.signals import caught_signals
-with caught_signals() as interruption, interruption.deferred():
+from jaxrl.parallel.signals import catch_signals
+with catch_signals() as interruption, interruption.defer():
     print("ready", file=sys.stderr, flush=True)
     while True:
         print("x" * 4000, flush=True)  # blocks once the terminal is full
@@ -188,8 +188,10 @@ def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytes
 
 
 _SHOWN = """
-from jaxrl.metrics.writers import Console
-from jaxrl.parallel.signals import leave
+from jaxrl.parallel.signals import before_leaving, leave
+from jaxrl.reporting.display import terminal
+from jaxrl.reporting.writers import Console
+before_leaving(terminal.restore_before_exit)
 Console("title", "subtitle", None)
 leave(143)
 """
@@ -215,3 +217,25 @@ def test_nothing_is_asked_for_at_first() -> None:
     # A trainer that is used as a library has an interruption that no signal ever reaches.
     interruption = Interruption()
     assert (interruption.signum, interruption.name, interruption.exit_code) == (None, None, 0)
+
+
+def test_a_signal_that_wakes_another_thread_is_noted() -> None:
+    # As after SIGSTOP and SIGCONT: the main thread, the only one to run Python's handlers, waits on. It
+    # blocks the signal here; the thread of `catch_signals`, which began before, takes it.
+    script = """
+import os, signal, threading, time
+from jaxrl.parallel.signals import catch_signals
+def work():
+    os.kill(os.getpid(), signal.SIGTERM)
+    deadline = time.monotonic() + 5
+    while interruption.signum is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print(interruption.name, flush=True)
+    os._exit(0)
+with catch_signals() as interruption, interruption.defer():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=work).start()
+    threading.Event().wait()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "SIGTERM\n"), done.stderr

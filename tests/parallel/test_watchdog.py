@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 _PROCESS = """
 import sys, time
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.watchdog import watched
+from jaxrl.parallel.watchdog import watch_progress
 
 clock = Clock()
-with watched(clock.still, 0.4):
+with watch_progress(clock.idle, 0.4):
     with clock.measure("compile"):
         time.sleep(0.8)
     for _ in range(8):

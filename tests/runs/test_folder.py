@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import ConfigError, default_config, resolve, to_json
-from jaxrl.metrics.logs import log_to
-from jaxrl.metrics.writers import TensorBoardWriter
-from jaxrl.metrics.writers.tracker import RunIds
+from jaxrl.reporting.logs import log_to
+from jaxrl.reporting.writers import TensorBoardWriter
+from jaxrl.reporting.writers.tracker import RunIds
 from jaxrl.runs.folder import RunFolder
 from tests.runs.checkpoint.checkpoints import file_size_limit, save_run
 

@@ -9,10 +9,10 @@ import pytest
 from etils import epath
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.metrics.writers import JsonlWriter
+from jaxrl.reporting.writers import JsonlWriter
 from jaxrl.runs import records
 from jaxrl.runs.records import MetricsTail
-from tests.experiments.comparison.run_folders import write_run
+from tests.comparison.run_folders import write_run
 from tests.runs.storage.gcs_server import GcsServer
 
 
@@ -105,3 +105,20 @@ def test_rows_that_come_into_a_bucket(gcs: GcsServer) -> None:
     assert steps_of(tail) == (False, [3])
     gcs.put("runs", "a/metrics.jsonl", lines[0])
     assert steps_of(tail) == (True, [1])
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "summary.json"])
+def test_a_pipe_in_a_run_folder_is_one_error(name: str, tmp_path: Path) -> None:
+    write_run(tmp_path, [1.0])
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"cannot be read: .*no regular file: .*{name}"):
+        records.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_a_deep_file_of_a_run_is_damaged(name: str, tmp_path: Path) -> None:
+    write_run(tmp_path, [1.0])
+    (tmp_path / name).write_text('{"a":' * 100_000)
+    with pytest.raises(ConfigError, match=f"{name} is damaged: it is nested more than 100 levels deep"):
+        records.read(str(tmp_path))

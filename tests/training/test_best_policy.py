@@ -12,7 +12,7 @@ import pytest
 from jaxrl.config import resolve
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics.reduction import Interval
-from jaxrl.metrics.writers import MultiWriter
+from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.progress import Progress
 from jaxrl.training.trainer import Trainer
@@ -61,15 +61,15 @@ def test_best_is_the_latest_of_equals_and_never_what_is_not_finite() -> None:
     assert not progress.is_best
     progress = evaluated(progress, 1, 5.0)
     assert progress.is_best
-    progress = progress.saved()
+    progress = progress.after_save()
     assert (progress.best_return, progress.best_at, progress.is_best) == (5.0, 1, False)
     assert not dataclasses.replace(progress, iteration=2).is_best  # of another state
     assert not evaluated(progress, 2, math.nan).is_best
-    assert evaluated(progress, 2, math.nan).saved().best_at == 1
+    assert evaluated(progress, 2, math.nan).after_save().best_at == 1
     # No reason to save, but where it is saved anyway it counts, as `--checkpoint=best` has it.
     assert not evaluated(progress, 3, 5.0).is_best
-    assert evaluated(progress, 3, 5.0).saved().best_at == 3
-    assert evaluated(progress, 4, 4.0).saved().best_at == 1
+    assert evaluated(progress, 3, 5.0).after_save().best_at == 3
+    assert evaluated(progress, 4, 4.0).after_save().best_at == 1
 
 
 @pytest.mark.parametrize("best", [None, 2.5])

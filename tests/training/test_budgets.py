@@ -13,9 +13,10 @@ import pytest
 from jaxrl.algorithms import optimizer
 from jaxrl.config import ConfigError, resolve
 from jaxrl.config.errors import RunError
+from jaxrl.config.overrides import override
 from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.writers import MultiWriter
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator
+from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.trainer import Trainer
@@ -119,22 +120,36 @@ def test_clock_counts_training_after_the_warm_up_and_what_the_end_takes() -> Non
 
     spend("compile", 10.0)
     spend("train", 2.0)
-    assert (clock.trained(), clock.wall()) == (0.0, 15.0)
-    clock.warmed_up()
+    assert (clock.trained_seconds(), clock.wall_seconds()) == (0.0, 15.0)
+    clock.end_warm_up()
     spend("train", 1.0)
     spend("evaluate", 5.0)
     spend("save", 2.0)
-    clock.warmed_up()
+    clock.end_warm_up()
     spend("train", 0.5)
-    assert clock.trained() == 1.5
+    assert clock.trained_seconds() == 1.5
     clock.carry_over(100.0, trained=40.0)
-    assert (clock.trained(), clock.wall()) == (41.5, 23.5)
+    assert (clock.trained_seconds(), clock.wall_seconds()) == (41.5, 23.5)
     # Two dispatches as long as the longest, an evaluation, and a save of which training saw only a part.
-    assert clock.closing() == 2 * 2.0 + 5.0 + 4 * 2.0
-    assert Agreement(clock).closing_seconds == 17.0
+    assert clock.closing_seconds() == 2 * 2.0 + 5.0 + 4 * 2.0
+    assert Coordinator(clock).closing_seconds == 17.0
 
 
 def test_whole_runs_and_warm_starts_exclude_each_other(tmp_path: Path) -> None:
     config = tiny_config(1, init_from="a", resume_from="b")
     with pytest.raises(ConfigError, match="`resume_from` .* continues a whole run, so `init_from`"):
         resolve(config, 1)
+
+
+def test_a_run_may_end_by_time_alone() -> None:
+    config = tiny_config(LONG, **{"ppo.schedule": "linear", "log.every_steps": STEPS * 100})
+    override(config, "stop.steps", "none")
+    with pytest.raises(ConfigError, match="`stop.steps` .=None. must be a number, or `stop.seconds`"):
+        resolve(config, 1)
+    config.stop.seconds = 0.2
+    recorder = Recorder()
+    summary = Trainer(config, writer=MultiWriter([recorder])).fit()
+    assert summary["stop_reason"] == "seconds"
+    found = {row["ppo/learning_rate"] for _, row in recorder.rows if row.get("ppo/learning_rate")}
+    assert found
+    np.testing.assert_allclose(sorted(found), config.ppo.learning_rate, rtol=1e-5)

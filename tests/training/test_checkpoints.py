@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.checkpoints import RunCheckpoints
-from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.progress import Progress
-from tests.programs import tiny_config, with_learner
+from tests.compiled_programs import tiny_config, with_learner
 
 
 def checkpoints(folder: Path, **fields: Any) -> tuple[RunCheckpoints, DeviceRuntime]:

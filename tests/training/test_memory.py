@@ -13,7 +13,7 @@ from jaxrl.config import from_json, to_json
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.memory import explain
-from tests.programs import tiny_config
+from tests.compiled_programs import tiny_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,8 +74,13 @@ def test_what_each_backend_says(complaint: str, said: str) -> None:
     [
         ({}, ()),
         ({"network__compute_dtype": "bfloat16"}, ("bfloat16",)),
-        # A minibatch of one environment can be divided no further, and no sequence is longer than a rollout.
-        ({"ppo__num_minibatches": 8}, ("more minibatches", "accumulation", "fewer environments")),
+        # A minibatch of one environment has no parts; more minibatches are of parts of the rollout, down to
+        # one step of one environment. No sequence is longer than a rollout.
+        ({"ppo__num_minibatches": 8}, ("accumulation",)),
+        (
+            {"ppo__num_minibatches": 128},
+            ("more minibatches", "accumulation", "fewer environments", "shorter rollouts"),
+        ),
         ({"ppo__sequence_length": 16}, ("shorter rollouts",)),
     ],
 )

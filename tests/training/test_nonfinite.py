@@ -15,13 +15,15 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import resolve
-from jaxrl.metrics.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.device_runtime import DeviceRuntime
+from jaxrl.reporting.writers import MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import nonfinite
-from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.nonfinite import NonFiniteError
+from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import MAX_ROLLBACKS
+from jaxrl.training.schedule import Schedule
 from jaxrl.training.trainer import Trainer
 
 LENGTH, ENVS = 8, 8
@@ -217,6 +219,20 @@ def test_rollback_gives_up_on_what_fails_each_time(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING), pytest.raises(NonFiniteError, match="nan in reward"):
         run.fit()
     assert sum("back to step 256" in r.getMessage() for r in caplog.records) == MAX_ROLLBACKS
+
+
+def test_a_reason_to_stop_holds_after_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Time is up after iteration 5, which is not finite: iteration 4 is the last, and 5 is not tried again.
+    reached: list[int] = []
+
+    def stop_reason(self: Schedule, progress: Progress) -> str | None:
+        reached.append(progress.iteration)
+        return "wall_seconds" if max(reached) >= 5 else None
+
+    monkeypatch.setattr(Schedule, "stop_reason", stop_reason)
+    run, _ = trainer(faulty("rollback"), tmp_path)
+    summary = run.fit()
+    assert (summary["stop_reason"], summary["steps"]) == ("wall_seconds", 4 * STEPS)
 
 
 @pytest.mark.slow

@@ -14,9 +14,13 @@ import pytest
 import jaxrl
 from jaxrl.config import ConfigError, resolve
 from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.writers import CsvWriter, JsonlWriter, MultiWriter
+from jaxrl.reporting.writers import CsvWriter, JsonlWriter, MultiWriter
 from jaxrl.runs.checkpoint import CheckpointError
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.recovery import Recovery
+from jaxrl.training.start import Start
 from jaxrl.training.trainer import Trainer
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
@@ -123,9 +127,12 @@ def test_another_run_is_refused(
 
 def test_rollback_without_an_own_checkpoint_returns_to_the_source(straight: Trainer) -> None:
     source = path_of(straight) / "checkpoints" / str(2 * STEPS)
-    branch = trainer(resume_from=str(source), nonfinite="rollback")
-    branch.start()
-    assert branch._recovery.roll_back("a test")[1].iteration == 2
+    config = resolve(tiny_config(4, resume_from=str(source), nonfinite="rollback"), 1)
+    runtime = Assembly.build(config).runtime
+    checkpoints = RunCheckpoints(None, runtime.learning)
+    start = Start(config, runtime.learning, checkpoints)
+    state, progress = Recovery(config, runtime, checkpoints, start, debug=False).roll_back("a test")
+    assert progress.iteration == int(state.iteration) == 2
 
 
 @pytest.mark.slow

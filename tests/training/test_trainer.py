@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.metrics.writers import MultiWriter, Writer
-from jaxrl.training.device_runtime import DeviceRuntime
+from jaxrl.programs.device_runtime import DeviceRuntime
+from jaxrl.reporting.writers import MultiWriter, Writer
 from jaxrl.training.trainer import Trainer
 
 STEPS = 8 * 8  # of one iteration

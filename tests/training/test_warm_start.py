@@ -13,15 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.ppo.state import PPOState
+from jaxrl.algorithms.minibatch_algorithm import RolloutState
 from jaxrl.config import ConfigError, to_json
+from jaxrl.main import main
 from jaxrl.runs.checkpoint import Checkpointer, state_arrays
-from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import TrainState
-from tests.programs import tiny_config, tiny_program, with_policy
+from tests.compiled_programs import tiny_config, tiny_program, with_policy
+from tests.inference.runs import save_run
 from tests.runs.checkpoint.checkpoints import assert_bitwise_equal, flip_largest
 
 FIELDS: dict[str, Any] = {"normalize.observations": True, "normalize.rewards": True}
@@ -35,35 +37,35 @@ def _init(*fields: tuple[str, Any]) -> Any:
     return jax.jit(lambda seed: program.init(jax.random.key(seed)).learner)
 
 
-def state_of(seed: int, **fields: Any) -> PPOState:
+def state_of(seed: int, **fields: Any) -> RolloutState:
     """A fresh one."""
-    state: PPOState = _init(*(FIELDS | fields).items())(seed)
+    state: RolloutState = _init(*(FIELDS | fields).items())(seed)
     return state
 
 
-def plain_state(seed: int) -> PPOState:
+def plain_state(seed: int) -> RolloutState:
     """Without normalisers."""
     return state_of(seed, **dict.fromkeys(FIELDS, False))
 
 
-def with_statistics(state: PPOState) -> PPOState:
+def with_statistics(state: RolloutState) -> RolloutState:
     """Statistics as after some training."""
     moved = jax.tree.map(lambda x: x + 7, (state.policy.obs_stats, state.reward_stats))
     policy = dataclasses.replace(state.policy, obs_stats=moved[0])
     return dataclasses.replace(state, policy=policy, reward_stats=moved[1])
 
 
-def parts_of(state: PPOState) -> dict[str, Any]:
+def parts_of(state: RolloutState) -> dict[str, Any]:
     """What may be taken over, by the names users know."""
     policy = state.policy
     return {"params": policy.params, "obs_stats": policy.obs_stats, "reward_stats": state.reward_stats}
 
 
-def names_of(state: PPOState, *fields: str) -> set[str]:
-    return set(state_arrays.flat(state_arrays.stored({f: parts_of(state)[f] for f in fields})))
+def names_of(state: RolloutState, *fields: str) -> set[str]:
+    return set(state_arrays.flat(state_arrays.to_arrays({f: parts_of(state)[f] for f in fields})))
 
 
-def save(folder: Path, *states: tuple[int, PPOState]) -> None:
+def save(folder: Path, *states: tuple[int, RolloutState]) -> None:
     checkpointer = Checkpointer(str(folder / "checkpoints"), keep=2)
     for step, state in states:
         checkpointer.save(step, {"learner": state}, {})
@@ -71,19 +73,19 @@ def save(folder: Path, *states: tuple[int, PPOState]) -> None:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> PPOState:
+def theirs() -> RolloutState:
     return with_statistics(state_of(seed=1))
 
 
 @pytest.fixture(scope="module")
-def run(theirs: PPOState, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(theirs: RolloutState, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two checkpoints, the newest of the state `theirs`."""
     folder = tmp_path_factory.mktemp("theirs")
     save(folder, (STEP // 2, state_of(seed=2)), (STEP, theirs))
     return folder
 
 
-def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: PPOState) -> None:
+def test_parameters_and_normalisers_are_taken_and_nothing_else(run: Path, theirs: RolloutState) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("*",), fresh)
     assert_bitwise_equal(state.policy, theirs.policy)
@@ -103,16 +105,16 @@ def test_one_checkpoint_can_be_named(run: Path) -> None:
     assert report.path.name == str(STEP // 2)
 
 
-def test_patterns_choose_by_name(run: Path, theirs: PPOState) -> None:
+def test_patterns_choose_by_name(run: Path, theirs: RolloutState) -> None:
     fresh = state_of(seed=0)
     state, report = warm_start.load(str(run), ("params/*/Dense_0/*", "params/value/bias"), fresh)
     chosen = {name for name in names_of(fresh, "params") if "/Dense_0/" in name} | {"params/value/bias"}
     assert set(report.loaded) == chosen
     assert set(report.left) == names_of(fresh, *TAKEN) - chosen
     assert set(report.left.values()) <= {"not among `init_names`", "its normaliser is not taken whole"}
-    mixed = state_arrays.flat(state_arrays.stored({"params": state.policy.params}))
+    mixed = state_arrays.flat(state_arrays.to_arrays({"params": state.policy.params}))
     theirs_flat, fresh_flat = (
-        state_arrays.flat(state_arrays.stored({"params": s.policy.params})) for s in (theirs, fresh)
+        state_arrays.flat(state_arrays.to_arrays({"params": s.policy.params})) for s in (theirs, fresh)
     )
     for name, x in mixed.items():
         np.testing.assert_array_equal(x, (theirs_flat if name in chosen else fresh_flat)[name], err_msg=name)
@@ -154,7 +156,7 @@ def test_a_normaliser_that_the_other_run_lacks_stays_fresh(tmp_path: Path) -> No
     assert report.left == dict.fromkeys(names_of(fresh, "obs_stats", "reward_stats"), "not in the checkpoint")
 
 
-def test_a_normaliser_that_this_run_lacks_is_not_asked_for(run: Path, theirs: PPOState) -> None:
+def test_a_normaliser_that_this_run_lacks_is_not_asked_for(run: Path, theirs: RolloutState) -> None:
     state, report = warm_start.load(str(run), ("*",), plain_state(seed=0))
     assert (state.policy.obs_stats, state.reward_stats, report.left) == (None, None, {})
     assert_bitwise_equal(state.policy.params, theirs.policy.params)
@@ -239,3 +241,16 @@ class TestPrecedence:
         meta = {"config": to_json(trainer.config)} | progress.to_json()
         trainer.folder.checkpoints.save(steps, state, json.loads(json.dumps(meta)))
         trainer.folder.checkpoints.close()
+
+
+def test_names_that_fit_nothing_leave_no_run_folder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save_run(tmp_path / "source")
+    flags = [f"--config.init_from={tmp_path / 'source'}", "--config.init_names=params/nothing*"]
+    flags.append(f"--workdir={tmp_path / 'new'}")
+    assert main(["jaxrl", "--config=ppo", "--config.num_devices=1", *flags]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("error: `init_names` (='params/nothing*') fits no array of this network")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "new").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -35,7 +36,7 @@ from envs.native.navigation.room import (
     move_obstacles,
     words_of_layout,
 )
-from envs.native.navigation.sensors import lidar, normal_noise, scaled
+from envs.native.navigation.sensors import lidar, log_scale, normal_noise
 from envs.native.random_words import random_words
 
 _NAME = "jaxrl:Navigation"
@@ -56,9 +57,10 @@ class Navigation(JaxEnv):
         neither the goal nor a collision ends an episode.
       reward: "progress", "sparse" or "dense"; "auto" is sparse with `goal_conditioned`, else progress.
       lidar_rays: how many directions the lidar measures.
-      max_obstacles: the most that `NavigationParams.obstacles` can be.
+      max_obstacles: the most that `obstacles` of a task can be.
       max_steps: an episode is truncated after so many.
-      obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the `NavigationParams` of `reset`.
+      obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the default task. A task is a dict of
+        these names, see `NavigationParams`.
     """
 
     def __init__(
@@ -102,30 +104,30 @@ class Navigation(JaxEnv):
                 InfoMetric("success", "last" if goal_conditioned else "max"),
                 InfoMetric("collision", "sum"),
             ),
+            task_space=_task_space(max_obstacles),
         )
 
     @property
-    def params(self) -> NavigationParams:
-        """Those that `reset` takes where it is given none."""
+    def default_task(self) -> dict[str, jax.Array]:
+        """The arguments of the constructor, as arrays."""
         obstacles, moving, speed, distance, noise = self._params
-        return NavigationParams(
-            obstacles=jnp.asarray(obstacles, jnp.int32),
-            moving=jnp.asarray(moving, jnp.int32),
-            obstacle_speed=jnp.asarray(speed, jnp.float32),
-            goal_distance=jnp.asarray(distance, jnp.float32),
-            sensor_noise=jnp.asarray(noise, jnp.float32),
-        )
+        return {
+            "obstacles": jnp.asarray(obstacles, jnp.int32),
+            "moving": jnp.asarray(moving, jnp.int32),
+            "obstacle_speed": jnp.asarray(speed, jnp.float32),
+            "goal_distance": jnp.asarray(distance, jnp.float32),
+            "sensor_noise": jnp.asarray(noise, jnp.float32),
+        }
 
-    def reset(self, key: jax.Array, params: NavigationParams | None = None) -> tuple[NavigationState, Any]:
-        """Starts an episode in a room with these parameters, which stay in the state."""
+    def reset(
+        self, key: jax.Array, task: Mapping[str, jax.Array] | None = None
+    ) -> tuple[NavigationState, Any]:
+        """Starts an episode in a room of this task (None: the default one), which stays in the state."""
         words = random_words(key, words_of_layout(self._max_obstacles) + self._rays + 2)
         layout, noise = jnp.split(words, (words_of_layout(self._max_obstacles),))
-        state = lay_out(layout, self.params if params is None else params, self._max_obstacles)
+        params = NavigationParams(**(self.default_task if task is None else task))
+        state = lay_out(layout, params, self._max_obstacles)
         return state, self._observe(state, noise)
-
-    def restart(self, key: jax.Array, state: NavigationState) -> tuple[NavigationState, Any]:
-        """Starts the episode after `state`, with the parameters in it."""
-        return self.reset(key, state.params)
 
     def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
         obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
@@ -169,7 +171,7 @@ class Navigation(JaxEnv):
         noise = state.params.sensor_noise * normal_noise(words)
         distances = lidar(state.position, state.obstacles, self._rays) + noise[2:]
         velocity = jnp.clip((state.velocity + noise[:2]) / MAX_SPEED, -_SPEED_BOUND, _SPEED_BOUND)
-        senses = [velocity, scaled(distances)]
+        senses = [velocity, log_scale(distances)]
         if not self._goal_conditioned:
             return jnp.concatenate([(state.goal - state.position) / (2 * HALF_WIDTH), *senses])
         observation = jnp.concatenate([state.position / HALF_WIDTH, *senses])
@@ -183,6 +185,18 @@ def _observation_space(goal_conditioned: bool, rays: int) -> Space:
         return observation
     place = Box.of(-HALF_WIDTH, HALF_WIDTH, (2,))
     return Dict((("achieved_goal", place), ("desired_goal", place), ("observation", observation)))
+
+
+def _task_space(max_obstacles: int) -> Dict:
+    return Dict(
+        (
+            ("goal_distance", Box.of(1.0, LARGEST_DISTANCE, ())),
+            ("moving", Discrete(max_obstacles + 1)),
+            ("obstacle_speed", Box.of(0.0, MAX_OBSTACLE_SPEED, ())),
+            ("obstacles", Discrete(max_obstacles + 1)),
+            ("sensor_noise", Box.of(0.0, MAX_NOISE, ())),
+        )
+    )
 
 
 def _distance(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -34,7 +34,7 @@ _DRAWS = 3  # of a place for each obstacle
 
 @flax.struct.dataclass
 class NavigationParams:
-    """What a curriculum may change: traced numbers, so that no change compiles anything.
+    """The difficulty of a room; a task of `jaxrl:Navigation` is a dict of these fields.
 
     Attributes:
       obstacles: int32[], how many there are; the environment's `max_obstacles` at most.
@@ -74,7 +74,7 @@ class NavigationState:
     """A room in the middle of an episode.
 
     Attributes:
-      params: see there.
+      params: of the room, from the task of the episode.
       position, velocity: float32[2] of the robot.
       goal: float32[2].
       obstacles: K of them.
@@ -90,7 +90,7 @@ class NavigationState:
 
 
 def words_of_layout(max_obstacles: int) -> int:
-    """How many random words `lay_out` takes."""
+    """The number of random words that `lay_out` takes."""
     return 2 + max_obstacles * (_DRAWS + 1)
 
 

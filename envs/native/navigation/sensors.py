@@ -1,4 +1,4 @@
-"""What the robot senses: distances in a ring of directions, with noise."""
+"""The senses of the robot: distances in a ring of directions, with noise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lidar(position: jax.Array, obstacles: Obstacles, rays: int) -> jax.Array:
     return jnp.maximum(distance, 0.0)
 
 
-def scaled(distance: jax.Array) -> jax.Array:
+def log_scale(distance: jax.Array) -> jax.Array:
     """The logarithm of a distance: 0 where the robot touches, 1 at `RANGE`; near things differ the most."""
     return jnp.log(jnp.clip(distance, ROBOT_RADIUS, RANGE) / ROBOT_RADIUS) / math.log(RANGE / ROBOT_RADIUS)
 

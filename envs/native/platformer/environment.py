@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -10,23 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import changed_arguments, check_choice, check_positive, format_call
 from envs.native.platformer import pictures
-from envs.native.platformer.dataset import read_levels
 from envs.native.platformer.graph import GraphTables
 from envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
+from envs.native.platformer.level_files import read_levels
 from envs.native.platformer.observations import MODALITIES, Observer, PlatformerState, rows_of, spaces_of
 from envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
 from envs.native.random_words import random_words
 
 _NAME = "jaxrl:Platformer"
+_ANY_LEVEL = -1  # of a task
 _TILE_REWARD = 0.05  # for each tile that the way gets shorter
 _MINE_REWARD = -0.5  # with more at stake, mines teach a policy to stand still
 
 
 class Platformer(JaxEnv):
     """Reach the switch, then the exit, without touching a mine; docs/platformer.md.
+
+    A task `{"level": i}` names the level of an episode by its index in `levels`; -1, the default, draws one.
 
     Args:
       levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" are those that
@@ -73,12 +77,22 @@ class Platformer(JaxEnv):
                 InfoMetric("mine_contacts", "sum"),
                 InfoMetric("steps_over_optimal", "last"),
             ),
+            task_space=Dict((("level", Box.of(_ANY_LEVEL, len(self.levels) - 1, (), np.int32)),)),
         )
 
-    def reset(self, key: jax.Array) -> tuple[PlatformerState, Any]:
+    @property
+    def default_task(self) -> dict[str, jax.Array]:
+        """A level drawn at random."""
+        return {"level": jnp.asarray(_ANY_LEVEL, jnp.int32)}
+
+    def reset(
+        self, key: jax.Array, task: Mapping[str, jax.Array] | None = None
+    ) -> tuple[PlatformerState, Any]:
         # Of so few levels each is drawn equally often, up to a part in millions.
         word = random_words(key, 1)[0] >> 1
-        return self.start((word % jnp.uint32(len(self.levels))).astype(jnp.int32))
+        drawn = (word % jnp.uint32(len(self.levels))).astype(jnp.int32)
+        level = (self.default_task if task is None else task)["level"]
+        return self.start(jnp.where(level == _ANY_LEVEL, drawn, level))
 
     def start(self, level: jax.Array) -> tuple[PlatformerState, Any]:
         """Starts an episode in one of `levels`, by its index int32[]."""
@@ -90,7 +104,7 @@ class Platformer(JaxEnv):
 
     def step(self, key: jax.Array, state: PlatformerState, action: jax.Array) -> tuple[Any, TimeStep]:
         body = (state.x, state.y, state.vx, state.vy)
-        x, y, vx, vy = advance(jnp, self._blocked(state.level), body, action)
+        x, y, vx, vy = advance(jnp, self._wall_test(state.level), body, action)
         on = state.on | self._touches(self._tables.switch, state.level, x, y)
         mine = self._touches_mine(state.level, x, y)
         success = on & self._touches(self._tables.exit, state.level, x, y) & ~mine
@@ -117,7 +131,7 @@ class Platformer(JaxEnv):
         return pictures.draw(self.levels[int(state.level)], jax.device_get(state))
 
     def _observe(self, state: PlatformerState) -> Any:
-        blocked = self._blocked(state.level)
+        blocked = self._wall_test(state.level)
         touches: tuple[jax.Array, ...] = ()
         if "state" in self._modalities or "graph" in self._modalities:
             x, y = state.x, state.y
@@ -127,7 +141,7 @@ class Platformer(JaxEnv):
             found |= self._observer.observe(name, state, touches)
         return found if self._is_dict else found[self._modalities[0]]
 
-    def _blocked(self, level: jax.Array) -> Any:
+    def _wall_test(self, level: jax.Array) -> Any:
         def blocked(x: jax.Array, y: jax.Array) -> jax.Array:
             words = self._row(self._tables.solid, level, y) | self._row(
                 self._tables.solid, level, y + SIZE - 1

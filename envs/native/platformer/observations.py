@@ -1,4 +1,4 @@
-"""What of a level is observed, by modality. Rows of tiles are bits of a word: a look at a tile is a shift."""
+"""Observations of a level, by modality. Rows of tiles are bits of a word: a look at a tile is a shift."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlatformerState:
 
 
 def spaces_of(modality: str) -> tuple[tuple[str, Space], ...]:
-    """What one modality consists of, by key."""
+    """The spaces of one modality, by key."""
     if modality == "graph":
         return (("graph", graph.SPACE), ("player", Box.of(-1.0, 1.0, (_NUM_BODY,))))
     if modality == "local":
@@ -85,7 +85,7 @@ class Observer:
         return jnp.concatenate([*self._body(state, touches), *patches])
 
     def _body(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> list[jax.Array]:
-        """What the player itself is like and where it has to go, `_NUM_BODY` numbers in all."""
+        """The player itself and the way it has to go, `_NUM_BODY` numbers in all."""
         middle = jnp.stack([state.x, state.y]) + SIZE // 2
         size = np.array([COLUMNS * TILE, ROWS * TILE], np.float32)
         targets = [jnp.asarray(table)[state.level] * TILE + TILE // 2 for table in (self._switch, self._exit)]

@@ -7,16 +7,17 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.accumulation import parts
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.ppo import losses
-from jaxrl.algorithms.ppo.accumulation import parts
-from jaxrl.algorithms.ppo.batch import Batch
+from jaxrl.algorithms.sequences import Sequences
 from jaxrl.config import Config
-from jaxrl.networks import Policy
-from jaxrl.types import Array, Axis, PyTree
+from jaxrl.types import Acting, Array, Axis
 
 
-def decoupled(config: Config, policy: Policy, axis: Axis, params: PyTree, batch: Batch) -> Batch:
-    """The batch for an update that starts from `params`, where an older policy collected it.
+def decoupled(config: Config, agent: ActorCritic, axis: Axis, proximal: Acting, batch: Batch) -> Batch:
+    """The batch for an update that starts from `proximal`, if an older policy collected it.
 
     The decoupled objective of Hilton et al. 2021, "Batch size-invariance for policy optimization":
 
@@ -28,42 +29,51 @@ def decoupled(config: Config, policy: Policy, axis: Axis, params: PyTree, batch:
 
     Args:
       config: the resolved configuration.
-      policy: what learns.
+      agent: what learns.
       axis: this device.
-      params: those of the proximal policy.
-      batch: of this device; `log_prob` and `value` are the behaviour policy's, `advantage` is A.
+      proximal: the proximal policy.
+      batch: of this device; its rows `log_prob` and `value` are the behaviour policy's, `advantage` is A.
 
     Returns:
       The batch with the proximal policy's `log_prob` and `value`, and with w A as `advantage`.
     """
-    log_prob_TB, value_TB = _evaluate(config, policy, axis, params, batch)
-    weighted_TB = batch.advantage * losses.importance_weight(log_prob_TB, batch.log_prob)
-    fields = {"log_prob": log_prob_TB, "value": value_TB, "advantage": weighted_TB}
+    log_prob_TB, value_TB = _evaluate(config, agent, axis, proximal, batch)
+    weight_TB = losses.importance_weight(log_prob_TB, batch.rows["log_prob"])
+    rows = {"log_prob": log_prob_TB, "value": value_TB, "advantage": batch.rows["advantage"] * weight_TB}
     if batch.valid is not None:
-        fields = {name: jnp.where(batch.valid, x, 0.0) for name, x in fields.items()}
-    return dataclasses.replace(batch, **fields)
+        rows = {name: jnp.where(batch.valid, x, 0.0) for name, x in rows.items()}
+    return dataclasses.replace(batch, rows=batch.rows | rows)
 
 
 def _evaluate(
-    config: Config, policy: Policy, axis: Axis, params: PyTree, batch: Batch
+    config: Config, agent: ActorCritic, axis: Axis, proximal: Acting, batch: Batch
 ) -> tuple[Array, Array]:
     """Log-probabilities and values, float32[T, B], from the stored carries as in an update.
 
     As many environments at a time as in a minibatch or a part of one: they fit where its gradient fits.
     """
-    groups = config.ppo.num_minibatches * parts(config, policy, axis, batch.obs)[1]
-    chunks, length = config.num_chunks, config.sequence_length
-    environment_PG = jnp.arange(config.envs_per_device).reshape(groups, -1)
+    chunks, length, envs = config.num_chunks, config.sequence_length, config.envs_per_device
+    minibatches = config.ppo.minibatch_envs(config.env.num_envs)
+    divided = parts(
+        config.ppo.gradient_accumulation,
+        chunks=chunks,
+        environments=envs // minibatches,
+        length=length,
+        agent=agent,
+        axis=axis,
+        obs=batch.obs,
+    )
+    groups = minibatches * divided[1]
 
     def evaluate(environment_G: Array) -> tuple[Array, Array]:
-        environment_CG = jnp.broadcast_to(environment_G[None], (chunks, *environment_G.shape))
-        part = batch.take(environment_CG, length)
-        out = policy.apply(params, part.obs, part.carry, part.reset, part.action_mask)
+        sequences = Sequences(jnp.broadcast_to(environment_G[None], (chunks, *environment_G.shape)))
+        part = batch.take(sequences, length)
+        out = agent.apply(proximal, part.obs, part.carry, part.reset, part.action_mask)
         return out.distribution.log_prob(part.action), out.value
 
     def whole(x: Array) -> Array:
         by_group = x.reshape(groups, length, chunks, -1)
         return by_group.transpose(2, 1, 0, 3).reshape(config.rollout_length, -1)
 
-    log_prob, value = jax.lax.map(evaluate, environment_PG)
+    log_prob, value = jax.lax.map(evaluate, jnp.arange(envs).reshape(groups, -1))
     return whole(log_prob), whole(value)

@@ -1,1 +1,1 @@
-"""Readers of programs that were traced or compiled: what they compute, exchange and hold."""
+"""Readers of compiled programs: their operations, exchanges and memory."""

@@ -10,7 +10,7 @@ LAUNCH_SECONDS = 2e-6
 
 @dataclass(frozen=True)
 class IterationTime:
-    """Seconds of each part, as if the others cost nothing.
+    """Seconds of each part, as if the others took none.
 
     Attributes:
       launches: of kernels, one after the other.
@@ -24,15 +24,15 @@ class IterationTime:
 
     @classmethod
     def of(cls, kernels: int, moved: int, flops: float, bandwidth: float, peak: float) -> IterationTime:
-        """From counts per iteration and device, bytes per second and FLOP per second."""
+        """The times for counts per iteration and device, bytes per second and FLOP per second."""
         return cls(kernels * LAUNCH_SECONDS, moved / bandwidth, flops / peak)
 
     @property
     def least(self) -> float:
-        """Where the parts overlap wholly."""
+        """Seconds if the parts overlap completely."""
         return max(self.launches, self.memory, self.arithmetic)
 
     @property
     def most(self) -> float:
-        """Where none of the parts overlap."""
+        """Seconds if none of the parts overlap."""
         return self.launches + self.memory + self.arithmetic

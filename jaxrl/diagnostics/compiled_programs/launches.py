@@ -23,16 +23,16 @@ _FREE = frozenset(
 
 @dataclass
 class LoopLaunches:
-    """What one turn of a loop launches, loops inside it left out.
+    """Launches of one turn of a loop, without the loops inside it.
 
-    Of a conditional's branches the one with most kernels counts.
+    The branch of a conditional with the most kernels counts.
 
     Attributes:
-      phase: the phase of training it belongs to.
-      turns: per iteration of training; 1 for what is outside of known loops.
+      phase: its phase of training.
+      turns: per iteration of training; 1 for instructions outside of known loops.
       kernels: per turn.
       conditionals: per turn.
-      bytes: that the kernels of a turn read and write, caches left out.
+      bytes: read and written by the kernels of a turn, without caches.
     """
 
     phase: str
@@ -44,7 +44,7 @@ class LoopLaunches:
 
 @dataclass
 class Launches:
-    """What one iteration of training launches on one device.
+    """Launches of one iteration of training on one device.
 
     Attributes:
       loops: in the order of the program; the first are the instructions outside of loops.

@@ -1,4 +1,4 @@
-"""The phase of training that an instruction of a compiled program belongs to."""
+"""The phases of training to which the instructions of a compiled program belong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PhaseMap:
         self._counts: dict[str, Counter[str]] = {}
 
     def place(self, name: str) -> tuple[str, str]:
-        """(phase, where in the traced program it comes from) of an instruction; ("other", "") if unknown."""
+        """(phase, origin in the traced program) of an instruction; ("other", "") if unknown."""
         if name not in self._home:
             return OTHER, ""
         source = self._sources.get(name, "")
@@ -38,7 +38,7 @@ class PhaseMap:
             or OTHER
         )
         if not source:
-            # A fusion is what its last named instruction is.
+            # A fusion has the phase of its last named instruction.
             inside = [m for computation in self._called[name] for m in self._members.get(computation, ())]
             source = next((self._sources[m] for m in reversed(inside) if m in self._sources), "")
         return phase, "/".join(source.split("/")[-3:])
@@ -49,7 +49,7 @@ class PhaseMap:
         return phase if count and count >= _MAJORITY * total.total() else None
 
     def _count(self, computation: str) -> Counter[str]:
-        """How many instructions of a computation, and of those that it calls, belong to each phase."""
+        """The number of instructions of each phase in a computation and in those that it calls."""
         if computation not in self._counts:
             found: Counter[str] = Counter()
             for member in self._members.get(computation, ()):

@@ -38,12 +38,12 @@ class Instruction:
 
     @property
     def operands(self) -> list[str]:
-        """Names of the instructions that it takes."""
+        """Names of the instructions that are its operands."""
         return _OPERAND.findall(self.rest.partition(")")[0])
 
     @property
     def source(self) -> str:
-        """Where in the traced program it comes from, or ""."""
+        """Its origin in the traced program, or ""."""
         found = _SOURCE.search(self.rest)
         return found[1] if found else ""
 
@@ -70,10 +70,10 @@ class ProgramText:
         return cls(entry, computations)
 
     def executions(self) -> Counter[str]:
-        """How often each computation runs each time the program does, those inside fusions left out.
+        """The number of executions of each computation per run of the program, without those inside fusions.
 
-        A loop counts as often as it turns: as the compiler noted beside it, or as the constant says that
-        its counter is compared with. A loop without either, such as the one over iterations, counts once.
+        The turns of a loop are those that the compiler noted beside it, or the constant with which its
+        counter is compared. A loop without either, such as the one over iterations, counts once.
         Branches count as if all were taken.
         """
         executions: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class ProgramText:
         return executions
 
     def turns(self, loop: Instruction) -> int | None:
-        """How often a loop turns; None if the program does not say."""
+        """The number of turns of a loop; None if the program does not state it."""
         if found := _TRIPS.search(loop.rest):
             return int(found[1])
         condition = _CONDITION.search(loop.rest)
@@ -108,7 +108,7 @@ class ProgramText:
         return None
 
     def is_condition(self, loop: Instruction, computation: str) -> bool:
-        """Whether a computation that a loop calls decides whether it goes on."""
+        """True if a computation that a loop calls is the condition of its continuing."""
         found = _CONDITION.search(loop.rest)
         return found is not None and found[1] == computation
 

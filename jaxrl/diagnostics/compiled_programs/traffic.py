@@ -12,7 +12,7 @@ _WINDOWS = frozenset(("dynamic-slice", "slice", "gather"))
 
 
 class Traffic:
-    """What each instruction of a program moves."""
+    """The bytes that each instruction of a program moves."""
 
     def __init__(self, program: ProgramText) -> None:
         self._computations = {
@@ -21,7 +21,7 @@ class Traffic:
         self._fusions: dict[str, tuple[dict[int, int | None], int | None]] = {}
 
     def bytes(self, computation: str, line: Instruction) -> int:
-        """Of an instruction of that computation; each operand is read once and each result written once."""
+        """Bytes of an instruction of a computation: each operand is read once, each result written once."""
         around = self._computations[computation]
         sizes = [bytes_of(around[name].shape) if name in around else 0 for name in line.operands]
         if line.opcode in _WINDOWS:
@@ -35,7 +35,7 @@ class Traffic:
         return read + _whole_unless(written, bytes_of(line.shape))
 
     def _of_fusion(self, name: str) -> tuple[dict[int, int | None], int | None]:
-        """(bytes read of each parameter, bytes written); None where it is all of them."""
+        """(bytes read of each parameter, bytes written); None for all of them."""
         if name not in self._fusions:
             inside = self._computations.get(name, {})
             users: dict[str, list[Instruction]] = {}
@@ -43,12 +43,12 @@ class Traffic:
                 for operand in line.operands:
                     users.setdefault(operand, []).append(line)
             reads = {
-                int(found[1]): _read(line.name, users)
+                int(found[1]): _bytes_read(line.name, users)
                 for line in inside.values()
                 if line.opcode == "parameter" and (found := _NUMBER.match(line.rest))
             }
             root = list(inside.values())[-1] if inside else None
-            self._fusions[name] = reads, _written(root, inside) if root else None
+            self._fusions[name] = reads, _bytes_written(root, inside) if root else None
         return self._fusions[name]
 
 
@@ -56,7 +56,7 @@ def _whole_unless(part: int | None, whole: int) -> int:
     return whole if part is None else min(part, whole)
 
 
-def _read(name: str, users: dict[str, list[Instruction]]) -> int | None:
+def _bytes_read(name: str, users: dict[str, list[Instruction]]) -> int | None:
     """Bytes that are read of a value; None for all of it."""
     total = 0
     for line in users.get(name, ()):
@@ -64,7 +64,7 @@ def _read(name: str, users: dict[str, list[Instruction]]) -> int | None:
         if line.opcode in _WINDOWS and first:
             total += bytes_of(line.shape)
         elif line.opcode == "bitcast":
-            part = _read(line.name, users)
+            part = _bytes_read(line.name, users)
             if part is None:
                 return None
             total += part
@@ -73,13 +73,13 @@ def _read(name: str, users: dict[str, list[Instruction]]) -> int | None:
     return total
 
 
-def _written(line: Instruction, inside: dict[str, Instruction]) -> int | None:
+def _bytes_written(line: Instruction, inside: dict[str, Instruction]) -> int | None:
     """Bytes that the root of a fusion writes; None for all of its shape."""
     if line.opcode == "bitcast" and line.operands[0] in inside:
-        return _written(inside[line.operands[0]], inside)
+        return _bytes_written(inside[line.operands[0]], inside)
     if line.opcode == "dynamic-update-slice":
         return bytes_of(inside[line.operands[1]].shape)
     if line.opcode == "tuple":
         parts = [inside[name] for name in line.operands]
-        return sum(_whole_unless(_written(part, inside), bytes_of(part.shape)) for part in parts)
+        return sum(_whole_unless(_bytes_written(part, inside), bytes_of(part.shape)) for part in parts)
     return None

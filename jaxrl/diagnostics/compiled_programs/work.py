@@ -1,4 +1,4 @@
-"""What a compiled program does each iteration: collectives, own kernels and estimated cycles.
+"""The work of a compiled program per iteration: collectives, own kernels and estimated cycles.
 
 An instruction inside a loop counts as often as the loop turns.
 """
@@ -18,7 +18,7 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 @dataclass(frozen=True)
 class Collective:
-    """An exchange between devices: how often each iteration, and the bytes that a device sends each time."""
+    """An exchange between devices: its number per iteration, and the bytes that a device sends each time."""
 
     kind: str
     times: int
@@ -27,11 +27,11 @@ class Collective:
 
 @dataclass(frozen=True)
 class Work:
-    """What one iteration of a compiled program does on one device.
+    """The work of one iteration of a compiled program on one device.
 
     Attributes:
       collectives: exchanges with other devices.
-      cycles: the compiler's estimate, without collectives and own kernels; 0 where it makes none (CPU, GPU).
+      cycles: the compiler's estimate, without collectives and own kernels; 0 without one (CPU, GPU).
       own_kernels: calls of this package's own kernels for TPUs.
     """
 
@@ -48,7 +48,7 @@ class Work:
         return sum(c.times * c.bytes for c in self.collectives)
 
     def kinds(self) -> dict[str, int]:
-        """How often each kind of collective runs."""
+        """The number of executions of each kind of collective."""
         counts: Counter[str] = Counter()
         for collective in self.collectives:
             counts[collective.kind] += collective.times

@@ -1,1 +1,1 @@
-"""Runs as they train: what their folders and this machine tell, and a screen of it."""
+"""Runs as they train: their folders, the load of this machine, and a screen of both."""

@@ -17,7 +17,7 @@ class Machine:
     def __init__(self) -> None:
         psutil.cpu_percent()  # The first call starts the interval that the next one reports.
         self._nvml: Any = None
-        with contextlib.suppress(Exception):  # ImportError, and whatever NVML raises without a driver.
+        with contextlib.suppress(Exception):  # ImportError, or NVML's errors without a driver.
             import pynvml
 
             pynvml.nvmlInit()

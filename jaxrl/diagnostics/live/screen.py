@@ -8,10 +8,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from jaxrl.diagnostics.live.run import LiveRun
+from jaxrl.diagnostics.live.live_run import LiveRun
 from jaxrl.metrics import text
-from jaxrl.metrics.display.panel import RunPanel
-from jaxrl.metrics.display.progress import EVALUATION, PACE, RETURN
+from jaxrl.reporting.display.panel import RunPanel
+from jaxrl.reporting.display.progress import EVALUATION, PACE, RETURN
 
 _MAX_WIDTH = 110
 _WIDE = 100  # narrower tables leave out host and device
@@ -25,10 +25,10 @@ _STYLES = {
 
 
 class LiveScreen:
-    """Draws the runs whenever rich asks."""
+    """Draws the runs at every refresh by rich."""
 
     def __init__(self, runs: Sequence[LiveRun], machine: str, keys: bool = True) -> None:
-        """`machine` describes this machine; `keys` says which keys end the display."""
+        """Takes the runs, a description of this machine, and True to show the key that ends the display."""
         self._runs = runs
         self._machine = machine
         self._keys = keys
@@ -44,7 +44,7 @@ class LiveScreen:
     def _fitting(
         self, console: Console, options: ConsoleOptions, width: int, height: int
     ) -> Group | Table | Text:
-        """The form that shows most of the runs in so many lines."""
+        """The most detailed form of the runs that fits into `height` lines."""
         if not self._runs:
             return Text("no runs yet", style="dim")
         for compact in (False, True):
@@ -63,8 +63,8 @@ def plain(runs: Sequence[LiveRun]) -> Iterator[str]:
             progress.title.replace("  ", " "),
             progress.phase,
             f"{progress.fraction() or 0.0:.1%}",
-            f"{progress.steps:,} steps",
-            f"{text.pace(latest.get(PACE))} steps/s",
+            f"{progress.steps:,} {progress.clock}",
+            f"{text.pace(latest.get(PACE))} {progress.clock}/s",
         ]
         for key, name in ((RETURN, "return"), (EVALUATION, "greedy return")):
             if key in latest:
@@ -78,8 +78,15 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
         usage.append(f"last row {text.seconds(run.age)} ago")
     notes = [Text(", ".join(usage), style="dim")]
     if run.problem:
-        notes.insert(0, Text(run.problem, style="red"))
-    return RunPanel(run.progress, compact=compact, state=_state(run), place=run.path, load=False, notes=notes)
+        notes.insert(0, Text(text.one_line(run.problem), style="red"))
+    return RunPanel(
+        run.progress,
+        compact=compact,
+        state=_state(run),
+        place=text.printable(run.path),
+        load=False,
+        notes=notes,
+    )
 
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
@@ -87,7 +94,9 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim")
     table.add_column("run", ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
-    for heading in ("done", "steps/s", "return", "greedy"):
+    clocks = {run.progress.clock for run in runs}
+    pace = f"{clocks.pop()}/s" if len(clocks) == 1 else "per second"
+    for heading in ("done", pace, "return", "greedy"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("training", no_wrap=True, min_width=16)
     wide = width >= _WIDE
@@ -98,7 +107,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     for run in ordered[:room]:
         progress, latest = run.progress, run.progress.latest
         table.add_row(
-            Text(run.path),
+            Text(text.printable(run.path)),
             _state(run),
             f"{progress.fraction() or 0.0:.0%}",
             text.pace(latest.get(PACE)),

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Sequence
 
 from jaxrl.config import ConfigError
-from jaxrl.diagnostics.live.run import LiveRun
+from jaxrl.diagnostics.live.live_run import LiveRun
 from jaxrl.runs import records
 
 
 class Watcher:
-    """The runs in the folders `names`; `look` finds new ones and reads what is new in each."""
+    """The runs in the folders `names`; `look` finds new runs and reads new rows of each."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from envs.base import InfoMetric
+from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
 from jaxrl.config.success import Success
-from jaxrl.rollout.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
 # What a level may say; the suite says the defaults of all but the first.
 # Of each field: its type and rules.
@@ -57,7 +58,7 @@ class Level:
 
     @property
     def reports(self) -> EpisodeReports:
-        """What is recorded of each episode beside return and length."""
+        """The values that are recorded of each episode beside return and length."""
         entries = {COST: InfoMetric(self.cost, "sum")} if self.cost else {}
         if self.success and self.success.is_info:
             entries[SUCCESS] = InfoMetric(self.success.subject, "max")
@@ -93,17 +94,14 @@ def read(name: str, field: str = "--suite") -> Suite:
     Raises:
       ConfigError: there is no such file, or something in it is wrong; the message names the field.
     """
-    import yaml
-
     given, file = f"`{field}` (={name!r})", suite_file(name)
     try:
-        # YAML contains JSON.
-        data = yaml.safe_load(Path(file).read_text())
+        data = read_yaml(file)
     except OSError as error:
         hint = did_you_mean(name, suite_names())
         raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{given} must be YAML or JSON: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
     if not isinstance(data, dict) or not isinstance(data.get("categories"), dict) or not data["categories"]:
         raise ConfigError(f"{given} must hold `categories`, each a list of environments")
     try:
@@ -128,7 +126,7 @@ def metric_name(category: str) -> str:
 
 
 def _suite(data: Mapping[str, Any], given: str, stem: str) -> Suite:
-    defaults = _checked(
+    defaults = _check_fields(
         {key: value for key, value in data.items() if key != "categories"}, _SUITE | _LEVEL, ""
     )
     if "env" in defaults:
@@ -158,7 +156,7 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
     given = {"env": given} if isinstance(given, str) else given
     if not isinstance(given, dict) or "env" not in given:
         raise ConfigError(f"`{where}` (={given!r}) must be the name of an environment, or fields with `env`")
-    fields = {**defaults, **_checked(given, _LEVEL, f"{where}.")}
+    fields = {**defaults, **_check_fields(given, _LEVEL, f"{where}.")}
     rule = Success.parse(fields["success"], f"{where}.success") if fields.get("success") else None
     level = Level(
         env=fields["env"],
@@ -175,7 +173,9 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
     return level
 
 
-def _checked(given: Mapping[Any, Any], fields: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
+def _check_fields(
+    given: Mapping[Any, Any], fields: Mapping[str, tuple[Any, ...]], where: str
+) -> dict[str, Any]:
     for name in given:
         if name not in fields:
             raise ConfigError(f"`{where}{name}` is no field of a suite{did_you_mean(str(name), fields)}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from envs.base import HostEnvError
 from envs.pictures import CannotRender
+from jaxrl.algorithms import Agent
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation import evaluators, trained_policy
@@ -19,7 +21,9 @@ from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.metrics.display import table
+from jaxrl.metrics import text
+from jaxrl.reporting.display import table
+from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 
 
@@ -46,31 +50,40 @@ def run(
       trust: import the modules that the run's configuration names.
 
     Raises:
-      ConfigError: the suite, or a level that the policy cannot play.
+      ConfigError: the suite, a level that the policy cannot play, or nothing to sample.
       RunError: an environment failed.
     """
     suite = definition.read(file)
+    policy = trained_policy.load(workdir, checkpoint, trust=trust)
     suite = dataclasses.replace(
         suite,
-        modes=("sample",) if sample else suite.modes,
+        modes=_modes(policy.agent, ("sample",) if sample else suite.modes),
         seed=suite.seed if seed is None else seed,
         categories={
             name: tuple(dataclasses.replace(x, episodes=episodes or x.episodes) for x in category)
             for name, category in suite.categories.items()
         },
     )
-    policy = trained_policy.load(workdir, checkpoint, trust=trust)
     levels = SuiteLevels.of(suite, policy.spec, policy.config.env.wrappers)
     try:
         report = _report(policy, levels)
         _show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
-        print(f"written to {RunFolder(policy.folder).write_evaluation(name, report)}")
+        written = RunFolder(policy.folder).write_evaluation(name, report)
+        print(text.printable(f"written to {written}", sys.stdout.encoding))
         for line in _films(policy, levels, video) if video else ():
-            print(line, flush=True)
+            print(text.printable(line, sys.stdout.encoding), flush=True)
     except HostEnvError as error:
         raise RunError(str(error)) from error
     return 0
+
+
+def _modes(agent: Agent, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The wanted modes that the agent has."""
+    modes = tuple(mode for mode in wanted if agent.samples or mode != "sample")
+    if not modes:
+        agent.require_samples()
+    return modes
 
 
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
@@ -83,7 +96,7 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
         for name, found in played.items():
             rows = [
                 {
-                    **_described(level),
+                    **_describe(level),
                     **dataclasses.asdict(summarize([outcomes])),
                     "episode_rows": episode_rows(outcomes),
                 }
@@ -98,15 +111,16 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
         "seed": suite.seed,
         "device": policy.topology.description,
         "versions": versions(),
+        "commits": commits(),
         "modes": modes,
     }
 
 
 def _evaluator(policy: TrainedPolicy, task: EvaluationTask) -> Evaluator:
-    return evaluators.build(policy.config, task, policy.policy, policy.topology)
+    return evaluators.build(policy.config, task, policy.agent, policy.topology)
 
 
-def _described(playable: PlayableLevel) -> dict[str, Any]:
+def _describe(playable: PlayableLevel) -> dict[str, Any]:
     level = playable.level
     return {
         "env": level.env,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from envs.base import Dict, EnvSpec, Space
 from jaxrl.config import ConfigError, environment_spec
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
-from jaxrl.rollout.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
-from jaxrl.rollout.statistics import SUCCESS
+from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
+from jaxrl.experience.statistics import SUCCESS, declares
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Outcomes:
       length: steps.
       normalized: length over what counts as 1 in this level.
       finished: False where it was cut off by the safety limit.
-      success: bool, or None without a rule, or where no episode said what the rule asks for.
+      success: bool, or None without a rule, or where no episode said what the rule asks for and the level
+        does not declare it.
       cost: summed over the episode, or None likewise.
     """
 
@@ -57,8 +58,8 @@ class PlayableLevel:
         return self.level.episodes
 
     def outcomes(self, played: Episodes) -> Outcomes:
-        """What the episodes, host copies, came to."""
-        told = played.told(self.task.reports)
+        """The outcome of episodes that were copied to the host."""
+        told = played.values_by_label(self.task.reports)
         asked = np.asarray(played.played)
         length = np.asarray(played.length, np.float64)[asked]
         success, cost = _said(told.get(SUCCESS)), _said(told.get(COST))
@@ -107,7 +108,7 @@ class SuiteLevels:
 
     @property
     def tasks(self) -> list[EvaluationTask]:
-        """What evaluators are needed for."""
+        """The tasks that need an evaluator."""
         return [level.task for category in self.categories.values() for level in category]
 
 
@@ -134,11 +135,13 @@ def _playable(level: Level, own: EnvSpec, default: tuple[str, ...], where: str) 
         except ValueError as error:
             raise ConfigError(f"{name} cannot report {key!r}: {error}") from error
     steps = level.steps or spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
-    return PlayableLevel(level, EvaluationTask(level.env, wrappers, level.reports), float(steps))
+    is_declared = level.success is None or declares(spec, level.success)
+    reports = replace(level.reports, is_declared=is_declared)
+    return PlayableLevel(level, EvaluationTask(level.env, wrappers, reports), float(steps))
 
 
 def _form(space: Space) -> str:
-    """What a policy depends on: not the bounds."""
+    """The part of a space that a policy depends on, without the bounds."""
     if isinstance(space, Dict):
         return "{" + ", ".join(f"{key}: {_form(part)}" for key, part in space.spaces) + "}"
     if hasattr(space, "low"):

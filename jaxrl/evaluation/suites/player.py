@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable
 
 import jax
@@ -10,7 +11,7 @@ import jax
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.levels import Outcomes, SuiteLevels
-from jaxrl.types import PolicyState
+from jaxrl.types import Acting, Array
 
 
 class SuitePlayer:
@@ -24,7 +25,7 @@ class SuitePlayer:
             for name, category in levels.categories.items()
         }
 
-    def compile(self, state: PolicyState, sample: bool) -> list[Callable[[], None]]:
+    def compile(self, state: Acting, sample: bool) -> list[Callable[[], None]]:
         """Jobs that compile ahead what `play` takes, for threads; `state` may be abstract."""
         return [
             functools.partial(evaluator.compile, state, level.episodes, sample)
@@ -32,18 +33,23 @@ class SuitePlayer:
             for level, evaluator in category
         ]
 
-    def play(self, state: PolicyState, sample: bool) -> dict[str, list[Outcomes]]:
+    def play(self, state: Acting, sample: bool) -> dict[str, list[Outcomes]]:
         """Plays exactly the episodes of every level, by category.
 
         Raises:
           HostEnvError: an environment failed.
           Cancelled: a signal asked not to wait.
         """
-        key = jax.random.key(self._seed)
+        root = jax.random.key(self._seed)
         return {
             name: [
-                level.outcomes(evaluator.play(state, key, level.episodes, sample))
-                for level, evaluator in category
+                level.outcomes(evaluator.play(state, level_key(root, name, index), level.episodes, sample))
+                for index, (level, evaluator) in enumerate(category)
             ]
             for name, category in self._categories.items()
         }
+
+
+def level_key(root: Array, category: str, index: int) -> Array:
+    """The key of a level, by its place: an environment that is there twice plays other episodes."""
+    return jax.random.fold_in(jax.random.fold_in(root, zlib.crc32(category.encode())), index)

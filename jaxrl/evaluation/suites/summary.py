@@ -1,4 +1,4 @@
-"""What the episodes of a level, of a category or of a whole suite say."""
+"""The summary of the episodes of a level, of a category or of a whole suite."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def summarize(parts: Sequence[Outcomes]) -> Summary:
         for name in ("score", "length", "normalized", "finished")
     )
     n = len(score)
-    success, cost = _pooled([p.success for p in parts]), _pooled([p.cost for p in parts])
+    success, cost = _pool([p.success for p in parts]), _pool([p.cost for p in parts])
     rate = None if success is None else float(success.mean())
     low, high = (None, None) if rate is None else _wilson(rate, n)
     succeeded = success is not None and success.any()
@@ -108,7 +108,7 @@ def metrics(categories: Mapping[str, Sequence[Outcomes]]) -> dict[str, float]:
     return row
 
 
-def _pooled(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def _pool(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """None unless all have it: a rate over some of the levels would pass for one over all."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None

@@ -24,6 +24,7 @@ class Cell:
     """One step on arrays [N, gates * H] and carries of [N, H]; float32.
 
     Attributes:
+      name: of the core that repeats it.
       gates: how many there are.
       state: names of the carry's arrays; "h" among them is the output.
       forward: (projected input, recurrent projection, carry before) -> (carry after, activations kept).
@@ -32,6 +33,7 @@ class Cell:
         projection.
     """
 
+    name: str
     gates: int
     state: tuple[str, ...]
     forward: Callable[[Array, Array, Carry], tuple[Carry, PyTree]]
@@ -119,6 +121,7 @@ def _gru_backward(kept: tuple[Array, ...], before: Carry, gradient: Carry) -> tu
 
 
 # Hochreiter and Schmidhuber 1997 with forget gates (Gers et al. 2000); gates i, f, g, o in this order.
-LSTM = Cell(4, ("c", "h"), _lstm_forward, partial(lstm_backward, once=jax.lax.optimization_barrier))
+_lstm_backward = partial(lstm_backward, once=jax.lax.optimization_barrier)
+LSTM = Cell("lstm", 4, ("c", "h"), _lstm_forward, _lstm_backward)
 # Cho et al. 2014, with the reset gate applied after the recurrent product, as cuDNN does; gates r, z, n.
-GRU = Cell(3, ("h",), _gru_forward, _gru_backward)
+GRU = Cell("gru", 3, ("h",), _gru_forward, _gru_backward)

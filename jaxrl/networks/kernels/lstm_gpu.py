@@ -134,7 +134,7 @@ def backward(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a kernel knows when it is compiled: steps, environments and units, and how it computes."""
+    """The facts of a compiled kernel: steps, environments and units, and how it computes."""
 
     tiles: Tiles
     length: int
@@ -227,7 +227,7 @@ class _Memory:
 
 
 def _mask(work: _Work, tile: int) -> Array | None:
-    """What of a tile lies inside the array; None for all of it."""
+    """The mask of the part of a tile inside the array; None for all of it."""
     tiles, start = work.tiles, tile * work.tiles.columns
     shape = (tiles.rows, tiles.columns)
     masks: list[Array] = []
@@ -242,7 +242,7 @@ def _mask(work: _Work, tile: int) -> Array | None:
 def _weights(
     tiles: Tiles, weight_4HH: Any, order: Sequence[tuple[int, int, int]]
 ) -> Callable[[], Iterator[Array]]:
-    """What iterates, once per step, over tiles of the weights.
+    """The iterator over tiles of the weights, once per step.
 
     Args:
       tiles: whether they stay in shared memory, and their size.
@@ -258,7 +258,7 @@ def _weights(
         held = [load(*at) for at in order]
         return lambda: iter(held)
 
-    def streamed() -> Iterator[Array]:
+    def stream() -> Iterator[Array]:
         # One tile is on its way during the product of the one before.
         ahead = load(*order[0])
         for at in order[1:]:
@@ -266,14 +266,14 @@ def _weights(
             yield current
         yield ahead
 
-    return streamed
+    return stream
 
 
 def _dot(a: Array, b: Array, precision: jax.lax.Precision) -> Array:
     return jnp.dot(a, b, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _masked(carry: PyTree, rows: int, reset_LN: Any, t: Array) -> PyTree:
+def _mask_carry(carry: PyTree, rows: int, reset_LN: Any, t: Array) -> PyTree:
     """Selects instead of multiplying, as in `recurrent_scan`."""
     reset_N1 = (triton.load(reset_LN.at[t, pl.ds(0, rows)]) != 0)[:, None]
     return jax.tree.map(lambda x: jnp.where(reset_N1, 0.0, x), carry)
@@ -299,7 +299,7 @@ def _forward_kernel(
     )
 
     def step(t: Array, carry: PyTree) -> PyTree:
-        c, h = _masked(carry, work.tiles.rows, reset_LN, t)
+        c, h = _mask_carry(carry, work.tiles.rows, reset_LN, t)
         operands = [x.astype(weight_4HH.dtype) for x in h]
         weight = weights()
         c_after: list[Array] = []
@@ -367,7 +367,7 @@ def _backward_kernel(
                 # Summed at once: Triton turns a product and a sum into one operation in the place of the sum,
                 # and keeps the weights of all that wait in shared memory.
                 dh = [x + _dot(operand, next(weight), work.precision) for x in dh]
-        return _masked((dc, dh), work.tiles.rows, reset_LN, t)
+        return _mask_carry((dc, dh), work.tiles.rows, reset_LN, t)
 
     carry = [memory.load(dc_last_NH, j) for j in count], [memory.load(dh_last_NH, j) for j in count]
     dc, dh = jax.lax.fori_loop(0, work.length, step, carry)

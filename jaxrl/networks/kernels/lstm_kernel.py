@@ -37,7 +37,7 @@ _INTERPRETED: contextvars.ContextVar[str | None] = contextvars.ContextVar("inter
 
 
 @contextlib.contextmanager
-def interpreted(platform: str = "tpu") -> Iterator[None]:
+def interpret(platform: str = "tpu") -> Iterator[None]:
     """Programs traced in the block interpret a platform's kernel on any other, slowly: for tests."""
     token = _INTERPRETED.set(_NAMES[platform])
     try:
@@ -47,7 +47,7 @@ def interpreted(platform: str = "tpu") -> Iterator[None]:
 
 
 def runs_on(platform: str) -> bool:
-    """Whether programs for the platform may use a kernel; others use the scan."""
+    """True if programs for the platform may use a kernel; others use the scan."""
     return platform in _NAMES or _INTERPRETED.get() is not None
 
 

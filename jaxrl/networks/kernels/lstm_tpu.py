@@ -185,7 +185,7 @@ def _dot(a: Array, weight: Array, precision: jax.lax.Precision) -> Array:
     return jnp.dot(a.astype(weight.dtype), weight, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _masked(carry: Carry, reset_1N: Array) -> Carry:
+def _mask_carry(carry: Carry, reset_1N: Array) -> Carry:
     """Selects instead of multiplying, as in `recurrent_scan`."""
     reset_N1 = reset_1N.T != 0
     return jax.tree.map(lambda x: jnp.where(reset_N1, 0.0, x), carry)
@@ -211,7 +211,7 @@ def _forward_kernel(
         c_NH[...], h_NH[...] = c_first_NH[...], h_first_NH[...]
 
     def step(t: Array, carry: Carry) -> Carry:
-        before = _masked(carry, reset_L1N[t])
+        before = _mask_carry(carry, reset_L1N[t])
         recurrent = _dot(before["h"], weight_HG[...], precision)
         after, (tanh, _) = LSTM.forward(inputs_LNG[t], recurrent, before)
         h_LNH[t], c_before_LNH[t], tanh_LNG[t] = after["h"], before["c"], tanh
@@ -249,7 +249,7 @@ def _backward_kernel(
         dinputs, _, dbefore = lstm_backward(kept, {"c": c_before}, gradient)
         dinputs_LNG[t] = dinputs
         dbefore = {"c": dbefore["c"], "h": _dot(dinputs, weight_GH[...], precision)}
-        return _masked(dbefore, reset_L1N[t])
+        return _mask_carry(dbefore, reset_L1N[t])
 
     dcarry = jax.lax.fori_loop(0, steps, step, {"c": dc_NH[...], "h": dh_NH[...]})
     dc_NH[...], dh_NH[...] = dcarry["c"], dcarry["h"]

@@ -79,7 +79,7 @@ def weight_gradient(x: Array, gradient: Array) -> Array:
     if gradient.shape[-1] <= _FEW_COLUMNS:
         on_cpu = _by_column
     elif gradient.shape[-1] * _MANY_TIMES <= x.shape[-1] and gradient.shape[-1] <= _MOST_COLUMNS:
-        on_cpu = _transposed
+        on_cpu = _transpose
     return lax.platform_dependent(x, gradient, cpu=on_cpu, default=_product)
 
 
@@ -88,7 +88,7 @@ def _product(x: Array, gradient: Array) -> Array:
     return lax.dot_general(x, gradient, rows, preferred_element_type=jnp.float32)
 
 
-def _transposed(x: Array, gradient: Array) -> Array:
+def _transpose(x: Array, gradient: Array) -> Array:
     # Without the barrier XLA rewrites this to `_product`.
     return lax.optimization_barrier(_product(gradient, x)).T
 

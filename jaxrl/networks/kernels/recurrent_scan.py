@@ -29,7 +29,7 @@ Form = Callable[[Step, Carry, PyTree], tuple[Carry, PyTree]]
 GPU_UNROLL = 4
 
 
-def masked(carry: Carry, reset_N: Array) -> Carry:
+def mask(carry: Carry, reset_N: Array) -> Carry:
     """Zeroes the carry of environments whose next observation opens an episode."""
     # Selected, not multiplied: 0 * NaN is NaN, and one diverged episode would spoil all that follow.
     return jax.tree.map(lambda x: jnp.where(reset_N[:, None], 0.0, x), carry)
@@ -81,7 +81,7 @@ def scan_forward(
 
     def step(carry: Carry, xs: PyTree) -> tuple[Carry, PyTree]:
         inputs_NG, reset_N = xs
-        before = masked(carry, reset_N)
+        before = mask(carry, reset_N)
         after, kept = cell.forward(inputs_NG, _dot(before["h"], weight_HG, dtype), before)
         return after, (after["h"], before, kept)
 
@@ -158,7 +158,7 @@ def scan_gradients(
         dbefore = {**dbefore, "h": dbefore["h"] + dh}
         # Equal gradients are stored once.
         different = None if drecurrent_NG is dinputs_NG else drecurrent_NG
-        return masked(dbefore, reset_N), (dinputs_NG, different)
+        return mask(dbefore, reset_N), (dinputs_NG, different)
 
     def scan(dlast: Carry, xs: PyTree, unroll: int = 1) -> tuple[Carry, PyTree]:
         return jax.lax.scan(step, dlast, xs, reverse=True, unroll=unroll)

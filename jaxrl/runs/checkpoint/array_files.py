@@ -1,6 +1,6 @@
 """The arrays of a checkpoint as Orbax stores them, read through tensorstore alone.
 
-Nothing is believed: what the files claim is compared with the checkpoint's record before memory is taken.
+The files are not trusted: their contents are compared with the checkpoint's record before memory is used.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from etils import epath
 
 from jaxrl.metrics import text
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint.files import length, size
+from jaxrl.runs.checkpoint.checkpoint_files import length, size
 from jaxrl.runs.checkpoint.plain_path import plain_path
 from jaxrl.runs.checkpoint.record import ImplausibleSize
 
-# What the files of arrays may take beyond the arrays: indices and descriptions.
+# Bytes that the files may take beyond the arrays, for indices and descriptions.
 _ROOM, _ROOM_PER_ARRAY = 1 << 26, 1 << 14
 
 
 def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Whole arrays in host memory, whatever devices they are for: every process checks all.
+    """Whole arrays in host memory, for all devices: every process checks all of them.
 
     Args:
       path: the item of a checkpoint that holds them.
       described: dtype and shape by `field/path`.
 
     Raises:
-      ValueError: one is missing, or is not of that dtype and shape.
+      ValueError: an array is missing, or has another dtype or shape.
       MemoryError: together they are larger than the memory of this machine.
     """
     total = sum(map(nbytes, described.values()))
     if total > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise MemoryError(f"its arrays take {text.size(total)}, more than the memory of this machine")
     reads, arrays = {}, {}
-    with _opened(path, described) as stores:
+    with _open_stores(path, described) as stores:
         for name, store in stores.items():
             reads[name] = store.read()
         for name, future in reads.items():
-            with _naming(name):
+            with _name_errors(name):
                 arrays[name] = np.asarray(future.result())
     return arrays
 
@@ -55,9 +55,9 @@ def require_present(path: epath.Path, described: Mapping[str, Mapping[str, Any]]
     Raises:
       ValueError: an array is missing or of another shape or dtype, or a file ends before what it should hold.
     """
-    with _opened(path, described), plain_path(path) as plain:
+    with _open_stores(path, described), plain_path(path) as plain:
         lengths: dict[str, int] = {}
-        for location in _locations(plain):
+        for location in _content_locations(plain):
             # `value:BASE:FILE:OFFSET:LENGTH`, percent-encoded; BASE is a folder.
             _, _, rest = location.partition(":")
             name, offset, count = rest.rsplit(":", 2)
@@ -70,9 +70,9 @@ def require_present(path: epath.Path, described: Mapping[str, Mapping[str, Any]]
 
 
 def require_plausible_size(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ImplausibleSize where the files below `path` are far larger than all arrays together."""
+    """Raises ImplausibleSize if the files below `path` are far larger than all arrays together."""
     if storage.is_remote(path):
-        return  # Sizes of objects cannot be pretended.
+        return  # Sizes of objects cannot be faked.
     # An interrupted merge leaves a second copy.
     most = 2 * sum(map(nbytes, described.values())) + _ROOM + _ROOM_PER_ARRAY * len(described)
     if path.is_dir() and (found := size(path)) > most:
@@ -85,7 +85,7 @@ def nbytes(described: Mapping[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _open_stores(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Stores that have been compared with the description of their arrays."""
     # Not through Orbax: when one of its reads fails, the others print tracebacks from their threads.
     import tensorstore as ts
@@ -100,7 +100,7 @@ def _opened(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> Ite
 
         futures, stores = {name: open_array(name) for name in described}, {}
         for name, future in futures.items():
-            with _naming(name):
+            with _name_errors(name):
                 stores[name] = future.result()
         for name, store in stores.items():
             _compare(name, store, described[name])
@@ -108,7 +108,7 @@ def _opened(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> Ite
 
 
 def _compare(name: str, store: Any, described: Mapping[str, Any]) -> None:
-    """Refuses what would take more memory than the array that was saved."""
+    """Raises ValueError for a store that would take more memory than the array that was saved."""
     dtype, shape = store.dtype.numpy_dtype, list(store.shape)
     chunk = store.chunk_layout.read_chunk.shape or ()  # None for a scalar
     fits = all(c <= max(s, 1) for c, s in zip(chunk, shape, strict=True))
@@ -120,8 +120,8 @@ def _base(path: epath.Path) -> Any:
     return f"{path}/" if storage.is_remote(path) else {"driver": "file", "path": f"{path}/"}
 
 
-def _locations(path: epath.Path) -> Iterator[str]:
-    """Where the index says that contents lie."""
+def _content_locations(path: epath.Path) -> Iterator[str]:
+    """The locations of contents, according to the index."""
     import tensorstore as ts
 
     base = ts.KvStore.open(_base(path)).result()
@@ -136,7 +136,7 @@ def _locations(path: epath.Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _name_errors(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:

@@ -19,12 +19,11 @@ from etils import epath
 from jaxrl.config.errors import RunError
 from jaxrl.parallel.signals import abandon
 from jaxrl.runs import storage
-from jaxrl.runs.checkpoint import files as checkpoint_files
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.runs.checkpoint.folder import META, STATE, CheckpointError, one_line
+from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
+from jaxrl.runs.checkpoint.checkpoint_folder import META, STATE, CheckpointError, one_line
 from jaxrl.runs.checkpoint.plain_path import plain_path
 
-_LOOK_EVERY = 0.5  # seconds
+_POLL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +33,13 @@ class SaveError(RunError):
 
     Attributes:
       reason: in words.
-      stalled: whether it was given up because nothing moved, so that another try would only cost time.
+      stalled: True if it was given up without progress, so that another try would only cost time.
     """
 
     def __init__(self, path: epath.Path, reason: str, stalled: bool = False) -> None:
         super().__init__(f"the checkpoint {path} could not be written: {reason}")
-        self.reason, self.stalled = reason, stalled
+        self.reason = reason
+        self.stalled = stalled
 
 
 class BackgroundSave:
@@ -50,7 +50,7 @@ class BackgroundSave:
     """
 
     def __init__(self, gives_up: Callable[[float], bool]) -> None:
-        """`gives_up` says whether to abandon a save that has made no progress for so many seconds."""
+        """Takes a function that returns True if a save without progress for some seconds is abandoned."""
         self.last_saved: int | None = None
         self._gives_up = gives_up
         self._orbax: Any = None
@@ -69,8 +69,8 @@ class BackgroundSave:
 
         Args:
           path: the folder to become the checkpoint, `.../STEP`.
-          arrays: by field and path; nobody may change them.
-          record: sealed.
+          arrays: by field and path; they must not change.
+          record: as sealed.
           saved, failed: called in the background when the checkpoint is complete, or has failed.
         """
         if self._thread is None:
@@ -80,15 +80,15 @@ class BackgroundSave:
     def join(self) -> None:
         """Waits for the save; `settle` reports a failure."""
         if self._pending is not None:
-            self._ends(*self._pending)
+            self._wait_for(*self._pending)
 
     def settle(self) -> SaveError | None:
         """Waits; returns the failure of the last save, once, and readies Orbax for the next."""
         if self._pending is None:
             return None
         (path, future), self._pending = self._pending, None
-        if not self._ends(path, future):
-            # Whatever it waits for, the next save shall not wait for it, too.
+        if not self._wait_for(path, future):
+            # The next save must not wait for the same.
             abandon(future.done)
             self._orbax = self._thread = None
             return SaveError(path, "it makes no progress: the disk does not answer", stalled=True)
@@ -106,10 +106,10 @@ class BackgroundSave:
                 self._thread.shutdown()
                 self._thread = None
 
-    def _ends(self, path: epath.Path, future: Future[None]) -> bool:
-        """Waits for the end of the save; returns False where it is given up first."""
+    def _wait_for(self, path: epath.Path, future: Future[None]) -> bool:
+        """Waits for the end of a save; returns False if it is given up before."""
         since, state = time.monotonic(), None
-        while not wait([future], timeout=_LOOK_EVERY).done:
+        while not wait([future], timeout=_POLL_SECONDS).done:
             if storage.is_remote(path):
                 continue  # The client has time limits of its own.
             progress = _progress(path)
@@ -147,7 +147,7 @@ class BackgroundSave:
     ) -> None:
         ocp = _import_orbax()
         if self._orbax is None:
-            # Otherwise, where a folder cannot be made, threads would wait for it for minutes.
+            # Otherwise threads would wait for minutes for a folder that cannot be created.
             options = ocp.options.AsyncOptions(create_directories_asynchronously=False)
             # All arrays are here, so no process needs to wait for another while it writes.
             alone = ocp.options.MultiprocessingOptions(
@@ -177,7 +177,7 @@ class BackgroundSave:
 
 
 def _progress(path: epath.Path) -> tuple[int, int]:
-    """Changes while a save of `path` is at work: bytes on the disk, and seconds of computing in pairs."""
+    """Values that change while `path` is being saved: bytes on the disk, and CPU seconds in pairs."""
     written = 0
     with contextlib.suppress(OSError):
         for entry in os.scandir(path.parent):
@@ -187,7 +187,7 @@ def _progress(path: epath.Path) -> tuple[int, int]:
 
 
 def _import_orbax() -> Any:
-    """The module `orbax.checkpoint`, silenced: its failures are raised, and reported once."""
+    """Imports `orbax.checkpoint` without its log: its failures are raised, and reported once."""
     # Imported when needed: it takes as long as jax itself, and `--help` must not wait for it.
     import orbax.checkpoint
 

@@ -1,14 +1,13 @@
 """Checkpoints of the whole training state, through Orbax; local folders and gs://.
 
 Arrays are stored under their paths, not as Python objects, so that a checkpoint does not depend on the
-classes of an environment or of the optimiser. `folder.py` reads and verifies checkpoints: nothing is
-restored that is not, bit for bit, what was saved.
+classes of an environment or of the optimiser. `checkpoint_folder.py` reads and verifies checkpoints: every
+restored array is, bit for bit, the one that was saved.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +17,11 @@ import numpy as np
 from etils import epath
 
 from jaxrl.parallel import process_group, sharding
-from jaxrl.runs.checkpoint import files as checkpoint_files
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder, restoration, state_arrays
 from jaxrl.runs.checkpoint import record as checkpoint_record
-from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
-from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.record import Record
 from jaxrl.types import PyTree
 
@@ -31,10 +29,10 @@ __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
 log = logging.getLogger(__name__)
 
-# In the folder once a checkpoint was complete there; "none left" is then an error, not a fresh run.
+# Exists once the folder has held a complete checkpoint: without any left, a run must then not start afresh.
 _STARTED = ".started"
-# Seconds without any progress after which a save is given up.
-_STALLED = 30.0
+# A save without any progress for this long is given up.
+_STALLED_SECONDS = 30.0
 
 
 class Checkpointer:
@@ -45,24 +43,25 @@ class Checkpointer:
         folder: str,
         keep: int = 1,
         create: bool = True,
-        gives_up: Callable[[float], bool] = lambda idle: idle > _STALLED,
+        gives_up: Callable[[float], bool] = lambda idle: idle > _STALLED_SECONDS,
     ) -> None:
-        """Opens `folder`, whatever it holds.
+        """Opens `folder`.
 
         Args:
           folder: a local path, absolute or relative to the working folder, or gs://bucket/path.
-          keep: how many of the latest checkpoints to keep, besides the best.
-          create: whether to make a missing folder.
-          gives_up: whether to abandon a save that has made no progress for so many seconds.
+          keep: the number of latest checkpoints to keep, besides the best.
+          create: create a missing folder.
+          gives_up: returns True if a save that has made no progress for some seconds is to be abandoned.
 
         Raises:
-          CheckpointError: the folder is missing and may not or cannot be made.
+          CheckpointError: the folder is missing and is not to be created, or cannot be.
         """
         self._folder = checkpoint_folder.open_folder(folder)
         self._keep = keep
         self._scores: dict[int, float | None] = {}
-        self._ignored: set[str] = set()  # what has been warned about
+        self._ignored: set[str] = set()  # names with a warning in the log
         self._background = BackgroundSave(gives_up)
+        self._memories = MemoryItems(self._folder)
         if not create and not self._folder.is_dir():
             raise CheckpointError(f"no checkpoints: there is no folder {self._folder}")
         if create:
@@ -73,7 +72,7 @@ class Checkpointer:
 
     @property
     def last_saved(self) -> int | None:
-        """The latest step that this process saved and that is complete by now; does not wait."""
+        """The latest step that this process has saved completely; does not wait."""
         return self._background.last_saved
 
     def save(self, step: int, state: PyTree, meta: Mapping[str, Any], score: float | None = None) -> bool:
@@ -85,10 +84,10 @@ class Checkpointer:
           step: environment steps made.
           state: a dataclass or mapping of trees of arrays, such as `TrainState`.
           meta: JSON-compatible values to restore with it.
-          score: the greedy evaluation return, which decides what is best; None where not evaluated.
+          score: the greedy evaluation return, which decides which is best; None without an evaluation.
 
         Returns:
-          Whether anything was saved: False if this step already is.
+          True if it is being saved, False if this step was saved before.
 
         Raises:
           SaveError: it cannot be written; a later save may succeed.
@@ -97,7 +96,8 @@ class Checkpointer:
         if error := self._background.settle():
             log.warning("%s", error)
         path = self._folder / str(step)
-        latest, problem = process_group.everywhere(self._make_way(path))[0]
+        state, rows = state_arrays.split(state)
+        latest, problem = process_group.everywhere(self._prepare_place(path, bool(rows)))[0]
         if problem is not None:
             raise SaveError(path, problem)
         if latest is not None and step < latest:
@@ -105,13 +105,21 @@ class Checkpointer:
         if step == latest:
             return False
         score = score if score is not None and math.isfinite(score) else None
-        arrays = sharding.to_host(state_arrays.stored(state))
+        memory = self._write_memory(path, rows)
+        arrays = sharding.to_host(state_arrays.to_arrays(state))
         if process_group.is_first():
-            # Others would have to wait for it, and it for them, whatever becomes of the disk.
-            record = checkpoint_record.sealed(step, score, meta, state_arrays.flat(arrays))
-            owned = {field: dict(zip(x, map(_owned, x.values()), strict=True)) for field, x in arrays.items()}
-            self._background.start(path, owned, record, self._saved, self._clear)
+            # A save by all would make processes wait for each other, even when the disk fails.
+            record = checkpoint_record.seal(step, score, meta, state_arrays.flat(arrays), memory)
+            owned = {field: dict(zip(x, map(_own, x.values()), strict=True)) for field, x in arrays.items()}
+            self._background.start(path, owned, record, self._prune, self._clear)
         return True
+
+    def save_score(self, step: int, score: float) -> None:
+        """Stores the score of a step that was saved without one; raises as `meta`, or OSError."""
+        if process_group.is_first() and math.isfinite(score):
+            if (record := self._record(step)).score != score:
+                checkpoint_folder.replace_record(self._folder / str(step), record, score)
+            self._scores[step] = score
 
     def all_steps(self) -> tuple[int, ...]:
         """Steps of complete checkpoints, ascending; waits for one that is being written."""
@@ -132,7 +140,7 @@ class Checkpointer:
         return tuple(s for s in self.all_steps() if checkpoint_folder.damage(self._folder / str(s)) is None)
 
     def best_step(self) -> int | None:
-        """The step with the highest score, of equals the latest; None where none has a score."""
+        """The step with the highest score, the latest of equals; None without a score."""
         return _best(self._known_scores(self.all_steps()))
 
     def meta(self, step: int) -> dict[str, Any]:
@@ -149,21 +157,18 @@ class Checkpointer:
         Args:
           step: one of `all_steps()`.
           abstract_state: the state with `jax.ShapeDtypeStruct` for arrays, typed keys included; without a
-            sharding, an array goes to the default device.
+            sharding, an array goes to the default device. A `memory` of None is not restored.
 
         Returns:
-          (state, meta).
+          (state, meta). The state's `memory` is None, and a warning says why, if its rows are there no more.
 
         Raises:
           CorruptCheckpoint: its files are not what was saved.
           CheckpointError: there is no such step, or its arrays differ in name, shape or dtype.
         """
         record = self._record(step)
-        fields = state_arrays.fields(abstract_state)
-        restored = self._restore(record, fields, record.fields)
-        if dataclasses.is_dataclass(abstract_state):
-            return dataclasses.replace(abstract_state, **restored), dict(record.meta)  # type: ignore[type-var]
-        return restored, dict(record.meta)
+        state = restoration.restore_state(self._folder, record, abstract_state)
+        return restoration.with_memory(self._memories, state, record, abstract_state), dict(record.meta)
 
     def restore_partial(self, step: int, names: Sequence[str], abstract: PyTree) -> dict[str, PyTree]:
         """Restores only the fields `names`, for example ("learner/policy",); the rest is not read.
@@ -177,7 +182,8 @@ class Checkpointer:
           CheckpointError: as for `restore`.
         """
         available = state_arrays.fields(abstract)
-        return self._restore(self._record(step), {name: available[name] for name in names}, names)
+        wanted = {name: available[name] for name in names}
+        return restoration.restore_fields(self._folder, self._record(step), wanted, names)
 
     def restore_latest(
         self, abstract_state: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
@@ -186,28 +192,30 @@ class Checkpointer:
 
         Args:
           abstract_state: as for `restore`.
-          check: raises ValueError where the `meta` of a checkpoint makes it unusable.
+          check: raises ValueError for the `meta` of an unusable checkpoint.
 
         Returns:
-          (step, state, meta); None where the run has never completed a checkpoint.
+          (step, state, meta); None if the run has never completed a checkpoint.
 
         Raises:
-          CheckpointError: there were checkpoints but none is intact, or the latest intact one does not fit.
+          CheckpointError: there are checkpoints but none is intact, or the latest intact one does not fit.
         """
         # All use what the first process sees; `everywhere` also makes them wait for each other.
         steps = process_group.everywhere(self.all_steps())[0]
         for step in reversed(steps):
-            restored, problem = None, None
+            restored, problem = None, None  # the memory comes once all processes have the rest
             try:
                 self._check(step, check)
-                restored = self.restore(step, abstract_state)
+                record = self._record(step)
+                restored = restoration.restore_state(self._folder, record, abstract_state)
             except CorruptCheckpoint as error:
                 problem = str(error)
             problem = next((p for p in process_group.everywhere(problem) if p), None)
             if problem is None and restored is not None:
                 if step != steps[-1]:
                     log.warning("continuing from step %d, the latest intact checkpoint", step)
-                return step, *restored
+                state = restoration.with_memory(self._memories, restored, record, abstract_state)
+                return step, state, dict(record.meta)
             self._set_aside(step, str(problem))
         if process_group.everywhere(bool(steps) or self._has_started())[0]:
             raise CheckpointError(
@@ -218,7 +226,7 @@ class Checkpointer:
         return None
 
     def rewind(self, step: int) -> None:
-        """Deletes the checkpoints after `step`; where none is left, it is as if the run had never saved.
+        """Deletes the checkpoints after `step`; if none is left, the run counts as never saved.
 
         Raises:
           OSError: one cannot be deleted.
@@ -227,6 +235,7 @@ class Checkpointer:
         for later in (each for each in found if each > step):
             checkpoint_files.remove(found[later])
             self._scores.pop(later, None)
+        self._memories.rewind(step)
         if min(found, default=step + 1) > step:
             (self._folder / _STARTED).unlink(missing_ok=True)
 
@@ -239,16 +248,12 @@ class Checkpointer:
         self._raise_everywhere(self._folder, self._background.settle())
 
     def close(self) -> None:
-        """Finishes writing and releases the threads.
-
-        Raises:
-          SaveError: as for `wait`.
-        """
+        """Finishes writing and releases the threads; raises as `wait` does."""
         self._background.close()
         self.wait()
 
     def _raise_everywhere(self, path: epath.Path, error: SaveError | None) -> None:
-        """Raises in every process what failed in any, so that all continue alike."""
+        """Raises the error of any process in all, so that all continue alike."""
         own = error and [error.reason, error.stalled]
         problems = [p for p in process_group.everywhere(own) if p]
         if problems:
@@ -258,33 +263,14 @@ class Checkpointer:
     def _corrupt(self) -> epath.Path:
         return self._folder.parent / "corrupt"
 
-    def _restore(
-        self, record: Record, fields: Mapping[str, PyTree], compare: Sequence[str]
-    ) -> dict[str, PyTree]:
-        """Restores `fields`, which must hold every stored array of the fields `compare` and nothing else."""
-        path = self._folder / str(record.step)
-        asked = {
-            f"{field}/{name}": array
-            for field, tree in fields.items()
-            for name, array in state_arrays.asked(tree).items()
-        }
-        if lacking := {name.partition("/")[0] for name in asked} - set(record.fields):
-            raise CheckpointError(
-                f"the checkpoint of step {record.step} in {self._folder} was written by another version of "
-                f"jaxrl: it has no {', '.join(sorted(lacking))}, it holds {', '.join(record.fields)}"
-            )
-        # Orbax would cast silently, or fail with pages of trees.
-        held = {k: v for k, v in record.arrays.items() if state_arrays.is_part(k, compare)}
-        for name in sorted(held.keys() | asked.keys()):
-            there = f"{held[name]['dtype']}{held[name]['shape']}" if name in held else "absent"
-            here = f"{asked[name].dtype}{list(asked[name].shape)}" if name in asked else "absent"
-            if there != here:
-                raise CheckpointError(
-                    f"the checkpoint of step {record.step} in {self._folder} does not fit: "
-                    f"{name} is {there} there and {here} in this configuration"
-                )
-        arrays = checkpoint_folder.read_arrays(path, record, fields)
-        return {name: state_arrays.rebuilt(name, tree, arrays) for name, tree in fields.items()}
+    def _write_memory(self, path: epath.Path, rows: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Writes the rows of a large memory, before the checkpoint `path`; returns their description."""
+        if not rows:
+            return None
+        try:
+            return self._memories.write(int(path.name), rows)
+        except OSError as error:
+            raise SaveError(path, checkpoint_folder.one_line(error)) from error
 
     def _record(self, step: int) -> Record:
         steps = self.all_steps()
@@ -325,10 +311,10 @@ class Checkpointer:
         self._scores.pop(step, None)
         log.warning("%s; it is now %s", problem, target)
 
-    def _make_way(self, path: epath.Path) -> tuple[int | None, str | None]:
-        """Frees space and name for a new checkpoint; returns the latest step and what prevents a save.
+    def _prepare_place(self, path: epath.Path, has_memory: bool) -> tuple[int | None, str | None]:
+        """Frees space and name for a new checkpoint; returns (the latest step, the reason against a save).
 
-        Only the first process looks.
+        Only the first process does it; the others return (None, None).
         """
         if not process_group.is_first():
             return None, None
@@ -337,6 +323,8 @@ class Checkpointer:
             latest = max(contents.steps, default=None)
             if latest is None or int(path.name) > latest:
                 self._clear()
+                if has_memory:
+                    self._tidy(lambda: self._memories.clear(contents.steps))
                 if path in contents.ignored:
                     log.warning(
                         "%s was in the way: it is now %s",
@@ -359,21 +347,23 @@ class Checkpointer:
 
         self._tidy(remove)
 
-    def _saved(self) -> None:
+    def _prune(self) -> None:
         """Deletes the checkpoints that the newest one makes superfluous."""
 
-        def prune() -> None:
+        def remove() -> None:
             (self._folder / _STARTED).touch()
             found = self._find().steps
             scores = self._known_scores(found)  # those with a damaged record stay
             for step in scores.keys() - {*sorted(scores)[-self._keep :], _best(scores)}:
                 checkpoint_files.remove(found[step])
                 self._scores.pop(step, None)
+            if self._memories.is_used:
+                self._memories.keep_newest(max(found))
 
-        self._tidy(prune)
+        self._tidy(remove)
 
     def _tidy(self, work: Callable[[], None]) -> None:
-        """Does work that no checkpoint depends on; a failure is only a warning."""
+        """Does work on which no checkpoint depends; a failure is only a warning."""
         if process_group.is_first():
             try:
                 work()
@@ -389,8 +379,8 @@ class Checkpointer:
         return {step: self._scores[step] for step in steps if step in self._scores}
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
-    """A copy, where the array is a view of the buffer of a device, which may be donated."""
+def _own(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy if it is a view of the buffer of a device, which may be donated."""
     return array if array.flags.owndata else array.copy()
 
 

@@ -1,7 +1,7 @@
-"""Digests that prove a checkpoint holds what was saved: one per array, and one over the record of all.
+"""Digests that prove that a checkpoint is unchanged: one per array, and one over the record of all.
 
-A digest covers the contents of a whole array, whatever devices held its parts, and its name, dtype and
-shape, so that two arrays cannot be swapped unnoticed.
+A digest covers the contents of a whole array, independent of its devices, and its name, dtype and shape,
+so that two swapped arrays are noticed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-DIGEST = "digest"  # its name, in a description and in sealed content
+from jaxrl.config.data_files import parse_json
+
+DIGEST = "digest"  # the key in a description and in sealed content
 _BYTES = 16  # 128 bits: no collisions by accident
 
 
@@ -30,8 +32,13 @@ def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
         return dict(zip(arrays, pool.map(_description, arrays, arrays.values()), strict=True))
 
 
+def content_hash(name: str, header: Mapping[str, Any]) -> Any:
+    """A hash, as of hashlib, that has been told name and header of an array, and gets its contents next."""
+    return hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
+
+
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON-compatible `content` as it reads back, with its digest added.
+    """JSON-compatible `content` as JSON will return it, with its digest added.
 
     Raises:
       TypeError, ValueError: the content is not JSON-compatible.
@@ -46,7 +53,7 @@ def unseal(text: str) -> dict[str, Any]:
     Raises:
       ValueError: the text is not a JSON object, or its digest is missing or wrong.
     """
-    sealed = json.loads(text)
+    sealed = parse_json(text)
     if not isinstance(sealed, dict) or DIGEST not in sealed:
         raise ValueError("it holds no digest")
     content = {name: value for name, value in sealed.items() if name != DIGEST}
@@ -57,7 +64,7 @@ def unseal(text: str) -> dict[str, Any]:
 
 def _description(name: str, array: np.ndarray) -> dict[str, Any]:
     header = {"dtype": str(array.dtype), "shape": list(array.shape)}
-    hashed = hashlib.blake2b(json.dumps([name, header], sort_keys=True).encode(), digest_size=_BYTES)
+    hashed = content_hash(name, header)
     hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return header | {DIGEST: hashed.hexdigest()}
 

@@ -1,4 +1,4 @@
-"""Another name for folders whose own name Orbax or tensorstore would misread."""
+"""A path in plain characters for a folder whose own path Orbax or tensorstore would misread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[\w./ +,=@~^-]*")
 
 @contextlib.contextmanager
 def plain_path(folder: epath.Path) -> Iterator[epath.Path]:
-    """Gives a name of `folder` in plain characters during the block: its own, or a symbolic link to it."""
+    """A path to `folder` in plain characters during the block: its own, or a symbolic link to it."""
     if storage.is_remote(folder) or _PLAIN.fullmatch(os.fspath(folder)):
         yield folder
         return

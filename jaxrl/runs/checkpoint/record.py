@@ -1,9 +1,10 @@
-"""The record of a checkpoint: its step, its score, what the trainer stored, and a digest of every array."""
+"""The record of a checkpoint: step, score, the trainer's data, and a digest of every array."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 
 from jaxrl.runs.checkpoint import integrity
 
-# Bytes of the file; records of populations with thousands of arrays take a hundredth of it.
+# Bytes of the file; records with thousands of arrays take a hundredth of it.
 LARGEST = 1 << 26
 
 
 class ImplausibleSize(ValueError):
-    """Files are far larger, or far more, than a save makes them: they are not read to find out why."""
+    """Files are far larger, or far more, than a save makes: they are not read at all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +27,16 @@ class Record:
     Attributes:
       step: environment steps made.
       score: the greedy evaluation return, or None.
-      meta: what the trainer stored.
+      meta: the data that the trainer stored.
       arrays: dtype, shape and digest of each array, by `field/path`.
+      memory: the rows of a large memory, by `field/path`, as `MemoryItems.write` describes them; or None.
     """
 
     step: int
     score: float | None
     meta: Mapping[str, Any]
     arrays: Mapping[str, Mapping[str, Any]]
+    memory: Mapping[str, Any] | None = None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -41,19 +44,30 @@ class Record:
         return tuple(sorted({name.partition("/")[0] for name in self.arrays}))
 
 
-def sealed(
-    step: int, score: float | None, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+def seal(
+    step: int,
+    score: float | None,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    memory: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The JSON to store, for `parse`."""
-    record = Record(step, score, meta, integrity.describe(arrays))
-    return integrity.seal(dataclasses.asdict(record))
+    return seal_again(Record(step, score, meta, integrity.describe(arrays), memory))
+
+
+def seal_again(record: Record) -> dict[str, Any]:
+    """The JSON of a record; without a large memory it does not mention one."""
+    content = dataclasses.asdict(record)
+    if record.memory is None:
+        del content["memory"]
+    return integrity.seal(content)
 
 
 def parse(text: str) -> Record:
-    """The record that `sealed` gave, from its JSON.
+    """The record of the JSON that `seal` returned.
 
     Raises:
-      ValueError: it is not what was sealed, or lacks something, or something is of the wrong type.
+      ValueError: it is not the JSON that was sealed, or a field is missing or of the wrong type.
     """
     content = integrity.unseal(text)
     require(content, {"step": is_count, "score": _is_score, "meta": is_object, "arrays": _has_entries})
@@ -63,6 +77,15 @@ def parse(text: str) -> Record:
         try:
             require(described, {"dtype": _is_dtype, "shape": _is_shape, "digest": _is_text})
         except ValueError as error:
+            raise ValueError(f"the array {name}: {error}") from error
+    if "memory" in content:
+        require(content, {"memory": _has_entries})
+    else:
+        content["memory"] = None
+    for name, described in (content["memory"] or {}).items():
+        try:
+            _require_shards(described)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the array {name}: {error}") from error
     return Record(**{field.name: content[field.name] for field in dataclasses.fields(Record)})
 
@@ -89,6 +112,24 @@ def is_number(x: Any) -> bool:
 def is_object(x: Any) -> bool:
     """A JSON object."""
     return isinstance(x, dict)
+
+
+def _require_shards(described: Any) -> None:
+    """Raises an error for a description of rows that `MemoryItems.write` does not make."""
+    require(described, {"dtype": _is_dtype, "shape": _is_shape, "shards": lambda x: isinstance(x, list)})
+    for shard in described["shards"]:
+        rules = {"file": is_memory_file, "start": _is_shape, "shape": _is_shape, "digest": _is_text}
+        require(shard, rules)
+        ends = [a + n for a, n in zip(shard["start"], shard["shape"], strict=True)]
+        if any(end > size for end, size in zip(ends, described["shape"], strict=True)):
+            raise ValueError("a part reaches beyond the array")
+    if sum(math.prod(shard["shape"]) for shard in described["shards"]) != math.prod(described["shape"]):
+        raise ValueError("its parts are not the whole")
+
+
+def is_memory_file(name: Any) -> bool:
+    """True for the name of a file that holds the rows of one array on one device."""
+    return isinstance(name, str) and re.fullmatch(r"[0-9]+-[0-9]+", name, re.ASCII) is not None
 
 
 def _has_entries(x: Any) -> bool:

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.types import PyTree
+from jaxrl.types import PyTree, without_bulk
+
+MEMORY = "memory"  # the field of the state that may hold rows of a large memory
 
 
 def fields(state: PyTree) -> dict[str, PyTree]:
@@ -20,14 +22,49 @@ def fields(state: PyTree) -> dict[str, PyTree]:
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
 
 
-def stored(state: PyTree) -> dict[str, dict[str, Any]]:
+def split(state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """The state without the rows of its large memory, and these by `field/path`; empty ones are left out.
+
+    Without such rows it is the state itself, and nothing.
+    """
+    memory = fields(state).get(MEMORY)
+    rest = without_bulk(memory)
+    if rest is memory:
+        return state, {}
+    kept = dict(_by_path(rest))
+    rows = {f"{MEMORY}/{name}": x for name, x in _by_path(memory) if name not in kept and x.size}
+    return replace_memory(state, rest), rows
+
+
+def join(state: PyTree, abstract: PyTree, rows: Mapping[str, Any]) -> PyTree:
+    """Inverse of `split`; `abstract` is the whole state as shapes."""
+    memory = fields(abstract)[MEMORY]
+    kept = dict(_by_path(fields(state)[MEMORY]))
+
+    def leaf(name: str, x: jax.ShapeDtypeStruct) -> Any:
+        if name in kept:
+            return kept[name]
+        return rows[f"{MEMORY}/{name}"] if x.size else jnp.zeros(x.shape, x.dtype, device=x.sharding)
+
+    leaves = [leaf(name, x) for name, x in _by_path(memory)]
+    return replace_memory(state, jax.tree.unflatten(jax.tree.structure(memory), leaves))
+
+
+def replace_memory(state: PyTree, memory: PyTree) -> PyTree:
+    """The state with another memory."""
+    if isinstance(state, Mapping):
+        return {**state, MEMORY: memory}
+    return dataclasses.replace(state, **{MEMORY: memory})
+
+
+def to_arrays(state: PyTree) -> dict[str, dict[str, Any]]:
     """Arrays by field and path; random keys as uint32 data; without empty arrays, which Orbax refuses.
 
     Raises:
       ValueError: two arrays have the same path.
     """
     trees = {
-        field: {name: jax.random.key_data(x) if _is_key(x) else x for name, x in _named(tree) if x.size}
+        field: {name: jax.random.key_data(x) if _is_key(x) else x for name, x in _by_path(tree) if x.size}
         for field, tree in fields(state).items()
     }
     return {field: arrays for field, arrays in trees.items() if arrays}
@@ -39,27 +76,27 @@ def flat(arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def is_part(name: str, fields: Iterable[str]) -> bool:
-    """Whether the array `name` belongs to one of the fields, given as paths: `learner/policy`."""
+    """True if the array `name` belongs to one of the `fields`, paths such as `learner/policy`."""
     return any(name.startswith(f"{field}/") or name == field for field in fields)
 
 
-def asked(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and dtypes that `stored` gives for one field, from its abstract tree."""
+def expected_arrays(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and dtypes that `to_arrays` returns for one field, from its abstract tree."""
     abstract = {}
-    for name, x in _named(tree):
+    for name, x in _by_path(tree):
         data = jax.eval_shape(jax.random.key_data, x) if _is_key(x) else x
         if x.size:
             abstract[name] = jax.ShapeDtypeStruct(data.shape, data.dtype)
     return abstract
 
 
-def rebuilt(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+def rebuild(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
     """Rebuilds the tree of one field on its devices.
 
     Args:
       field: its name.
       abstract: a tree of `jax.ShapeDtypeStruct`; without a sharding, an array goes to the default device.
-      arrays: whole arrays by `field/path`, as `flat(stored(state))` names them.
+      arrays: whole arrays by `field/path`, as `flat(to_arrays(state))` names them.
     """
 
     def leaf(name: str, x: jax.ShapeDtypeStruct) -> jax.Array:
@@ -71,10 +108,10 @@ def rebuilt(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> P
         array = jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
         return jax.random.wrap_key_data(array, impl=_key_impl(x)) if _is_key(x) else array
 
-    return jax.tree.unflatten(jax.tree.structure(abstract), [leaf(name, x) for name, x in _named(abstract)])
+    return jax.tree.unflatten(jax.tree.structure(abstract), [leaf(name, x) for name, x in _by_path(abstract)])
 
 
-def _named(tree: PyTree) -> list[tuple[str, Any]]:
+def _by_path(tree: PyTree) -> list[tuple[str, Any]]:
     """(path, leaf) of each leaf; the path of a random key ends with its implementation."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     named = []

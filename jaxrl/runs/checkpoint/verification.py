@@ -1,4 +1,4 @@
-"""Verification of a run's checkpoints: every array against its digest, and what lies beside them."""
+"""Verification of a run's checkpoints: arrays against digests, and other entries beside them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import ConfigError
-from jaxrl.runs.checkpoint import files
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from jaxrl.runs.checkpoint.folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
+from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.memory_item import MemoryItems
+from jaxrl.runs.checkpoint.record import Record
 
 CHECKPOINT, SET_ASIDE, UNFINISHED, IGNORED = "checkpoint", "set aside", "unfinished", "ignored"
 
@@ -26,13 +27,13 @@ class CheckpointEntry:
     Attributes:
       kind: "checkpoint"; "set aside": a trainer found it damaged; "unfinished": remains of an interrupted
         save or deletion; "ignored": no checkpoint.
-      path: where.
-      problem: why it cannot be used, None if it can.
+      path: its path.
+      problem: the reason why it cannot be used; None if it can.
       size: bytes of its files.
-      step, iteration, score, evaluation: as saved; None where they are not known.
+      step, iteration, score, evaluation: as saved; None if they are not known.
       arrays: number of arrays by field of the training state.
-      metadata: what users stored with it, `config.notes` included.
-      bad: whether a run would try to resume from it although it is not intact.
+      metadata: the user's data stored with it, `config.notes` included.
+      bad: True if a run would try to resume from it although it is not intact.
     """
 
     kind: str
@@ -55,8 +56,8 @@ def verify(
 
     Args:
       workdir: folder of the run, local or gs://.
-      step: which one; None for all of them and everything beside them.
-      check: raises ValueError where what the trainer stored beside the arrays is not what it stores.
+      step: the step of one checkpoint; None for all of them and everything beside them.
+      check: raises ValueError for data beside the arrays that no trainer stores.
 
     Raises:
       ConfigError: there is no such folder, or no such checkpoint in it.
@@ -75,10 +76,10 @@ def verify(
     chosen = contents.steps.items() if step is None else [(step, contents.steps[step])]
     # A trainer may have deleted one meanwhile.
     entries = [
-        entry for s, path in chosen if (entry := _verified(CHECKPOINT, path, s, check)) and path.exists()
+        entry for s, path in chosen if (entry := _verify_one(CHECKPOINT, path, s, check)) and path.exists()
     ]
     if step is None:
-        entries += [_verified(SET_ASIDE, path, None, check) for path in aside]
+        entries += [_verify_one(SET_ASIDE, path, None, check) for path in aside]
         text = "was being written or deleted when a run ended"
         entries += [CheckpointEntry(UNFINISHED, str(p), f"{p} {text}", _size(p)) for p in contents.unfinished]
         entries += [_stray(path, kind, run) for path, kind in contents.ignored.items()]
@@ -87,7 +88,7 @@ def verify(
     return entries
 
 
-def _verified(
+def _verify_one(
     kind: str, path: epath.Path, step: int | None, check: Callable[[Mapping[str, Any]], None]
 ) -> CheckpointEntry:
     entry = CheckpointEntry(kind, str(path), None, _size(path), step)
@@ -108,9 +109,21 @@ def _verified(
             arrays=dict(sorted(counts.items())),
         )
         checkpoint_folder.read_arrays(path, record)
+        if kind == CHECKPOINT:
+            problem = _memory_problem(path, record)
+            entry = dataclasses.replace(entry, problem=problem, bad=problem is not None)
     except CheckpointError as error:
         return dataclasses.replace(entry, problem=str(error), bad=kind == CHECKPOINT)
     return entry
+
+
+def _memory_problem(path: epath.Path, record: Record) -> str | None:
+    """The damage to the rows of a large memory, which only the newest checkpoint must have."""
+    problem = MemoryItems(path.parent).problem(record)
+    if problem is None:
+        return None
+    # A trainer may have saved another one meanwhile.
+    return problem if record.step == max(checkpoint_folder.find(path.parent).steps) else None
 
 
 def _field(name: str) -> str:
@@ -129,6 +142,6 @@ def _stray(path: epath.Path, kind: str, run: epath.Path) -> CheckpointEntry:
 
 def _size(path: epath.Path) -> int:
     try:
-        return files.size(path)
+        return checkpoint_files.size(path)
     except OSError:
         return 0

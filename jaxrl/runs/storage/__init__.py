@@ -12,7 +12,7 @@ from jaxrl.runs.storage.bucket import (
     require_folder,
     require_reachable,
     require_run_folder,
-    within_patience,
+    within_timeout,
 )
 from jaxrl.runs.storage.lease import Lease
 from jaxrl.runs.storage.staging import StagedFolder
@@ -31,5 +31,5 @@ __all__ = [
     "require_folder",
     "require_reachable",
     "require_run_folder",
-    "within_patience",
+    "within_timeout",
 ]

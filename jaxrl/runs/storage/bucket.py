@@ -1,4 +1,4 @@
-"""Buckets of Google Cloud Storage: their client, and checks before a run starts."""
+"""Buckets: clients of gs:// and s3://, and checks before a run starts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.files import is_remote
 
-# Seconds to look at a bucket before a run starts; the client alone would try for half a minute.
-PATIENCE = 10.0
+# For a check of a bucket before a run starts; the client alone would try for half a minute.
+TIMEOUT_SECONDS = 10.0
 T = TypeVar("T")
 _LONGEST_REASON = 300  # characters
 _ROLE = "the role roles/storage.objectUser on the bucket is enough"
@@ -33,11 +33,11 @@ def prepare(path: str | os.PathLike[str]) -> None:
     """Sets up the client of `gs://` before the first use of such a path; does nothing for local paths.
 
     Raises:
-      ConfigError: the package it needs is not installed.
+      ConfigError: the package that it needs is not installed.
     """
     if not os.fspath(path).startswith("gs://"):
         return
-    # If true, the client asks another service through gRPC what kind of bucket it is.
+    # If true, the client asks another service through gRPC for the kind of bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         import fsspec
@@ -47,7 +47,7 @@ def prepare(path: str | os.PathLike[str]) -> None:
         raise ConfigError(text) from error
     # A cached listing would never expire, and checkpoints are not written through this client.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
-    # It logs tracebacks of what it also raises.
+    # It logs tracebacks of errors that it also raises.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
@@ -68,9 +68,9 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
     """(fsspec client, path as it knows it) of a folder: local, gs://bucket/folder or s3://bucket/folder.
 
     Args:
-      flag: the argument that named it.
+      flag: the argument with its name.
       url: the address.
-      writable: whether objects will be made there.
+      writable: True if objects will be created there.
 
     Raises:
       ConfigError: the address is of another kind, its client is not installed, or the bucket is unusable.
@@ -88,7 +88,7 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
         except ImportError as error:
             text = f"{given} needs the extra `s3`: {installation.command('s3')} ({error})"
             raise ConfigError(text) from error
-        within_patience(f"{given} cannot be", lambda: _try_s3(client, bucket, prefix))
+        within_timeout(f"{given} cannot be", lambda: _try_s3(client, bucket, prefix))
         return client, "/".join(split(url)).rstrip("/")
     if is_remote(url):
         raise ConfigError(f"{given} must be a local folder, gs://bucket/folder or s3://bucket/folder")
@@ -96,7 +96,7 @@ def open_url(flag: str, url: str, writable: bool = False) -> tuple[Any, str]:
 
 
 def require_client(flag: str, url: str) -> None:
-    """Raises ConfigError where the package that an address needs is not installed."""
+    """Raises ConfigError if the package that an address needs is not installed."""
     if url.startswith("s3://") and importlib.util.find_spec("s3fs") is None:
         raise ConfigError(f"`{flag}` (={url!r}) needs the extra `s3`: {installation.command('s3')}")
     prepare(url)
@@ -106,9 +106,9 @@ def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
     """Checks within seconds that a run can live in `path`; local folders are not checked.
 
     Args:
-      flag: the argument that named it.
+      flag: the argument with its name.
       path: a local folder or gs://bucket/folder.
-      writable: whether objects will be made and deleted there.
+      writable: True if objects will be created and deleted there.
 
     Raises:
       ConfigError: the address is of another kind, or the bucket is missing, forbidden or out of reach.
@@ -129,7 +129,7 @@ def require_run_folder(flag: str, path: str, writable: bool = False) -> None:
             f"{given} names no bucket: {bucket!r} must be 3 to 63 of a-z, 0-9, `-`, `_` and `.`"
         )
     prepare(path)
-    within_patience(f"{given} cannot be", lambda: _try(path, writable))
+    within_timeout(f"{given} cannot be", lambda: _try(path, writable))
 
 
 def require_reachable(flag: str, path: str) -> None:
@@ -140,7 +140,7 @@ def require_reachable(flag: str, path: str) -> None:
     if not path.startswith("gs://") or not _BUCKET.fullmatch(split(path)[0]):
         raise ConfigError(f"{given} must be a local folder or gs://bucket/folder")
     prepare(path)
-    within_patience(f"{given} cannot be", lambda: _try(path, writable=False))
+    within_timeout(f"{given} cannot be", lambda: _try(path, writable=False))
 
 
 def require_folder(flag: str, path: str) -> None:
@@ -159,7 +159,7 @@ def require_folder(flag: str, path: str) -> None:
 
 
 def entries(folder: str | os.PathLike[str]) -> dict[str, bool]:
-    """Names directly in a folder of a bucket, and whether each is a folder; none if it is missing.
+    """Names directly in a folder of a bucket, each with True for a folder; empty if it is missing.
 
     Raises:
       OSError: it cannot be listed.
@@ -188,7 +188,7 @@ def reason(error: BaseException) -> str:
     """The message of a storage client's exception, on one line."""
     message = getattr(error, "message", "") or str(error)
     text = " ".join((message.decode() if isinstance(message, bytes) else str(message)).split())
-    # Addresses of requests mean nothing to a person.
+    # Addresses of requests mean nothing to users.
     text = re.sub(r"Forbidden: \S+ ", "Forbidden: ", text)
     advice = _ADVICE.get(_status(error), "")
     text = text[:_LONGEST_REASON] or type(error).__name__
@@ -209,7 +209,7 @@ def as_os_errors() -> Iterator[None]:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an exception comes from a storage client."""
+    """True for an exception of a storage client."""
     return type(error).__module__.partition(".")[0] in _CLIENTS
 
 
@@ -222,7 +222,7 @@ def _status(error: BaseException) -> int:
 
 
 def _try(path: str, writable: bool) -> None:
-    """Lists, and with `writable` writes and deletes, as a run would."""
+    """Lists the folder, and with `writable` writes and deletes an object, as a run does."""
     client = filesystem()
     bucket, name = split(path)
     doing = "read"
@@ -242,8 +242,8 @@ def _try(path: str, writable: bool) -> None:
         raise ConfigError(f"{doing}: {reason(error)}") from error
 
 
-def within_patience(prefix: str, work: Callable[[], T]) -> T:
-    """Runs `work` in a thread, which is abandoned after `PATIENCE` seconds.
+def within_timeout(prefix: str, work: Callable[[], T]) -> T:
+    """Runs `work` in a thread, which is abandoned after `TIMEOUT_SECONDS` seconds.
 
     Raises:
       ConfigError: `work` raised or took too long; the message begins with `prefix`.
@@ -259,12 +259,12 @@ def within_patience(prefix: str, work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="storage probe", daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT_SECONDS)
     if thread.is_alive():
-        raise ConfigError(f"{prefix} reached in {PATIENCE:.0f} s{_why_unreachable()}")
+        raise ConfigError(f"{prefix} reached in {TIMEOUT_SECONDS:.0f} s{_why_unreachable()}")
     if failed:
-        told = str(failed[0]) if isinstance(failed[0], ConfigError) else f"read: {reason(failed[0])}"
-        raise ConfigError(f"{prefix} {told}") from failed[0]
+        problem = str(failed[0]) if isinstance(failed[0], ConfigError) else f"read: {reason(failed[0])}"
+        raise ConfigError(f"{prefix} {problem}") from failed[0]
     return done[0]
 
 

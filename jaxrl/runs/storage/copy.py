@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.metrics import text
 from jaxrl.metrics.files import is_remote, replacing, require_no_links
-from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_patience
+from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_timeout
 
 MANIFEST = "manifest.json"
-# The last file that makes a checkpoint complete in a bucket; a local folder is complete once it has its name.
+# The last file of a checkpoint in a bucket, which completes it; a local folder is complete with its name.
 _COMMITTED = "commit_success.txt"
-_STEP = re.compile(r"(?:.*/)?checkpoints/[0-9]+(?=/)")
+_STEP = re.compile(r"((?:.*/)?checkpoints/)(memory/)?([0-9]+)(?=/)")
 # Locks, and files about to be renamed or deleted.
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     r"(^|/)(\.lock|\.writable|\.[^/]+\.part|[^/]*\.tmp|\d+\.(orbax-checkpoint-tmp|deleted)[^/]*/.*)$"
 )
 _CHUNK = 1 << 22
@@ -54,15 +55,16 @@ class StoredFolder:
         """Opens the folder.
 
         Args:
-          name: the argument that named it.
+          name: the argument with its name.
           url: its address.
-          writable: whether files will be written.
-          metadata: what the objects written to a bucket are marked with.
+          writable: True if files will be written.
+          metadata: entries of the objects that are written to a bucket.
 
         Raises:
           ConfigError: the address is of another kind, its client is not installed, or it is unusable.
         """
-        self.name, self.url = name, url.rstrip("/") or url
+        self.name = name
+        self.url = url.rstrip("/") or url
         self.local = not is_remote(url)
         self.client, self.root = open_url(name, self.url, writable)
         self._metadata = dict(metadata)
@@ -70,13 +72,13 @@ class StoredFolder:
         self._marks = {key: self._metadata} if metadata and not self.local else {}
 
     def files(self) -> dict[str, CopiedFile]:
-        """All files below it, without checksums; none if it is missing.
+        """All files below the folder, without checksums; empty if it is missing.
 
         Raises:
           ConfigError: it cannot be read.
         """
         prefix = f"`{self.name}` (={self.url!r}) cannot be"
-        found = within_patience(prefix, lambda: self.client.find(self.root, detail=True))
+        found = within_timeout(prefix, lambda: self.client.find(self.root, detail=True))
         files = {
             name.removeprefix(f"{self.root}/"): CopiedFile(int(info["size"]), "", _time(info))
             for name, info in found.items()
@@ -97,7 +99,7 @@ class StoredFolder:
         """
         try:
             with as_os_errors():
-                content = json.loads(self.client.cat_file(f"{self.root}/{MANIFEST}"))
+                content = parse_json(self.client.cat_file(f"{self.root}/{MANIFEST}"))
             return {path: CopiedFile(**described) for path, described in content["files"].items()}
         except FileNotFoundError:
             return {}
@@ -151,7 +153,7 @@ class StoredFolder:
 
 @dataclasses.dataclass(frozen=True)
 class CopyReport:
-    """Paths copied, unchanged, and vanished meanwhile; bytes copied."""
+    """Paths copied, unchanged, and gone before they could be copied; bytes copied."""
 
     copied: tuple[str, ...]
     unchanged: tuple[str, ...]
@@ -166,17 +168,17 @@ def sync(
     tell: Callable[[str], None] = print,
     metadata: Mapping[str, str] = types.MappingProxyType({}),
 ) -> CopyReport:
-    """Copies what has changed since the last copy.
+    """Copies the files that have changed since the last copy.
 
     Args:
       source, destination: local folders, or gs://bucket/folder, s3://bucket/folder.
       dry_run: change nothing.
       tell: called with a line for each file that is copied.
-      metadata: what objects in a bucket, and the manifest, are marked with.
+      metadata: entries of objects in a bucket, and of the manifest.
 
     Raises:
       ConfigError: one of them cannot be used.
-      RunError: something could not be copied; the manifest lists what was.
+      RunError: a file could not be copied; the manifest lists those that were.
     """
     theirs = StoredFolder("SOURCE", source)
     ours = StoredFolder("DESTINATION", destination, not dry_run, metadata)
@@ -184,7 +186,7 @@ def sync(
     if not files:
         raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
     known, there = ours.manifest(), ours.files()
-    paths = sorted((p for p in files if p != MANIFEST and not _PASSING.search(p)), key=_marks_last)
+    paths = sorted((p for p in files if p != MANIFEST and not _TRANSIENT.search(p)), key=_copy_order)
     waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]
     unchanged = tuple(p for p in paths if p not in set(waiting))
     if dry_run:
@@ -238,10 +240,11 @@ def _mark_complete(
             folder.write(mark, [])
 
 
-def _marks_last(path: str) -> tuple[str, bool, str]:
-    """Sort key: checkpoint by checkpoint, the file that marks one as complete last."""
+def _copy_order(path: str) -> tuple[str, bool, bool, str]:
+    """Sort key: checkpoint by checkpoint, each after its memory, and last the file that completes one."""
     match = _STEP.match(path)
-    return match[0] if match else path, path.endswith(_COMMITTED), path
+    step = f"{match[1]}{match[3]}" if match else path
+    return step, match is not None and match[2] is None, path.endswith(_COMMITTED), path
 
 
 def _time(info: Mapping[str, Any]) -> str:

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError
 from jaxrl.runs.storage import bucket
 
-RENEWED_EVERY = 15.0  # seconds
-# Seconds without renewal until another may take over: longer than the client's own retries.
-LASTS = 60.0
+RENEWAL_INTERVAL = 15.0  # seconds
+# Seconds without renewal until another process may take over: longer than the client's own retries.
+DURATION = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ class Lease:
         self,
         path: str,
         lost: Callable[[str], None],
-        every: float = RENEWED_EVERY,
-        lasts: float = LASTS,
+        every: float = RENEWAL_INTERVAL,
+        lasts: float = DURATION,
     ) -> None:
         """Prepares a lease without taking it.
 
@@ -62,24 +63,27 @@ class Lease:
           every: seconds between renewals.
           lasts: seconds without renewal after which another may take it over.
         """
-        self._path, self._lost, self._every, self._lasts = path, lost, every, lasts
+        self._path = path
+        self._lost = lost
+        self._every = every
+        self._lasts = lasts
         self._bucket, self._name = bucket.split(path)
         self._client = bucket.filesystem()
         self._id = uuid.uuid4().hex
         self._generation = 0
         self._released = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep_renewing, name="lease", daemon=True)
 
     def acquire(self) -> None:
         """Takes the lease; waits for the lease of a holder that may be dead to expire.
 
         Raises:
           ConfigError: its holder is alive.
-          Exception: whatever the client raises.
+          Exception: an error of the client.
         """
         seen: _Found | None = None
         while not self._take(0):
-            found = self._look()
+            found = self._read()
             if found is None:
                 continue
             if found.content.get("id") == self._id:  # the client sent the request twice
@@ -108,7 +112,7 @@ class Lease:
             generation = str(self._generation)
             self._client.call("DELETE", "b/{}/o/{}", self._bucket, self._name, ifGenerationMatch=generation)
 
-    def _keep(self) -> None:
+    def _keep_renewing(self) -> None:
         renewed, warned = time.monotonic(), False
         while not self._released.wait(self._every):
             try:
@@ -125,10 +129,10 @@ class Lease:
                 return
 
     def _renew(self) -> str | None:
-        """Renews the lease; returns who has taken it over, or None."""
+        """Renews the lease; returns the process that has taken it over, or None."""
         if self._take(self._generation):
             return None
-        found = self._look()
+        found = self._read()
         if found is None:
             return None if self._take(0) else self._renew()
         if found.content.get("id") != self._id:
@@ -137,7 +141,7 @@ class Lease:
         return None
 
     def _take(self, generation: int) -> bool:
-        """Writes the object if its generation is this one (0: if none exists); returns whether it did."""
+        """Writes the object if its generation is this one (0: if none exists); returns True if it did."""
         content = {"holder": _name(), "id": self._id, "machine": _machine(), "process": os.getpid()}
         try:
             written = self._client.call(
@@ -151,16 +155,16 @@ class Lease:
                 data=json.dumps(content).encode(),
                 json_out=True,
             )
-        except FileExistsError:  # what the client raises when a precondition fails
+        except FileExistsError:  # the client's error for a failed precondition
             return False
         self._generation = int(written["generation"])
         return True
 
-    def _look(self) -> _Found | None:
+    def _read(self) -> _Found | None:
         try:
             headers, body = self._client.call("GET", "b/{}/o/{}", self._bucket, self._name)
-            described = json.loads(body)
-            content = json.loads(self._client.cat_file(f"{self._bucket}/{self._name}"))
+            described = parse_json(body)
+            content = parse_json(self._client.cat_file(f"{self._bucket}/{self._name}"))
         except FileNotFoundError:
             return None
         except ValueError:
@@ -176,7 +180,7 @@ def _name() -> str:
 
 
 def _machine() -> str:
-    """Identifies the machine, or the container on it; empty where unknown."""
+    """Identifies the machine, or the container on it; empty if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as stream:
             return f"{stream.read().strip()} {os.stat('/proc/self/ns/pid').st_ino}"

@@ -8,21 +8,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics.writers.base import Writer
+from jaxrl.reporting.writers.base import Writer
 from jaxrl.runs.storage.bucket import is_failure, reason
 from jaxrl.runs.storage.copy import sync
 
-# Seconds that the end of a run waits for the last copy; less after a signal, as the machine may go away.
-PATIENCE, PATIENCE_AFTER_SIGNAL = 120.0, 5.0
+# Seconds that the end of a run waits for the last copy; fewer after a signal, as the machine may stop soon.
+CLOSE_SECONDS = 120.0
+CLOSE_SECONDS_AFTER_SIGNAL = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class Mirror(Writer):
-    """Copies what has changed, in a thread, every so many steps and at the end.
+    """Copies changed files, in a thread, at intervals of steps and at the end.
 
-    Training never waits for it, nor stops because of it: a copy that fails is warned about once, and the next
-    one makes up for it. Every object is marked with the run and the step at which it was copied.
+    Training never waits for it, nor stops because of it: the first failure is logged as a warning, and the
+    next copy makes up for it. Every object is marked with the run and the step at which it was copied.
     """
 
     def __init__(self, source: str, target: str, run: str, every_steps: int) -> None:
@@ -34,11 +35,15 @@ class Mirror(Writer):
           run: identity of the run.
           every_steps: environment steps between copies.
         """
-        self._source, self._target, self._run, self._every = source, target, run, every_steps
-        self._step, self._due = 0, every_steps
+        self._source = source
+        self._target = target
+        self._run = run
+        self._every = every_steps
+        self._step = 0
+        self._due = every_steps
         self._wake = threading.Event()
         self._closing = False
-        self._patience = PATIENCE
+        self._close_seconds = CLOSE_SECONDS
         self._thread: threading.Thread | None = None
         self._failed = False
 
@@ -54,17 +59,17 @@ class Mirror(Writer):
     def finish(self, summary: Mapping[str, Any]) -> None:
         self._step = int(summary.get("steps", self._step))
         if str(summary.get("stop_reason", "")).startswith("SIG"):
-            self._patience = PATIENCE_AFTER_SIGNAL
+            self._close_seconds = CLOSE_SECONDS_AFTER_SIGNAL
 
     def close(self) -> None:
         self._closing = True
         self._start()
         thread = self._thread
         assert thread is not None
-        thread.join(min(2.0, self._patience))
+        thread.join(min(2.0, self._close_seconds))
         if thread.is_alive():
-            log.warning("copying to %s, for at most %.0f s", self._target, self._patience)
-            thread.join(self._patience)
+            log.warning("copying to %s, for at most %.0f s", self._target, self._close_seconds)
+            thread.join(self._close_seconds)
         if thread.is_alive() or self._failed:
             message = "the copy in %s is not complete; `jaxrl sync %s %s` completes it"
             log.warning(message, self._target, self._source, self._target)

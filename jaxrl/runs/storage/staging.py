@@ -1,4 +1,4 @@
-"""Files that a run appends to, for a bucket: written locally and sent whole from time to time."""
+"""Files that grow during a run on a bucket: written locally and uploaded whole from time to time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.metrics.files import PARTIAL
 from jaxrl.runs.storage import bucket
 
-SENT_EVERY = 30.0  # seconds, if anything has changed
+SEND_INTERVAL = 30.0  # seconds, if anything has changed
 # Google Cloud Storage accepts one write per second of the same object.
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
-LAST_TRY = 20.0  # seconds that the end of a run waits for the last files
+CLOSE_SECONDS = 20.0  # seconds that the end of a run waits for the last files
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class StagedFolder:
       path: the local folder.
     """
 
-    def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SENT_EVERY) -> None:
+    def __init__(self, target: str, resumed: Sequence[str] = (), every: float = SEND_INTERVAL) -> None:
         """Prepares the folder without making it.
 
         Args:
@@ -41,10 +41,13 @@ class StagedFolder:
           resumed: names of files there to continue.
           every: seconds between checks for changes.
         """
-        self._target, self._resumed, self._every = target, resumed, every
+        self._target = target
+        self._resumed = resumed
+        self._every = every
         self._client = bucket.filesystem()
         self._sent: dict[Path, tuple[int, int]] = {}
-        self._wake, self._closing = threading.Event(), threading.Event()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._keep_sending, name="uploads", daemon=True)
         self.path = Path()
@@ -68,17 +71,17 @@ class StagedFolder:
         return self
 
     def send_soon(self) -> None:
-        """Sends what has changed as soon as the bucket allows; returns at once."""
+        """Sends changed files as soon as the bucket allows; returns at once."""
         self._wake.set()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sends what is left within `LAST_TRY` seconds; what cannot be sent stays in `path`."""
+        """Sends the remaining files within `CLOSE_SECONDS`; those that cannot be sent stay in `path`."""
         self._closing.set()
         self._wake.set()
-        self._thread.join(LAST_TRY)
-        if any(self._changed()):
+        self._thread.join(CLOSE_SECONDS)
+        if any(self._changed_files()):
             why = bucket.reason(self._error) if self._error else "there was no time"
             message = "not all logs have reached %s: %s; `jaxrl sync %s %s` sends them"
             log.warning(message, self._target, why, self.path, self._target)
@@ -92,7 +95,7 @@ class StagedFolder:
             self._wake.clear()
             last = self._closing.is_set()
             try:
-                for file in self._changed():
+                for file in self._changed_files():
                     self._send(file)
             except Exception as error:  # clients raise all kinds
                 if self._error is None:
@@ -110,7 +113,7 @@ class StagedFolder:
             if last or self._closing.wait(pause):
                 time.sleep(PAUSE if self._error else 0.0)
 
-    def _changed(self) -> Iterator[Path]:
+    def _changed_files(self) -> Iterator[Path]:
         for file in sorted(self.path.rglob("*")):
             if file.is_file() and not file.name.endswith(PARTIAL) and self._sent.get(file) != _version(file):
                 yield file

@@ -7,15 +7,11 @@ import pytest
 
 from jaxrl.metrics.reduction import Interval, row
 from jaxrl.networks import normalizer
-from jaxrl.types import BehaviourPolicy
-from tests.programs import Noise, start, tiny_program, with_learner, with_policy, with_statistics
+from jaxrl.types import Acting, BehaviourPolicy
+from tests.algorithms.updates import with_numbers
+from tests.compiled_programs import Noise, start, tiny_program, with_policy, with_statistics
 
 FIXED = {"ppo__num_minibatches": 2, "ppo__num_epochs": 1}
-
-
-def with_numbers(state, **numbers):
-    values = {name: jnp.float32(x) for name, x in numbers.items()}
-    return with_learner(state, hyperparams=state.learner.hyperparams.replace(**values))
 
 
 def moved(state, scale=0.05):
@@ -34,20 +30,32 @@ def evaluated(program, params, trajectory):
     for i in range(chunks):
         cut = lambda x, i=i: x[i * length : (i + 1) * length]  # noqa: E731
         carry = jax.tree.map(lambda x, i=i: x[i], trajectory.carry)
-        out = program.policy.apply(params, cut(trajectory.obs), carry, cut(trajectory.reset), None)
+        out = program.agent.apply(
+            Acting(params, None), cut(trajectory.obs), carry, cut(trajectory.reset), None
+        )
         parts.append(out.distribution.log_prob(cut(trajectory.action)))
     return jnp.concatenate(parts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("core", "length", "parts"),
-    [("lstm", 4, 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("lstm", 16, 1), ("none", 8, 1)))],
+    ("core", "length", "parts", "minibatches"),
+    [
+        ("lstm", 4, 2, 2),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("lstm", 16, 1, 2), ("none", 8, 1, 2), ("lstm", 4, 1, 16), ("none", 1, 1, 128))
+        ),
+    ],
 )
-def test_an_update_is_measured_from_where_it_starts(core, length, parts):
+def test_an_update_is_measured_from_where_it_starts(core, length, parts, minibatches):
     # correctness 27: against the policy that collected, all of these would be far from zero.
     program = tiny_program(
-        network__core=core, ppo__sequence_length=length, ppo__gradient_accumulation=parts, **FIXED
+        network__core=core,
+        ppo__sequence_length=length,
+        ppo__gradient_accumulation=parts,
+        ppo__num_epochs=1,
+        ppo__num_minibatches=minibatches,
     )
     state, trajectory, totals = jax.jit(program.rollout)(start(program))
     state = with_numbers(moved(state), learning_rate=0.0, clip_range=1e-5)
@@ -59,10 +67,13 @@ def test_an_update_is_measured_from_where_it_starts(core, length, parts):
     assert metrics["ppo/clip_fraction"] == 0.0
     assert metrics["ppo/approx_kl"] < 1e-11
     # All that the age of the data leaves is the weight of each step.
-    weight = jnp.exp(evaluated(program, state.learner.policy.params, trajectory) - trajectory.log_prob)
+    weight = jnp.exp(
+        evaluated(program, state.learner.policy.params, trajectory) - trajectory.extras["log_prob"]
+    )
     assert weight.std() > 0.01
-    _, batch, _ = jax.jit(program.iteration.learning.algorithm.prepare)(state.learner, trajectory)
-    np.testing.assert_allclose(metrics["loss/policy"], -(weight * batch.advantage).mean(), atol=1e-5)
+    prepared = jax.jit(program.iteration.learning.algorithm.prepare)(state.learner, trajectory)
+    advantage = prepared.batch.rows["advantage"]
+    np.testing.assert_allclose(metrics["loss/policy"], -(weight * advantage).mean(), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -104,9 +115,8 @@ def test_rows_that_are_not_valid_weigh_nothing():
     state, trajectory, totals = jax.jit(program.rollout)(start(program))
     valid = jnp.ones(trajectory.reward.shape, bool).at[3].set(False)
     trajectory = trajectory.replace(valid=valid, behaviour=BehaviourPolicy(None))
-    polluted = trajectory.replace(
-        log_prob=trajectory.log_prob.at[3].set(jnp.nan), action=trajectory.action.at[3].set(1)
-    )
+    extras = trajectory.extras | {"log_prob": trajectory.extras["log_prob"].at[3].set(jnp.nan)}
+    polluted = trajectory.replace(extras=extras, action=trajectory.action.at[3].set(1))
     update = jax.jit(program.update)
     clean, dirty = update(moved(state), trajectory, totals), update(moved(state), polluted, totals)
     learned = [(state.learner, metrics) for state, metrics in (clean, dirty)]

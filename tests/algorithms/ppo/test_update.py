@@ -1,4 +1,4 @@
-"""The update phase on one trajectory: what the first minibatch says, what is averaged, when it stops."""
+"""PPO's updates on one trajectory: what the first minibatch says, what is averaged, when they stop."""
 
 import jax
 import jax.numpy as jnp
@@ -7,16 +7,12 @@ import optax
 import pytest
 
 from jaxrl.algorithms.advantage import gae
-from jaxrl.algorithms.ppo import accumulation, losses
-from jaxrl.types import Axis, EpisodeTotals
-from tests.programs import Noise, start, tiny_program, with_learner, with_policy, with_statistics
+from jaxrl.algorithms.ppo import losses
+from jaxrl.types import Acting, Axis, EpisodeTotals
+from tests.algorithms.updates import assert_same_update, with_numbers
+from tests.compiled_programs import Noise, start, tiny_program, with_policy, with_statistics
 
 T, B = 16, 8
-
-
-def with_numbers(state, **numbers):
-    values = {name: jnp.float32(x) for name, x in numbers.items()}
-    return with_learner(state, hyperparams=state.learner.hyperparams.replace(**values))
 
 
 @pytest.mark.parametrize(
@@ -60,20 +56,11 @@ def test_unchanged_parameters_have_ratio_one_everywhere(core, length, parts):
     assert state.learner.updates == 2 * 4
 
 
-@pytest.fixture(scope="module")
-def rolled():
-    """(program, state, trajectory, totals) of a second rollout, which starts inside episodes."""
-    program = tiny_program(ppo__sequence_length=4)
-    rollout = jax.jit(program.rollout)
-    state, _, _ = rollout(start(program))
-    return program, *rollout(state.replace(iteration=jnp.int32(1)))
-
-
 def advantages(trajectory, state):
     """Advantages, not normalised, and value targets, float64."""
     h = state.learner.hyperparams
     t = trajectory
-    arrays = (t.reward, t.value, t.last_value, t.terminated, t.truncated, t.bootstrap_value)
+    arrays = (t.reward, t.extras["value"], t.last, t.terminated, t.truncated, t.bootstrap)
     return [np.asarray(x, np.float64) for x in gae(*arrays, h.gamma, h.gae_lambda)]
 
 
@@ -89,8 +76,8 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
     h = state.learner.hyperparams
 
     def mean_loss(params):
-        out = base.policy.apply(params, trajectory.obs, carry, trajectory.reset, None)
-        ratio = jnp.exp(out.distribution.log_prob(trajectory.action) - trajectory.log_prob)
+        out = base.agent.apply(Acting(params, None), trajectory.obs, carry, trajectory.reset, None)
+        ratio = jnp.exp(out.distribution.log_prob(trajectory.action) - trajectory.extras["log_prob"])
         clipped = jnp.clip(ratio, 1 - h.clip_range, 1 + h.clip_range)
         policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
         value = 0.5 * jnp.square(out.value - target).mean()
@@ -116,80 +103,10 @@ def test_one_update_equals_adam_on_the_mean_loss(rolled):
         state.learner.policy.params,
         step,
     )
-    residual = target - np.asarray(trajectory.value)
+    residual = target - np.asarray(trajectory.extras["value"])
     np.testing.assert_allclose(
         metrics["ppo/explained_variance"], 1 - residual.var() / target.var(), atol=1e-5
     )
-
-
-@pytest.fixture(scope="module")
-def updated(rolled):
-    """(state, metrics) after all updates on the trajectory."""
-    program, state, trajectory, totals = rolled
-    return jax.jit(program.update)(state, trajectory, totals)
-
-
-def assert_same_update(got, expected):
-    np.testing.assert_allclose(
-        *(
-            np.concatenate([x.ravel() for x in jax.tree.leaves(s.learner.policy.params)])
-            for s in (got[0], expected[0])
-        ),
-        atol=2e-5,
-    )
-    for name, x in expected[1].items():
-        np.testing.assert_allclose(got[1][name], x, rtol=1e-3, atol=1e-5, err_msg=name)
-
-
-def test_accumulated_gradients_equal_whole_ones(rolled, updated):
-    # correctness 12: parts are summed and divided once by the count of all.
-    _, *arguments = rolled
-    program = tiny_program(ppo__sequence_length=4, ppo__gradient_accumulation=4)
-    assert_same_update(jax.jit(program.update)(*arguments), updated)
-
-
-@pytest.mark.parametrize("steps", [pytest.param(8, marks=pytest.mark.slow), 2])
-def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
-    # With so few time steps a part, each is two chunks or one of one environment.
-    _, *arguments = rolled
-    monkeypatch.setitem(accumulation.CPU_PART_STEPS, "recurrent", steps)
-    program = tiny_program(ppo__sequence_length=4)
-    parts = accumulation.parts(program.config, program.policy, program.axis, arguments[1].obs)
-    assert parts == {8: (2, 4), 2: (4, 4)}[steps]
-    assert_same_update(jax.jit(program.update)(*arguments), updated)
-
-
-@pytest.mark.parametrize(
-    ("core", "kind"),
-    [("lstm", "recurrent"), ("gru", "recurrent"), *((x, "feed-forward") for x in ("mingru", "lru", "none"))],
-)
-def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
-    obs = rolled[2].obs
-    monkeypatch.setattr(accumulation, "CPU_PART_STEPS", {"recurrent": 64, "feed-forward": 16})
-    program = tiny_program(network__core=core)
-    # Four environments of 16 steps in a minibatch.
-    expected = {"recurrent": (1, 1), "feed-forward": (1, 4)}[kind]
-    assert accumulation.parts(program.config, program.policy, program.axis, obs) == expected
-
-
-@pytest.mark.slow
-def test_two_devices_make_the_updates_of_one(rolled, updated):
-    # correctness 12, on simulated devices: the same minibatches, the advantages of all devices normalised
-    # together, and gradients summed over both before they are divided.
-    _, state, trajectory, totals = rolled
-    program = tiny_program(axis=Axis("data", 2), ppo__sequence_length=4)
-
-    def half(tree, axis):
-        return jax.tree.map(lambda x: jnp.stack(jnp.split(x, 2, axis)), tree)
-
-    last_value = half(trajectory.last_value, 0)
-    trajectory = half(trajectory.replace(last_value=trajectory.value), 1).replace(last_value=last_value)
-    half_totals = jax.tree.map(lambda x: x / 2, totals).replace(lowest=totals.lowest, highest=totals.highest)
-    update = jax.vmap(lambda trajectory: program.update(state, trajectory, half_totals), axis_name="data")
-    states, metrics = jax.jit(update)(trajectory)
-    for leaf in jax.tree.leaves((states.learner.policy.params, metrics)):
-        np.testing.assert_array_equal(leaf[0], leaf[1])
-    assert_same_update(jax.tree.map(lambda x: x[0], (states, metrics)), updated)
 
 
 @pytest.mark.slow
@@ -220,9 +137,8 @@ def test_rows_that_are_not_valid_reach_nothing():
         obs=garbage(trajectory.obs, 50.0),
         action=garbage(trajectory.action, 1),
         reward=garbage(trajectory.reward, jnp.nan),
-        log_prob=garbage(trajectory.log_prob, jnp.nan),
-        value=garbage(trajectory.value, jnp.nan),
-        bootstrap_value=garbage(trajectory.bootstrap_value, jnp.nan),
+        extras={name: garbage(x, jnp.nan) for name, x in trajectory.extras.items()},
+        bootstrap=garbage(trajectory.bootstrap, jnp.nan),
     )
     update = jax.jit(program.update)
     clean, dirty = update(state, trajectory, totals), update(state, polluted, totals)
@@ -247,7 +163,7 @@ def test_losses_are_means_over_the_valid_steps(rolled):
     program = tiny_program(ppo__sequence_length=4, ppo__num_minibatches=1, ppo__num_epochs=1)
     _, metrics = jax.jit(program.update)(state, trajectory.replace(valid=jnp.asarray(valid)), totals)
     advantage, target = (x[valid] for x in advantages(trajectory, state))
-    value = np.asarray(trajectory.value)[valid]
+    value = np.asarray(trajectory.extras["value"])[valid]
     normalized = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     np.testing.assert_allclose(metrics["loss/value"], 0.5 * np.square(value - target).mean(), rtol=1e-4)
     np.testing.assert_allclose(metrics["loss/policy"], -normalized.mean(), atol=1e-5)
@@ -296,7 +212,8 @@ def test_kl_stop_lasts_to_the_end_of_the_iteration(rolled, update_with_target):
     # correctness 19: one sequence with other old log-probabilities puts one of the two minibatches of each
     # epoch above the target. Whichever comes first, the second epoch makes no update.
     _, state, trajectory, _ = rolled
-    shifted = trajectory.replace(log_prob=trajectory.log_prob.at[:4, 0].add(1.0))
+    log_prob = trajectory.extras["log_prob"].at[:4, 0].add(1.0)
+    shifted = trajectory.replace(extras=trajectory.extras | {"log_prob": log_prob})
     _, after, _ = update_with_target(1e-3, with_numbers(state, learning_rate=0.0), shifted)
     assert after.learner.updates <= 1
 
@@ -348,7 +265,8 @@ def test_bfloat16_reaches_nothing_that_is_kept():
 def test_value_clipping_is_what_the_config_asks_for(rolled):
     _, state, trajectory, totals = rolled
     # Old values that are off by 1: clipping then measures from them.
-    shifted = trajectory.replace(value=trajectory.value + 1.0)
+    value = trajectory.extras["value"]
+    shifted = trajectory.replace(extras=trajectory.extras | {"value": value + 1.0})
     state = with_numbers(state, learning_rate=0.0)
     program = tiny_program(
         ppo__sequence_length=4, ppo__clip_value=True, ppo__num_minibatches=1, ppo__num_epochs=1
@@ -356,10 +274,10 @@ def test_value_clipping_is_what_the_config_asks_for(rolled):
     _, metrics = jax.jit(program.update)(state, shifted, totals)
     _, target = advantages(shifted, state)
     expected = losses.clipped_value_loss(
-        trajectory.value, shifted.value, jnp.float32(target), state.learner.hyperparams.clip_range
+        value, value + 1.0, jnp.float32(target), state.learner.hyperparams.clip_range
     )
     np.testing.assert_allclose(metrics["loss/value"], expected.mean(), rtol=1e-4)
-    assert float(losses.value_loss(trajectory.value, jnp.float32(target)).mean()) < expected.mean()
+    assert float(losses.value_loss(value, jnp.float32(target)).mean()) < expected.mean()
 
 
 def test_totals_are_reported_as_they_are(updated, rolled):

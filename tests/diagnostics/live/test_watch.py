@@ -20,11 +20,11 @@ import pytest
 import rich.console
 
 from jaxrl.commands.watch import main
-from jaxrl.diagnostics.live.run import LiveRun
+from jaxrl.diagnostics.live.live_run import LiveRun
 from jaxrl.diagnostics.live.screen import LiveScreen
 from jaxrl.diagnostics.live.watcher import Watcher
-from jaxrl.metrics.writers import JsonlWriter
-from tests.experiments.comparison.run_folders import STEPS, write_run
+from jaxrl.reporting.writers import JsonlWriter
+from tests.comparison.run_folders import STEPS, write_run
 
 ROOT = Path(__file__).parents[3]
 

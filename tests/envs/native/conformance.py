@@ -8,7 +8,9 @@ import numpy as np
 
 import envs
 from envs.base import Dict
-from envs.checks import check_env, check_types, random_action
+from envs.behaviour import random_action
+from envs.checks import check_types
+from envs.registry import check_env
 from envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology
 

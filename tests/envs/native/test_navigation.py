@@ -11,7 +11,7 @@ import pytest
 
 import envs
 from envs.native.navigation import Navigation, sensors
-from envs.native.navigation.room import Obstacles, lay_out, move_obstacles, words_of_layout
+from envs.native.navigation.room import NavigationParams, Obstacles, lay_out, move_obstacles, words_of_layout
 from envs.native.navigation.sensors import directions, normal_noise
 from envs.native.random_words import random_words
 from envs.vector import VectorEnv
@@ -93,9 +93,8 @@ def test_layouts_keep_clear_of_start_and_goal():
     words = jax.vmap(lambda key: random_words(key, words_of_layout(8)))(
         jax.random.split(jax.random.key(1), 2000)
     )
-    found = jax.jit(jax.vmap(lambda w: lay_out(w, env.params.replace(goal_distance=jnp.float32(4)), 8)))(
-        words
-    )
+    params = NavigationParams(**env.default_task | {"goal_distance": jnp.float32(4)})
+    found = jax.jit(jax.vmap(lambda w: lay_out(w, params, 8)))(words)
     distance = np.linalg.norm(found.goal - found.position, axis=-1)
     assert distance.min() >= 0.999
     assert distance.max() <= 4.001
@@ -191,54 +190,55 @@ def test_the_robot_stops_at_what_it_runs_into():
     np.testing.assert_array_equal(state.velocity, 0)
 
 
-def test_parameters_change_without_compiling():
+def test_tasks_change_without_compiling():
     env = Navigation()
     traces = []
 
     @jax.jit
-    def play(key, params):
+    def play(key, task):
         traces.append(None)
-        state, _ = env.reset(key, params)
+        state, _ = env.reset(key, task)
         after, timestep = env.step(key, state, jnp.zeros(2))
         return state, after, timestep.obs
 
     key = jax.random.key(0)
     for count, moving, speed, noise in ((8, 4, 1.0, 0.0), (3, 1, 0.0, 0.5), (0, 0, 2.0, 0.0)):
-        params = env.params.replace(
-            obstacles=jnp.int32(count),
-            moving=jnp.int32(moving),
-            obstacle_speed=jnp.float32(speed),
-            sensor_noise=jnp.float32(noise),
-            goal_distance=jnp.float32(1 + speed),
-        )
-        before, after, obs = play(key, params)
+        task = {
+            "obstacles": jnp.int32(count),
+            "moving": jnp.int32(moving),
+            "obstacle_speed": jnp.float32(speed),
+            "sensor_noise": jnp.float32(noise),
+            "goal_distance": jnp.float32(1 + speed),
+        }
+        before, after, obs = play(key, task)
         there = np.asarray(before.obstacles.radius) > 0
         assert there.sum() == count
         way = np.hypot(after.obstacles.x - before.obstacles.x, after.obstacles.y - before.obstacles.y)
         np.testing.assert_allclose(way[there], [0.1 * speed * (k < moving) for k in range(count)], atol=1e-5)
         assert np.linalg.norm(before.goal - before.position) <= 1 + speed + 1e-4
-        exact = np.asarray(sensors.scaled(lidar(after.position, after.obstacles, 24)))
+        exact = np.asarray(sensors.log_scale(lidar(after.position, after.obstacles, 24)))
         assert (np.abs(obs[4:] - exact).max() > 0.05) == (noise > 0)
     assert len(traces) == 1
 
 
 @pytest.mark.parametrize("ratio", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_curriculum_sets_the_parameters_of_single_environments(ratio):
+def test_single_environments_have_tasks_of_their_own(ratio):
     # Under wrappers with and without a state of their own, and with resets in rounds as well.
     wrappers = ("time_limit(steps=3)", "frame_stack(frames=2)", f"optimistic_resets(ratio={ratio})")
-    env = VectorEnv(envs.make(f"{NAME}(obstacles=2, moving=0)", wrappers))
-    keys = jax.random.split(jax.random.key(0), 4)
+    single = envs.make(f"{NAME}(obstacles=2, moving=0)", wrappers)
+    env, keys = VectorEnv(single), jax.random.split(jax.random.key(0), 4)
     state, _ = jax.jit(env.reset)(keys)
-    inner = state.env.env.env
-    params = inner.params.replace(obstacles=jnp.array([0, 1, 5, 8]))
-    time_limit = state.env.env.replace(env=inner.replace(params=params))
-    state = state.replace(env=state.env.replace(env=time_limit))
+    before = state.env.env.env
+    counts = jnp.array([0, 1, 5, 8], jnp.int32)
+    task_B = {name: jnp.full(4, x) for name, x in single.default_task.items()} | {"obstacles": counts}
     step, push = jax.jit(env.step), jnp.zeros((4, 2))
     for _ in range(7):  # each third one begins new episodes
-        state, _ = step(keys, state, push)
+        state, _ = step(keys, state, push, task_B=task_B)
     rooms = state.env.env.env
-    np.testing.assert_array_equal((np.asarray(rooms.obstacles.radius) > 0).sum(axis=1), [0, 1, 5, 8])
-    assert (np.asarray(rooms.goal) != np.asarray(inner.goal)).all()
+    there = lambda rooms: (np.asarray(rooms.obstacles.radius) > 0).sum(axis=1)  # noqa: E731
+    np.testing.assert_array_equal(there(before), [2, 2, 2, 2])
+    np.testing.assert_array_equal(there(rooms), counts)
+    assert (np.asarray(rooms.goal) != np.asarray(before.goal)).all()
     assert step._cache_size() == 1
 
 

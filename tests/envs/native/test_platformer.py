@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import envs
-from envs.native.platformer import dataset
-from envs.native.platformer.generator import generate
+from envs.native.platformer import level_files
+from envs.native.platformer.generation import dataset
+from envs.native.platformer.generation.generator import generate
+from envs.native.platformer.generation.solver import Contacts, solve, solves
 from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
 from envs.native.platformer.physics import JUMP, MAX_FALL, MAX_RUN, advance, start_of
-from envs.native.platformer.solver import Contacts, solve, solves
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Platformer"
@@ -241,7 +242,7 @@ def test_what_it_declares_holds_in_batches(arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", dataset.PARTS)
+@pytest.mark.parametrize("part", level_files.PARTS)
 def test_every_shipped_level_is_solved_in_the_environment(part):
     env = envs.make(f"{NAME}(levels='{part}')")
     count, longest = len(env.levels), max(one.optimal_steps for one in env.levels)
@@ -264,8 +265,8 @@ def test_every_shipped_level_is_solved_in_the_environment(part):
 
 
 def test_shipped_levels_are_as_written():
-    counts = dataset.verify_dataset(dataset.SHIPPED)
-    assert set(counts) == {f"{part}/{category}" for part in dataset.PARTS for category in CATEGORIES}
+    counts = dataset.verify_dataset(level_files.SHIPPED)
+    assert set(counts) == {f"{part}/{category}" for part in level_files.PARTS for category in CATEGORIES}
 
 
 def test_generation_is_from_the_seed():

@@ -21,7 +21,8 @@ import pytest
 import envs
 from envs.adapters.suite import suite_rules
 from envs.base import Box, Dict, Discrete
-from envs.checks import check_types, random_action
+from envs.behaviour import random_action
+from envs.checks import check_types
 from envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology
 
@@ -297,14 +298,14 @@ def same(left, right):
         ("craftax:Craftax-Symbolic-v1", Box.of(0, 1, (8268,)), 43, 100_000, False),
         ("jumanji:Minesweeper-v0(keys=('board',))", None, 100, None, True),
         ("jumanji:Snake-v1", None, 4, 4000, True),
-        ("navix:Navix-DoorKey-5x5-v0", Box.of(0, 255, (5, 5, 3), np.uint8), 7, 100, False),
+        ("navix:Navix-DoorKey-5x5-v0", Box.of(0, 11, (5, 5, 3), np.uint8), 7, 100, False),
         ("pgx:minatar-breakout", Box.of(0, 1, (10, 10, 4)), 3, None, True),
         ("playground:CartpoleSwingup", Box.of(-math.inf, math.inf, (5,)), 1, 1000, False),
         ("popgym_arcade:AutoEncodeEasy(scale=8)", Box.of(0, 255, (16, 16, 3), np.uint8), 5, 261, False),
         ("popgym_arcade:CountRecallEasy(scale=4)", Box.of(0, 255, (32, 32, 3), np.uint8), 5, 126, False),
         ("popgym_arcade:TetrisHard", Box.of(0, 255, (128, 128, 3), np.uint8), 5, 3000, False),
         ("pgx:tic_tac_toe", Box.of(0, 1, (3, 3, 2)), 9, None, True),
-        ("xminigrid:MiniGrid-MemoryS8", Box.of(0, 255, (3, 3, 2), np.uint8), 6, None, False),
+        ("xminigrid:MiniGrid-MemoryS8", Box.of(0, 14, (3, 3, 2), np.uint8), 6, None, False),
     ],
 )
 def test_specs(name, observation, actions, limit, masked):

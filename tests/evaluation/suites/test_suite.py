@@ -80,6 +80,18 @@ def test_numbers_of_levels_categories_and_all(
     assert "sampled" in said
 
 
+def test_each_level_plays_episodes_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, cartpole = tmp_path / "run", "gymnax:CartPole-v1"
+    save_run(run, env__name=cartpole, **SMALL)
+    file = suite_of(tmp_path, episodes=16, categories={"first": [cartpole, cartpole], "second": [cartpole]})
+    assert evaluate(run, file, "--sample") == 0, capfd.readouterr().err
+    report = json.loads((run / "evaluations" / "suite-mine-step-7.json").read_text())
+    categories = next(iter(report["modes"].values()))["categories"]
+    levels = [level for name in ("first", "second") for level in categories[name]["levels"]]
+    played = {tuple(row["return"] for row in level["episode_rows"]) for level in levels}
+    assert len(played) == 3
+
+
 def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) -> None:
     file = suite_of(tmp_path, name="few", episodes=50, success="return >= 10", categories={"a": [ENV]})
     assert evaluate(run, file, "--episodes=2", "--sample", "--seed=5") == 0

@@ -19,7 +19,7 @@ import pytest
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
 from jaxrl.networks.kernels.cells import LSTM
 from jaxrl.networks.kernels.lstm_gpu import Tiles
-from jaxrl.networks.kernels.lstm_kernel import fault, interpreted, largest_size, lstm_sequence, runs_on
+from jaxrl.networks.kernels.lstm_kernel import fault, interpret, largest_size, lstm_sequence, runs_on
 from jaxrl.networks.kernels.lstm_tpu import Blocks
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.parallel import gpus
@@ -45,7 +45,7 @@ def problem(length: int = L, rows: int = N, size: int = H, seed: int = 0) -> tup
 
 
 def kernel(platform: str, dtype: Any, weight: Array, inputs: Array, carry: PyTree, reset: Array) -> PyTree:
-    with interpreted(platform):
+    with interpret(platform):
         return lstm_sequence(dtype, weight, inputs, carry, reset)
 
 
@@ -210,7 +210,7 @@ def test_the_platforms_that_have_one() -> None:
 
 def test_a_kernel_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fault(8, jnp.bfloat16) is None  # the scan on both sides: there is no kernel for a CPU
-    with interpreted("gpu"):
+    with interpret("gpu"):
         assert fault(8, jnp.float32) is None
         backward = lstm_gpu.backward
 

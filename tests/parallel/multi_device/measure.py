@@ -20,10 +20,9 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import Config, resolve
+from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.device_runtime import DeviceRuntime
 from jaxrl.training.trainer import Trainer
-from tests.programs import with_learner
 
 ITERATIONS = 5
 
@@ -53,7 +52,7 @@ def on(devices: int, iterations: int = ITERATIONS) -> Config:
 def main(folder: Path) -> None:
     measured: dict[str, Any] = {f"loop_{devices}": _loop(devices, folder) for devices in (1, 2, 8)}
     measured["fit_8"] = _fit(folder)
-    measured["evaluations"] = _evaluations()
+    measured["evaluations"] = _evaluations(folder)
     measured["batch_copies"] = batch_copies_by_loop_depth(training_program(Trainer(on(1))))
     measured["restored"] = _restore_onto_fewer(folder)
     (folder / "measured.json").write_text(json.dumps(measured))
@@ -91,12 +90,12 @@ def _fit(folder: Path) -> dict[str, Any]:
     }
 
 
-def _evaluations() -> dict[str, list[float]]:
+def _evaluations(folder: Path) -> dict[str, list[float]]:
     """(episodes, mean return, mean length) of so many episodes on eight devices, and of five on one."""
     trainer, alone = Trainer(on(8)), Trainer(on(1))
     trainer.fit()
-    alone.progress = trainer.progress
-    alone._state = with_learner(alone.state, policy=jax.device_get(trainer.state.learner.policy))
+    trainer.save(folder / "evaluated")
+    alone.load(folder / "evaluated")
     results = {str(episodes): trainer.evaluate(episodes) for episodes in (5, 8, 19)}
     results["5 on one device"] = alone.evaluate(5)
     return {name: [x.episodes, x.mean, x.mean_length] for name, x in results.items()}

@@ -14,8 +14,8 @@ import numpy as np
 
 import jaxrl
 from jaxrl.config import resolve
-from jaxrl.networks.kernels.lstm_kernel import interpreted
-from jaxrl.training.device_runtime import DeviceRuntime
+from jaxrl.networks.kernels.lstm_kernel import interpret
+from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.training.trainer import Trainer
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     before, expected, scanned, _ = train("scan", 1)
     found = {}
     for platform in ("tpu", "gpu"):
-        with interpreted(platform):
+        with interpret(platform):
             _, got, metrics, kernel = train("pallas", 4)
         found[platform] = {
             "kernel": kernel,

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import checkpoint_folder
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 150.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.config import resolve
-from jaxrl.metrics.writers import MultiWriter
+from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.trainer import Trainer
 from tests.parallel.multi_process import tiny

@@ -22,7 +22,7 @@ from jaxrl.parallel import process_group, processes, sharding
 from jaxrl.runs.folder import RunFolder
 
 def job():
-    with process_group.joined(processes.find(os.environ, join=100)):
+    with process_group.join(processes.find(os.environ, join=100)):
         import jax
         index = jax.process_index()
         texts = process_group.everywhere({"index": index, "text": "x" * 3000 * index})
@@ -138,7 +138,7 @@ from jaxrl.commands import command_line
 from jaxrl.parallel import process_group, processes
 
 def job():
-    with process_group.joined(processes.find(os.environ)):
+    with process_group.join(processes.find(os.environ)):
         for _ in range(3):
             process_group.everywhere("well")
         if not process_group.is_first():

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl.algorithms.ppo.state import PPOHyperparams, PPOState
+from jaxrl.algorithms.minibatch_algorithm import RolloutState
+from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
 from jaxrl.runs.checkpoint import Checkpointer
-from jaxrl.types import CollectorState, EpisodeStats, PolicyState, TrainState
-from tests.programs import with_policy
+from jaxrl.types import Acting, CollectorState, EpisodeStats, TrainState
+from tests.compiled_programs import with_policy
 
 
 def make_state(num_envs: int = 4) -> TrainState:
@@ -33,8 +34,8 @@ def make_state(num_envs: int = 4) -> TrainState:
         "inner": (jnp.full(num_envs, jnp.nan), None, jnp.arange(num_envs, dtype=jnp.bfloat16)),
     }
     zeros = jnp.zeros(num_envs)
-    learner = PPOState(
-        policy=PolicyState(params, None),
+    learner = RolloutState(
+        policy=Acting(params, None),
         hyperparams=PPOHyperparams(*(jnp.asarray(0.1 * i, jnp.float32) for i in range(8))),
         updates=jnp.asarray(190, jnp.int32),
         opt_state=opt_state,

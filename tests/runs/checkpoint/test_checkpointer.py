@@ -209,7 +209,7 @@ import json, sys
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl.runs.checkpoint import Checkpointer
-from jaxrl.runs.checkpoint.folder import open_folder, read_record
+from jaxrl.runs.checkpoint.checkpoint_folder import open_folder, read_record
 
 folder, command = sys.argv[1:]
 mesh = Mesh(np.array(jax.devices()), ("data",))

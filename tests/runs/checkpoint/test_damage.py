@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
-from tests.programs import with_policy
+from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint, checkpoint_folder
+from tests.compiled_programs import with_policy
 from tests.runs.checkpoint.checkpoints import (
     abstract_of,
     assert_bitwise_equal,
@@ -238,7 +237,7 @@ def test_errors_of_the_way_there_are_not_damage(run: Path, error: Exception, cor
     # The files can be read: by the time anyone looks again, the network may be back.
     with (
         pytest.raises(CheckpointError) as caught,
-        checkpoint_folder._judging(epath.Path(run / "checkpoints" / "10")),
+        checkpoint_folder._classify_errors(epath.Path(run / "checkpoints" / "10")),
     ):
         raise error
     assert isinstance(caught.value, CorruptCheckpoint) == corrupt

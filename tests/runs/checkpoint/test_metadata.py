@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import tensorstore as ts
 
-from jaxrl.runs.checkpoint import Checkpointer, CorruptCheckpoint, integrity
-from jaxrl.runs.checkpoint import folder as checkpoint_folder
+from jaxrl.runs.checkpoint import Checkpointer, CorruptCheckpoint, checkpoint_folder, integrity
 from jaxrl.runs.checkpoint.verification import verify
 from jaxrl.training.progress import Progress
 from tests.runs.checkpoint.checkpoints import abstract_of, meta_at, state_at

@@ -25,7 +25,7 @@ if count > 1:
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl.parallel import process_group
 from jaxrl.runs.checkpoint import Checkpointer
-from jaxrl.runs.checkpoint.folder import open_folder, read_record
+from jaxrl.runs.checkpoint.checkpoint_folder import open_folder, read_record
 from tests.runs.checkpoint.checkpoints import flip_largest
 
 mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -64,7 +64,72 @@ print("REPORT" + json.dumps({"step": step, "meta": meta, "digests": digests}))
 """
 
 
-def run(folder: Path, count: int) -> list[dict[str, object]]:
+_MEMORY = """
+import json, sys
+from pathlib import Path
+from typing import Annotated, Any
+import flax.struct
+import jax
+import numpy as np
+
+index, count, port, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+jax.config.update("jax_num_cpu_devices", 2)
+if count > 1:
+    jax.distributed.initialize(f"localhost:{port}", count, index, initialization_timeout=60)
+
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxrl.parallel import process_group
+from jaxrl.runs.checkpoint import Checkpointer, SaveError, memory_files
+from jaxrl.types import Bulk
+
+@flax.struct.dataclass
+class Ring:
+    rows: Annotated[Any, Bulk()]
+    cursor: Any
+
+memory_files.BLOCK_BYTES = 64
+mesh = Mesh(np.array(jax.devices()), ("data",))
+
+def put(x, *spec):
+    return jax.make_array_from_callback(x.shape, NamedSharding(mesh, PartitionSpec(*spec)), lambda i: x[i])
+
+def state_at(step):
+    rows = np.random.default_rng(step).normal(size=(16, 8, 3)).astype(np.float32)
+    return {"w": put(np.float32([step])), "memory": Ring(put(rows, None, "data"), put(np.int32(step)))}
+
+def parts(state):
+    return [np.asarray(s.data).tobytes() for x in jax.tree.leaves(state) for s in x.addressable_shards]
+
+checkpointer = Checkpointer(str(folder), keep=2)
+for step in (5, 10):
+    state = state_at(step)
+    assert checkpointer.save(step, state, {})
+checkpointer.wait()
+write = memory_files.write
+if index == count - 1:
+    memory_files.write = lambda *arguments: open("/nowhere/x", "wb")
+try:
+    checkpointer.save(15, state_at(15), {})
+except SaveError as error:
+    problem = error.reason
+memory_files.write = write
+abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state_at(0))
+step, state, _ = Checkpointer(str(folder), keep=2).restore_latest(abstract)
+assert parts(state) == parts(state_at(10))
+process_group.everywhere(None)
+if process_group.is_first():
+    max((folder / "memory" / "10").iterdir()).unlink()
+process_group.everywhere(None)
+_, state, _ = Checkpointer(str(folder), keep=2).restore_latest(abstract)
+assert state["memory"] is None
+assert checkpointer.save(15, state_at(15), {})
+checkpointer.close()
+process_group.everywhere(None)
+print("REPORT" + json.dumps({"step": step, "problem": problem}))
+"""
+
+
+def run(folder: Path, count: int, script: str = _PROCESS) -> list[dict[str, object]]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -73,7 +138,7 @@ def run(folder: Path, count: int) -> list[dict[str, object]]:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, str(index), str(count), str(port), str(folder)],
+            [sys.executable, "-c", script, str(index), str(count), str(port), str(folder)],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -103,3 +168,11 @@ def test_two_processes_save_verify_and_fall_back_as_one(tmp_path: Path) -> None:
         assert [path.name for path in (tmp_path / name / "corrupt").iterdir()] == ["15"]
         steps = sorted(path.name for path in (tmp_path / name / "checkpoints").iterdir())
         assert steps == [".started", "10", "15", "5"]
+
+
+@pytest.mark.slow
+def test_each_of_two_processes_writes_its_own_rows(tmp_path: Path) -> None:
+    two = run(tmp_path / "two" / "checkpoints", 2, _MEMORY)
+    assert two == [{"step": 10, "problem": "No such file or directory: /nowhere/x"}] * 2
+    files = sorted((tmp_path / "two" / "checkpoints" / "memory" / "15").iterdir())
+    assert [file.stat().st_size for file in files] == [16 * 2 * 3 * 4] * 4

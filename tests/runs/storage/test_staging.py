@@ -89,7 +89,7 @@ def test_a_failure_is_told_once_and_tried_again(
 def test_what_cannot_be_sent_in_the_end_is_kept_here(
     gcs: GcsServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "LAST_TRY", 0.5)
+    monkeypatch.setattr(staging, "CLOSE_SECONDS", 0.5)
     held = threading.Event()
 
     def hold(request) -> None:

@@ -1,0 +1,109 @@
+"""Checks of what a device environment does: that methods are pure, and that episodes end. Plays a few."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import Box, Discrete, JaxEnv, MultiDiscrete
+from envs.checks import KEEPS_ARRAYS, PURE, Types, explain
+from envs.spaces import has_choice, sample
+from envs.tasks import default_task
+from envs.trees import select_rows, strong_types
+
+_EPISODES = 4
+_TASK = 0x5441534B  # folded into the key of an episode
+# No longer episode is played: that the limit holds is then not checked.
+_LONGEST_EPISODE = 10_000
+_MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
+
+
+def check_behaviour(label: str, env: JaxEnv) -> None:
+    """Checks that methods depend on their arguments alone, and that episodes end in time; plays a few.
+
+    Raises:
+      ValueError: one line for the first problem.
+    """
+    for method, arguments in Types(label, env).arguments.items():
+        where, function = f"{label}: {method}()", getattr(env, method)
+        first, second = (_program(where, function, arguments) for _ in range(2))
+        if first != second:
+            raise ValueError(f"{where} does something else at its second call; {PURE}")
+    limit = env.spec.max_episode_steps
+    limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
+    if limit_to_reach is None and not env.spec.has_action_mask:
+        return
+    steps = _MASKED_STEPS if limit_to_reach is None else limit_to_reach
+    ended, allowed = jax.jit(lambda key: _play(env, key, steps))(jax.random.key(0))
+    if not allowed:
+        raise ValueError(
+            f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
+        )
+    if limit_to_reach is not None and not ended:
+        raise ValueError(
+            f"{label}: step() let an episode go on past spec.max_episode_steps (={limit}); terminate or "
+            "truncate by then, declare None, or add the wrapper time_limit"
+        )
+
+
+def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
+    """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
+    keys, space = jax.random.split(key, _EPISODES), env.spec.action_space
+    state, _ = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
+
+    def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+        state, ended, allowed = loop
+        step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
+        action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
+        if env.spec.has_action_mask:
+            assert isinstance(space, Discrete | MultiDiscrete)
+            allowed &= (ended | has_choice(space, jax.vmap(env.action_mask)(state))).all()
+        state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
+        return state, ended | timestep.terminated | timestep.truncated, allowed
+
+    begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
+    _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
+    return ended.all(), allowed
+
+
+def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:
+    """(a task for each key,), the default one for half of them and others drawn; () if there are none."""
+    space = env.spec.task_space
+    if space is None:
+        return ()
+    drawn = jax.vmap(lambda key: sample(space, jax.random.fold_in(key, _TASK)))(keys)
+    default = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *jnp.shape(x))), default_task(env))
+    return (select_rows(jnp.arange(len(keys)) % 2 == 0, default, drawn),)
+
+
+def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
+    """An action drawn evenly from those that are allowed in `state`."""
+    space = env.spec.action_space
+    if isinstance(space, Box):
+        action: jax.Array = sample(space, key)
+        return action
+    assert isinstance(space, Discrete | MultiDiscrete)
+    sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
+    allowed = env.action_mask(state) if env.spec.has_action_mask else jnp.ones(sum(sizes), bool)
+    logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])
+    keys = jax.random.split(key, len(sizes))
+    parts = [jax.random.categorical(k, part) for k, part in zip(keys, logits, strict=True)]
+    return jnp.stack(parts).reshape(space.shape).astype(space.dtype)
+
+
+def _program(where: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
+    """A method as text and constants; of a new function each time, since JAX caches traces."""
+    try:
+        traced = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
+    except Exception as error:
+        raise ValueError(f"{where} {explain(error)}") from error
+    if any(isinstance(x, jax.core.Tracer) for x in traced.consts):
+        raise ValueError(f"{where} {KEEPS_ARRAYS}")
+    keys = jax.dtypes.prng_key
+    constants = [np.asarray(x).tobytes() for x in traced.consts if not jnp.issubdtype(x.dtype, keys)]
+    return re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)), constants

@@ -1,0 +1,1 @@
+"""The game in a terminal, its recordings, and how they are shown again (`jaxrl play`)."""

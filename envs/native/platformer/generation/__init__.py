@@ -1,0 +1,1 @@
+"""Levels generated from seeds, each proven solvable, in folders with a manifest (`jaxrl prepare-data`)."""

@@ -1,0 +1,133 @@
+"""The fewest steps that solve a level: an exhaustive search of the environment's own moves.
+
+Positions and velocities are integers, so a level has finitely many states: (x, y, velocity x, velocity y,
+switch). A breadth-first search over all of them with all six actions, by the environment's own `advance`,
+finds the exit after the fewest steps there are, or proves that no actions reach it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from envs.native.platformer.level import (
+    COLUMNS,
+    EXIT,
+    MINE,
+    MINE_PART,
+    ROWS,
+    SOLID,
+    START,
+    SWITCH,
+    PlatformerLevel,
+)
+from envs.native.platformer.physics import MAX_FALL, MAX_RUN, NUM_ACTIONS, SIZE, TILE, advance, start_of
+
+_HEIGHT, _WIDTH = ROWS * TILE, COLUMNS * TILE
+_FALLS, _RUNS = 2 * MAX_FALL + 1, 2 * MAX_RUN + 1
+_STATES = 2 * _HEIGHT * _WIDTH * _FALLS * _RUNS
+Body = tuple[Any, Any, Any, Any]
+
+
+class Contacts:
+    """The things that the player touches at every position of a level; bool[height, width] in units each."""
+
+    def __init__(self, level: PlatformerLevel):
+        self.solid = _touching(level.tiles_of(SOLID))
+        self.mine = _touching(level.tiles_of(MINE), *MINE_PART)
+        self.switch, self.exit = (_touching(level.tiles_of(letter)) for letter in (SWITCH, EXIT))
+        column, row = level.place_of(START)
+        self.start = start_of(column, row)
+
+    def step(
+        self, body: Body, on: np.ndarray, action: Any
+    ) -> tuple[Body, np.ndarray, np.ndarray, np.ndarray]:
+        """One step; returns (body, whether the switch is on, a mine was touched, the exit reached)."""
+        x, y, vx, vy = advance(np, lambda x, y: self.solid[y, x], body, action)
+        on = on | self.switch[y, x]
+        mine = self.mine[y, x]
+        return (x, y, vx, vy), on, mine, on & self.exit[y, x] & ~mine
+
+
+def solve(level: PlatformerLevel) -> str | None:
+    """One of the shortest solutions, a digit for each step; None if the level has none."""
+    contacts = Contacts(level)
+    seen, parent, chosen, order = _memory()
+    seen[:] = False
+    x, y = contacts.start
+    frontier = _pack((np.array([x]), np.array([y]), np.array([0]), np.array([0])), np.array([False]))
+    seen[frontier], start = True, int(frontier[0])
+    actions = np.arange(NUM_ACTIONS)
+    while len(frontier):
+        states, action = np.repeat(frontier, NUM_ACTIONS), np.tile(actions, len(frontier))
+        body, on, mine, done = contacts.step(*_unpack(states), action)
+        if done.any():
+            last = int(np.argmax(done))
+            return _way_to(int(states[last]), parent, chosen, start) + str(action[last])
+        new = _pack(body, on)
+        fresh = ~mine & ~seen[new]
+        states, action, new = states[fresh], action[fresh], new[fresh]
+        # Of several ways to one state any one stays: the last that is written here.
+        order[new] = np.arange(len(new), dtype=np.int32)
+        first = order[new] == np.arange(len(new))
+        frontier = new[first]
+        seen[frontier], parent[frontier], chosen[frontier] = True, states[first], action[first]
+    return None
+
+
+def solves(level: PlatformerLevel, actions: str) -> bool:
+    """True if these actions reach the exit with the last of them, and not before."""
+    contacts = Contacts(level)
+    x, y = contacts.start
+    body: Any = tuple(np.int32(part) for part in (x, y, 0, 0))
+    on: Any = np.bool_(False)
+    for t, action in enumerate(actions):
+        body, on, mine, done = contacts.step(body, on, np.int32(int(action)))
+        if mine or done:
+            return bool(done) and t == len(actions) - 1
+    return False
+
+
+@functools.cache
+def _memory() -> tuple[np.ndarray, ...]:
+    """The arrays that a search writes, one entry per state; shared by all searches."""
+    dtypes = (bool, np.int32, np.int8, np.int32)
+    seen, parent, chosen, order = (np.zeros(_STATES, dtype) for dtype in dtypes)
+    return seen, parent, chosen, order
+
+
+def _way_to(state: int, parent: np.ndarray, chosen: np.ndarray, start: int) -> str:
+    actions = []
+    while state != start:
+        actions.append(str(chosen[state]))
+        state = int(parent[state])
+    return "".join(reversed(actions))
+
+
+def _pack(body: Body, on: np.ndarray) -> np.ndarray:
+    x, y, vx, vy = body
+    velocity = (vy + MAX_FALL) * _RUNS + vx + MAX_RUN
+    return ((on * _HEIGHT + y) * _WIDTH + x) * (_FALLS * _RUNS) + velocity
+
+
+def _unpack(states: np.ndarray) -> tuple[Body, np.ndarray]:
+    place, velocity = np.divmod(states, _FALLS * _RUNS)
+    rest, x = np.divmod(place, _WIDTH)
+    on, y = np.divmod(rest, _HEIGHT)
+    vy, vx = np.divmod(velocity, _RUNS)
+    return (x, y, vx - MAX_RUN, vy - MAX_FALL), on.astype(bool)
+
+
+def _touching(tiles: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
+    """bool[height, width] in units: whether the player there overlaps that part of one of the tiles."""
+    part = np.zeros((TILE, TILE), bool)
+    part[low:high, low:high] = True
+    units = np.kron(tiles, part).astype(np.int32)
+    # Sums of squares of the player's size, beyond the level those of its edge.
+    sums = np.zeros((_HEIGHT + SIZE + 1, _WIDTH + SIZE + 1), np.int32)
+    sums[1:, 1:] = np.pad(units, ((0, SIZE), (0, SIZE)), mode="edge").cumsum(0).cumsum(1)
+    inside = sums[SIZE:, SIZE:] - sums[:-SIZE, SIZE:] - sums[SIZE:, :-SIZE] + sums[:-SIZE, :-SIZE]
+    touching: np.ndarray = inside[:_HEIGHT, :_WIDTH] > 0
+    return touching

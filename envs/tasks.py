@@ -1,0 +1,32 @@
+"""Tasks: what an environment is asked to be, chosen for each episode when it starts.
+
+An environment whose `spec.task_space` is set starts an episode by `reset(key, task)`; every other one by
+`reset(key)`. Code that serves both hands on `reset(key, *arguments)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from envs.base import JaxEnv
+
+
+def default_task(env: JaxEnv) -> Any:
+    """The task of `env` where nobody chooses one: evaluation, films, training without a curriculum."""
+    has_tasks: Any = env
+    return has_tasks.default_task
+
+
+def default_arguments(env: JaxEnv) -> tuple[Any, ...]:
+    """The arguments of `env.reset` after the key: the default task, or none for an environment without."""
+    return () if env.spec.task_space is None else (default_task(env),)
+
+
+def takes_task(env: JaxEnv) -> bool:
+    """True if `env.reset` can be called with a task."""
+    try:
+        inspect.signature(env.reset).bind(None, None)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""A2C: one step along the policy gradient for each rollout (Mnih et al. 2016, synchronously)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import flax.struct
+import jax.numpy as jnp
+
+from envs.base import EnvSpec
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.advantage import explained_variance
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.moments import global_moments, standardize
+from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.config import A2CConfig, Config
+from jaxrl.metrics.reduction import Mean
+from jaxrl.types import Array, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class A2CHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+
+    learning_rate: Array
+    gamma: Array
+    gae_lambda: Array
+    entropy_coef: Array
+    value_coef: Array
+    max_grad_norm: Array
+
+
+@dataclass(frozen=True)
+class A2C(MinibatchAlgorithm):
+    """Advantage actor-critic for recurrent policies."""
+
+    agent: ActorCritic
+
+    name: ClassVar = "a2c"
+    signals: ClassVar = ("advantage", "value")
+    config_section: ClassVar = A2CConfig
+    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS
+    reported: ClassVar = ("loss/policy", "loss/value", "loss/entropy")
+    own_metrics: ClassVar = {"a2c/explained_variance": Mean}
+    highlights: ClassVar = (
+        ("loss/policy", "policy loss"),
+        ("loss/value", "value loss"),
+        ("loss/entropy", "entropy"),
+        ("a2c/explained_variance", "explained var."),
+        ("grad/norm", "grad norm"),
+        ("a2c/learning_rate", "learning rate"),
+    )
+
+    @classmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
+        return ActorCritic.build(config.network, spec, config.normalize)
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> A2CHyperparams:
+        return read_hyperparams(A2CHyperparams, config.learner)
+
+    def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
+        learner, reward_TB = self.scaled_rewards(learner, trajectory)
+        value_TB = trajectory.extras["value"]
+        gamma, gae_lambda = learner.hyperparams.gamma, learner.hyperparams.gae_lambda
+        advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
+        arrays = (advantage_TB, target_TB, target_TB - value_TB)
+        mean, variance = global_moments(self.axis, arrays, trajectory.valid)
+        if self._section.normalize_advantages:
+            advantage_TB = standardize(advantage_TB, mean[0], variance[0])
+        rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
+        explained = Mean.of(explained_variance(variance[1], variance[2]))
+        batch = self.batch(learner, trajectory, rows)
+        signals = {"advantage": target_TB - value_TB, "value": value_TB}
+        return Prepared(learner, batch, {"a2c/explained_variance": explained}, signals)
+
+    def loss(
+        self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
+    ) -> tuple[Array, dict[str, Array], None]:
+        hyperparams, rows = learner.hyperparams, batch.rows
+        out = self.output(learner, params, batch)
+        log_prob = out.distribution.log_prob(batch.action)
+        sums = {
+            "loss/policy": batch.total(-log_prob * rows["advantage"]),
+            "loss/value": batch.total(0.5 * jnp.square(out.value - rows["target"])),
+            "loss/entropy": batch.total(out.distribution.entropy()),
+        }
+        entropy = hyperparams.entropy_coef * sums["loss/entropy"]
+        return sums["loss/policy"] + hyperparams.value_coef * sums["loss/value"] - entropy, sums, None
+
+    @property
+    def _section(self) -> A2CConfig:
+        section = self.config.learner
+        assert isinstance(section, A2CConfig)
+        return section

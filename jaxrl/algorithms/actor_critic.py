@@ -1,0 +1,134 @@
+"""The agents of actor-critics: a distribution over actions and a value, on one trunk or on two."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Self
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import EnvSpec
+from jaxrl import networks
+from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.auxiliary import PARAMS, AuxiliaryLoss
+from jaxrl.config import NetworkConfig, NormalizeConfig
+from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
+from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
+from jaxrl.types import Acting, Array, PyTree
+
+# Keeps the keys of auxiliary losses apart from those of the network.
+_AUXILIARY = 0x41555849
+
+
+@flax.struct.dataclass
+class ActorCriticOutput:
+    """The output of an actor-critic for observations.
+
+    Attributes:
+      distribution: over actions.
+      value: float32[...].
+      carry: after the last step.
+      features: [..., F], that the policy's head has read.
+    """
+
+    distribution: Distribution
+    value: Array
+    carry: PyTree
+    features: Array
+
+
+@dataclass(frozen=True)
+class ActorCritic(Agent):
+    """Samples from a policy; a value function of its own or on the same trunk tells how good states are.
+
+    Its extras are `log_prob`, of the action when it was taken, and `value`, both float32[T, B].
+
+    Attributes:
+      head: of the policy.
+      description: of the network, in words.
+      auxiliary: a loss whose parameters are beside those of the network, or None.
+    """
+
+    spec: EnvSpec
+    network: Network
+    normalize_config: NormalizeConfig
+    head: Head
+    description: str
+    auxiliary: AuxiliaryLoss | None = None
+
+    @classmethod
+    def build(
+        cls,
+        network: NetworkConfig,
+        spec: EnvSpec,
+        normalize: NormalizeConfig,
+        auxiliary: AuxiliaryLoss | None = None,
+    ) -> Self:
+        """The agent for an environment.
+
+        Raises:
+          ConfigError: an unknown name, or a space that no encoder or head serves.
+        """
+        head = networks.build_head(network, spec)
+        value_trunk = "value" if network.separate_value else "policy"
+        heads = {
+            "head": HeadOnTrunk(head.module, "policy"),
+            # In float32, as the policy's head: in bfloat16 values near 100 are half a unit apart.
+            "value": HeadOnTrunk(ValueHead(), value_trunk),
+        }
+        description = f"{networks.describe_trunk(network, spec)}, {networks.head_name(network, spec)}"
+        return cls(spec, networks.build(network, spec, heads), normalize, head, description, auxiliary)
+
+    def init_params(self, key: Array) -> PyTree:
+        params = self.network.init(key)
+        if self.auxiliary is None or self.auxiliary.init is None:
+            return params
+        # A key of its own: the network's parameters are those that it has without.
+        own_key = jax.random.fold_in(key, _AUXILIARY)
+        own = self.auxiliary.init(own_key, self.network.num_features(), self.spec)
+        return {**params, PARAMS: own}
+
+    def output(self, acting: Acting, out: NetworkOutput) -> ActorCriticOutput:
+        return ActorCriticOutput(out.heads["head"], out.heads["value"], out.carry, out.features["policy"])
+
+    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
+        return draw_noise(self.head.noise_kind, key, (*shape, *self.head.noise_shape))
+
+    def choose(
+        self, out: ActorCriticOutput, noise: Array, few_kernels: bool = False
+    ) -> tuple[Array, dict[str, Array]]:
+        distribution = elementwise(out.distribution) if few_kernels else out.distribution
+        action = distribution.sample(noise)
+        return action, {"log_prob": distribution.log_prob(action), "value": out.value}
+
+    def greedy(self, out: ActorCriticOutput) -> Array:
+        return out.distribution.mode()
+
+    def bootstrap(self, out: ActorCriticOutput) -> Array:
+        return out.value
+
+    def finish(self, extras: dict[str, Array], has_choice: Array) -> dict[str, Array]:
+        return extras | {"log_prob": jnp.where(has_choice, extras["log_prob"], jnp.nan)}
+
+    def to_env(self, action: Array) -> Array:
+        return self.head.to_env(action)
+
+    def facts(self, out: ActorCriticOutput) -> tuple[Array, dict[str, Array]]:
+        arrays = {
+            field.name: getattr(out.distribution, field.name).astype(jnp.float32)
+            for field in dataclasses.fields(out.distribution)  # type: ignore[arg-type]
+            if field.metadata.get("pytree_node", True)
+        }
+        return out.value, arrays
+
+    def describe(self) -> str:
+        return self.description
+
+    def architecture(self) -> dict[str, Any] | None:
+        return self.network.describe()
+
+    def acting_params(self, params: PyTree) -> PyTree:
+        return {name: part for name, part in params.items() if name != PARAMS}

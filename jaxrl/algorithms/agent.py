@@ -1,0 +1,183 @@
+"""Agents: a network, the normalisation of its observations, and the choice of actions.
+
+An algorithm builds its agent. Collectors, evaluators, suites, films, export and serving ask the agent and
+never build a network of their own.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Protocol
+
+import jax
+
+from envs.base import EnvSpec, zeros
+from jaxrl.config import ConfigError, NormalizeConfig
+from jaxrl.networks import Network, NetworkOutput, normalizer
+from jaxrl.types import Acting, Array, PyTree
+
+
+class Output(Protocol):
+    """The output of an agent for observations; a pytree. Each family of agents has a class of its own.
+
+    Attributes:
+      carry: the recurrent carry after the last step.
+    """
+
+    @property
+    def carry(self) -> PyTree: ...
+
+
+class Agent(abc.ABC):
+    """Pure functions that act in one environment and are trained by one algorithm.
+
+    Attributes:
+      spec: spaces of the environment.
+      network: what computes.
+      normalize_config: how observations are normalised.
+      samples: whether `choose` without exploration is random. Otherwise there is nothing to sample, and
+        `evaluate.sample` is refused.
+      needs_final_observations: whether a trajectory must hold the last observation of each episode, as a row
+        that is not `valid`. Environments on the host always give them so.
+    """
+
+    spec: EnvSpec
+    network: Network
+    normalize_config: NormalizeConfig
+    samples: bool = True
+    needs_final_observations: bool = False
+
+    @abc.abstractmethod
+    def output(self, acting: Acting, out: NetworkOutput) -> Any:
+        """The `Output` of an agent.
+
+        Args:
+          acting: what acts; its parameters have been used already.
+          out: of the network, for [L, N] or [B] observations.
+        """
+
+    @abc.abstractmethod
+    def init_params(self, key: Array) -> PyTree:
+        """Fresh parameters, float32."""
+
+    @abc.abstractmethod
+    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
+        """Noise for `choose`, leaves [*shape, ...], from one key.
+
+        Args:
+          key: of one environment.
+          shape: such as [T].
+          index: the environment's, over all devices, for an exploration that differs between environments.
+        """
+
+    @abc.abstractmethod
+    def choose(self, out: Any, noise: PyTree, few_kernels: bool = False) -> tuple[Array, PyTree]:
+        """Chooses actions.
+
+        Args:
+          out: of `forward`, for [B] observations.
+          noise: of `draw_noise`, [B, ...].
+          few_kernels: in a form that is fewer kernels on a GPU, with the same values up to rounding.
+
+        Returns:
+          (action [B, *A], the extras of a `Trajectory` at this step [B, ...]).
+        """
+
+    @abc.abstractmethod
+    def greedy(self, out: Any) -> Array:
+        """The best action [B, *A], without exploration."""
+
+    @abc.abstractmethod
+    def bootstrap(self, out: Any) -> PyTree:
+        """The estimate of the rest of an episode that was cut off, such as its value: a tree of [B, ...].
+
+        None if the algorithm needs none; then no final observation is looked at.
+        """
+
+    @abc.abstractmethod
+    def finish(self, extras: PyTree, has_choice: Array) -> PyTree:
+        """The extras [T, B, ...] of a rollout whose actions were masked.
+
+        Args:
+          extras: of `choose`, at all steps.
+          has_choice: bool[T, B], False where a mask allowed nothing: no action was right, and NaN goes there.
+        """
+
+    @abc.abstractmethod
+    def to_env(self, action: Array) -> Array:
+        """A stored action as the environment accepts it, such as clipped to its bounds."""
+
+    @abc.abstractmethod
+    def facts(self, out: Any) -> tuple[Array, dict[str, Array]]:
+        """(value float32[B], what the choice is made from, float32 by name), for exported policies."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """The network in words: `mlp 128, lstm 128, categorical`."""
+
+    @abc.abstractmethod
+    def architecture(self) -> dict[str, Any] | None:
+        """The layers from which `facts` come, for exports that run without this package.
+
+        `Network.describe` of a network whose `head`, on the first trunk, tells the action, and whose head
+        `value`, on the last trunk, the value. None where another format is not possible.
+        """
+
+    @abc.abstractmethod
+    def acting_params(self, params: PyTree) -> PyTree:
+        """The parameters that acting needs, of those that are trained."""
+
+    def require_samples(self) -> None:
+        """Raises ConfigError where there is nothing to sample."""
+        if not self.samples:
+            raise ConfigError(
+                "`--sample`: this policy has nothing to sample, it always takes the action of highest value"
+            )
+
+    def init(self, key: Array) -> Acting:
+        """Fresh parameters and, if observations are normalised, statistics of nothing."""
+        stats = None
+        if self.normalize_config.observations:
+            stats = normalizer.init(zeros(self.spec.observation_space))
+        return Acting(self.init_params(key), stats)
+
+    def initial_carry(self, n: int) -> PyTree:
+        """Zeros of [n, ...]."""
+        return self.network.initial_carry(n)
+
+    def normalize(self, acting: Acting, obs: PyTree) -> PyTree:
+        """Observations as the network sees them."""
+        clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
+        return normalizer.normalize(acting.obs_stats, obs, clip)
+
+    def apply(
+        self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+    ) -> Any:
+        """The output for sequences that are normalised already; for learning.
+
+        Args:
+          acting: its parameters.
+          obs: [L, N, *O], from `normalize`.
+          carry: tree of [N, ...], the one before the first step.
+          reset: bool[L, N], True where `obs` is the first of its episode.
+          action_mask: bool[L, N, A] or None.
+        """
+        return self.output(acting, self.network.apply(acting.params, obs, carry, reset, action_mask))
+
+    def forward(
+        self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+    ) -> Any:
+        """The output for one time step of raw observations.
+
+        Args:
+          acting: parameters, frozen statistics and exploration.
+          obs: [B, *O], raw.
+          carry: tree of [B, ...], the one before `obs`.
+          reset: bool[B], True where `obs` is the first of its episode.
+          action_mask: bool[B, A] or None.
+        """
+        one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
+        seen = one(self.normalize(acting, obs))
+        out = self.network.apply(acting.params, seen, carry, reset[None], one(action_mask))
+        heads, features = jax.tree.map(lambda x: x[0], (out.heads, out.features))
+        return self.output(acting, NetworkOutput(heads, features, out.carry))

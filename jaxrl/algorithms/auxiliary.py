@@ -1,0 +1,66 @@
+"""Losses of a user's own beside those of an algorithm, by `module:function`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from envs import modules
+from envs.base import EnvSpec
+from jaxrl.algorithms.batch import Batch
+from jaxrl.config import ConfigError
+from jaxrl.types import Array, PyTree
+
+# The key of its parameters among those of the network.
+PARAMS = "auxiliary"
+
+
+@dataclass(frozen=True)
+class AuxiliaryLoss:
+    """A loss on the features of a network.
+
+    Attributes:
+      function: (params, features, out, batch) -> (loss float32[L, N], metrics: float32[L, N] by name).
+        `params` is a tree of its own (None without `init`), `features` float32[L, N, F] come from the
+        policy's trunk, `out` is the agent's output and `batch` a minibatch. Both results are averaged over
+        the steps that count; the loss is reported as `loss/auxiliary`.
+      metrics: the names of those metrics.
+      init: (key, num_features, spec) -> params, float32; `spec` are the spaces of the environment. None if it
+        has none.
+    """
+
+    function: Callable[[PyTree, Array, Any, Batch], tuple[Array, dict[str, Array]]]
+    metrics: tuple[str, ...] = ()
+    init: Callable[[Array, int, EnvSpec], PyTree] | None = None
+
+    def __call__(
+        self, params: PyTree, features: Array, out: Any, batch: Batch
+    ) -> tuple[Array, dict[str, Array]]:
+        own = params[PARAMS] if self.init else None
+        return self.function(own, features, out, batch)
+
+
+def load(field: str, name: str) -> AuxiliaryLoss | None:
+    """The loss that a field of the configuration names; None if it is empty.
+
+    Raises:
+      ConfigError: it cannot be imported, or it is neither an `AuxiliaryLoss` nor a function of
+        (params, features, out, batch).
+    """
+    if not name:
+        return None
+    try:
+        found = modules.load_attribute(f"`{field}`", name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if isinstance(found, AuxiliaryLoss):
+        return found
+    wanted = ("params", "features", "out", "batch")
+    if not inspect.isfunction(found) or tuple(inspect.signature(found).parameters) != wanted:
+        raise ConfigError(
+            f"`{field}` (={name!r}) must be a function of ({', '.join(wanted)}), or a "
+            "jaxrl.algorithms.AuxiliaryLoss of one"
+        )
+    return AuxiliaryLoss(found)

@@ -1,0 +1,331 @@
+"""Algorithms that learn from each rollout by epochs of minibatches: what they have in common."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import flax.struct
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxrl.algorithms import optimizer, rewards
+from jaxrl.algorithms.advantage import gae
+from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.base import Algorithm, Learned
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.minibatches import (
+    Epochs,
+    Minibatches,
+    MinibatchState,
+    Stop,
+)
+from jaxrl.algorithms.parameters import layer_norms, require_frozen
+from jaxrl.algorithms.reports import Reports
+from jaxrl.config import Config
+from jaxrl.metrics import tracing
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
+from jaxrl.networks import check_platform, normalizer
+from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory, Transferable
+
+
+@flax.struct.dataclass
+class RolloutState(MinibatchState):
+    """The state of learners from rollouts.
+
+    Attributes:
+      reward_stats: running moments of the discounted return, or None.
+      discounted_return: float32[B], accumulator for reward scaling.
+    """
+
+    reward_stats: Annotated[PyTree, Transferable()]
+    discounted_return: Annotated[Array, Sharded(0)]
+
+
+@flax.struct.dataclass
+class Prepared:
+    """Everything that the updates on a trajectory start from.
+
+    Attributes:
+      learner: with new statistics of rewards.
+      batch: what minibatches are taken from.
+      metrics: of the trajectory as a whole, those of `MinibatchAlgorithm.own_metrics`.
+      signals: float32[T, B] by the names in `Algorithm.signals`.
+    """
+
+    learner: Any
+    batch: Batch
+    metrics: Metrics
+    signals: dict[str, Array] = flax.struct.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MinibatchAlgorithm(Algorithm):
+    """Prepares a trajectory, and gives the engine a loss.
+
+    Rewards and observations are scaled, updates that are not finite skipped, and layers reported as every
+    configuration may ask for.
+
+    Attributes:
+      config: the resolved configuration.
+      agent: what learns.
+      axis: how this device sums with the others.
+      own_metrics: the metrics of `prepare`, with their reductions.
+      rates: learning rates of groups of parameters, see `Minibatches`.
+    """
+
+    config: Config
+    agent: Agent
+    axis: Axis
+
+    state_type: ClassVar = RolloutState
+    own_metrics: ClassVar[Mapping[str, type[Metric]]] = {}
+    rates: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_platform(self.config.network, self.axis)
+        if self.config.network.frozen:
+            require_frozen(self.config, self._abstract_params())
+
+    @property
+    @abc.abstractmethod
+    def reported(self) -> tuple[str, ...]:
+        """The sums of the loss, by the names of their metrics; those called `loss/NAME` must be finite."""
+
+    @abc.abstractmethod
+    def prepare(self, learner: Any, trajectory: Trajectory) -> Prepared:
+        """Targets, advantages and the like, of this device's trajectory."""
+
+    @abc.abstractmethod
+    def loss(
+        self, learner: Any, params: PyTree, batch: Batch, key: Array
+    ) -> tuple[Array, dict[str, Array], PyTree]:
+        """The loss of a minibatch; sums over its steps that count (`Batch.total`), not averages.
+
+        Args:
+          learner: before the updates on this trajectory; its hyperparameters hold.
+          params: that the gradient is taken of.
+          batch: [L, N, ...].
+          key: equal on all devices, another one for each update.
+
+        Returns:
+          (float32[], float32[] by the names in `reported`, a tree of float32[L, N, ...] or None).
+        """
+
+    def stop(self, learner: Any) -> Stop | None:
+        """The end of the updates on a trajectory, such as by KL divergence; None: there is none.
+
+        May be overridden.
+        """
+        return None
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        """As `Algorithm.metrics`: `NAME/updates` are gradient steps since the start of the run."""
+        declared: dict[str, type[Metric]] = dict.fromkeys(self._of_updates, Mean)
+        declared |= {**self.own_metrics, self.updates_metric: Last}
+        if self.config.nonfinite == "skip":
+            declared[f"{self.name}/skipped"] = Sum
+        if self.config.log.layers:
+            declared |= dict.fromkeys(jax.eval_shape(layer_norms, self._abstract_params()), Mean)
+        return declared
+
+    @property
+    def passes_per_step(self) -> float:
+        return self.config.learner.num_epochs  # type: ignore[attr-defined]
+
+    def init(self, key: Array, hyperparams: Any) -> RolloutState:
+        policy = self.agent.init(key)
+        flat, _ = jax.flatten_util.ravel_pytree(policy.params)
+        zeros = jnp.zeros(self.config.envs_per_device, jnp.float32)
+        return self.state_type(
+            policy=policy,
+            hyperparams=hyperparams,
+            updates=jnp.zeros((), jnp.int32),
+            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
+            reward_stats=normalizer.init(zeros[0]) if self.config.normalize.rewards else None,
+            discounted_return=zeros,
+        )
+
+    def exploration(self, learner: Any) -> PyTree:
+        """As `Algorithm.exploration`: none, as of agents that sample. May be overridden."""
+        return None
+
+    def learn(self, learner: Any, experience: Trajectory, key: Array) -> Learned:
+        before, trajectory = learner, experience
+        with tracing.phase("advantage"):
+            prepared = self.prepare(learner, trajectory)
+        with tracing.phase("update"):
+            epochs = self._update(prepared, self._seen_by(learner, trajectory), key)
+            learner = self._with_observations(epochs.learner, trajectory)
+        metrics: Metrics = self._averages(epochs.reports) | prepared.metrics
+        if self.config.log.layers:
+            made = epochs.reports["made"].any().astype(jnp.float32)
+            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(epochs.gradient).items()}
+        metrics[self.updates_metric] = Last(learner.updates)
+        if self.config.nonfinite == "skip":
+            metrics[f"{self.name}/skipped"] = Sum(epochs.reports["skipped"].sum(dtype=jnp.float32))
+            learner = _with_finite_statistics(before, learner)
+        return Learned(learner, epochs.per_row, metrics, prepared.signals)
+
+    def restart_episodes(self, learner: Any) -> Any:
+        return dataclasses.replace(learner, discounted_return=jnp.zeros_like(learner.discounted_return))
+
+    def is_finite(self, learner: Any, metrics: Metrics) -> Array:
+        # A NaN or an infinity anywhere in an iteration, or a gradient too large for float32, reaches one of
+        # these: all are sums over the global batch.
+        checked = ("grad/norm", *sorted(name for name in self.reported if name.startswith("loss/")))
+        statistics = jax.tree.leaves((learner.policy.obs_stats, learner.reward_stats))
+        # The sums behind the averages: where no update was made there is no average.
+        sums = jax.tree.leaves([metrics[name] for name in checked])
+        # One reduction: XLA would repeat a chain of sums in every array that the answer selects.
+        return jnp.isfinite(jnp.stack([*sums, *map(jnp.sum, statistics)])).all()
+
+    def inspect(self, learner: Any, experience: Trajectory, key: Array) -> Reports:
+        prepared = self.prepare(learner, experience)
+        return self._engine(prepared.learner, watch=True)(prepared.learner, prepared.batch, key).reports
+
+    def scaled_rewards(self, learner: Any, trajectory: Trajectory) -> tuple[Any, Array]:
+        """(learner with the statistics of these rewards, rewards float32[T, B] to learn from)."""
+        found = rewards.scale(
+            self.config.normalize,
+            self.axis,
+            learner.hyperparams.gamma,
+            learner.reward_stats,
+            learner.discounted_return,
+            trajectory,
+        )
+        learner = dataclasses.replace(
+            learner, reward_stats=found.stats, discounted_return=found.discounted_return
+        )
+        return learner, found.reward
+
+    def advantages(
+        self, trajectory: Trajectory, reward_TB: Array, gamma: Array | float, gae_lambda: Array | float
+    ) -> tuple[Array, Array]:
+        """(advantages, value targets), float32[T, B], of an agent whose extras and bootstraps are values.
+
+        Where an episode was cut off, by a time limit or by the end of the rollout, its value stands for the
+        rest; with `gae_lambda` 1 the targets are discounted rewards-to-go. See `advantage.gae`.
+        """
+        return gae(
+            reward_TB=reward_TB,
+            value_TB=trajectory.extras["value"],
+            last_value_B=trajectory.last,
+            terminated_TB=trajectory.terminated,
+            truncated_TB=trajectory.truncated,
+            bootstrap_value_TB=trajectory.bootstrap,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            unroll=self.axis.unroll,
+        )
+
+    def output(self, learner: Any, params: PyTree, batch: Batch) -> Any:
+        """The `Output` of the agent with these parameters, on a minibatch."""
+        acting = dataclasses.replace(learner.policy, params=params)
+        return self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+
+    def batch(self, learner: Any, trajectory: Trajectory, rows: Mapping[str, Array]) -> Batch:
+        """The trajectory with float32[T, B] arrays of the algorithm's own, as the network saw it."""
+        # The statistics that the rollout saw hold through all epochs; only then do they learn.
+        seen = self.agent.normalize(self._seen_by(learner, trajectory), trajectory.obs)
+        return Batch.of(trajectory, seen, rows)
+
+    def scheduled(self, learner: Any) -> dict[str, float]:
+        section: Any = self.config.learner
+        rate = optimizer.learning_rate(
+            learner.hyperparams.learning_rate,
+            section.schedule,
+            learner.updates,
+            self.config.total_updates,
+            section.warmup_updates,
+        )
+        return {"learning rate": float(rate), **super().scheduled(learner)}
+
+    @property
+    def _of_updates(self) -> tuple[str, ...]:
+        """Averages over the updates that were made."""
+        return (*self.reported, "grad/norm", f"{self.name}/learning_rate")
+
+    def _abstract_params(self) -> PyTree:
+        return jax.eval_shape(self.agent.init_params, jax.random.key(0))
+
+    def _engine(self, learner: Any, watch: bool = False) -> Minibatches:
+        def loss(params: PyTree, batch: Batch, key: Array) -> tuple[Array, dict[str, Array], PyTree]:
+            return self.loss(learner, params, batch, key)
+
+        return Minibatches(
+            config=self.config,
+            agent=self.agent,
+            axis=self.axis,
+            loss=loss,
+            stop=self.stop(learner),
+            rates=self.rates,
+            watch=watch,
+        )
+
+    def _seen_by(self, learner: Any, trajectory: Trajectory) -> Acting:
+        """The parameters with the statistics that normalised the trajectory's observations."""
+        policy: Acting = learner.policy
+        if trajectory.behaviour is None:
+            return policy
+        return dataclasses.replace(policy, obs_stats=trajectory.behaviour.obs_stats)
+
+    def _update(self, prepared: Prepared, seen_by: Acting, key: Array) -> Epochs:
+        """The result of the engine; no update is made from observations that no statistics normalised.
+
+        Once there are statistics the network sees other inputs, and what it learnt from these is in its way.
+        """
+        learner, stats = prepared.learner, seen_by.obs_stats
+
+        def run() -> Epochs:
+            return self._engine(learner)(learner, prepared.batch, key)
+
+        if stats is None:
+            return run()
+
+        def skip() -> Epochs:
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
+            return dataclasses.replace(nothing, learner=learner)
+
+        return jax.lax.cond(stats.count > 0, run, skip)
+
+    def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
+        """With the trajectory's observations in the statistics, if observations are normalised."""
+        stats = learner.policy.obs_stats
+        if stats is None:
+            return learner
+        stats = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
+        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=stats))
+
+    def _averages(self, reports: Reports) -> dict[str, Metric]:
+        """Over the updates that were made; an iteration counts by how many of its updates these were."""
+        made = reports["made"]
+        total = jnp.maximum(made.sum(), 1).astype(jnp.float32)
+        share = made.sum().astype(jnp.float32) / made.size
+
+        def average(x: Array) -> Array:
+            return jnp.where(made, x, 0.0).sum() / total
+
+        return {name: Mean(average(reports[name]) * share, share) for name in self._of_updates}
+
+
+def _with_finite_statistics(before: Any, after: Any) -> Any:
+    """`after` with the statistics of `before` where new ones are not finite, and no such memory."""
+
+    def sound(old: PyTree, new: PyTree) -> PyTree:
+        finite = jnp.isfinite(sum(jnp.sum(x) for x in jax.tree.leaves(new)))
+        return jax.tree.map(lambda x, y: jnp.where(finite, y, x), old, new)
+
+    obs_stats = sound(before.policy.obs_stats, after.policy.obs_stats)
+    discounted = after.discounted_return
+    return dataclasses.replace(
+        after,
+        policy=dataclasses.replace(after.policy, obs_stats=obs_stats),
+        reward_stats=sound(before.reward_stats, after.reward_stats),
+        discounted_return=jnp.where(jnp.isfinite(discounted), discounted, jnp.zeros_like(discounted)),
+    )

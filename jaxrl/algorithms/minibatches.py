@@ -1,0 +1,302 @@
+"""The engine of learning by epochs times minibatches over one batch of sequences.
+
+An algorithm gives it a loss. The engine deals sequences out to minibatches, takes gradients in parts, sums
+them over devices, clips, optimises, freezes parameters, stops early, skips updates that are not finite, and
+reports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxrl.algorithms import optimizer
+from jaxrl.algorithms.accumulation import parts
+from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.parameters import fits
+from jaxrl.algorithms.reports import PackedReports, Reports
+from jaxrl.algorithms.sequences import Dealing, Sequences, join, put_sequences, split
+from jaxrl.config import Config
+from jaxrl.config.minibatches import MinibatchConfig
+from jaxrl.types import Array, Axis, LearnerState, PyTree
+
+# (params, minibatch, key) -> (the sum of the loss over the steps that count; by metric, such sums of what the
+# update reports; a tree of [L, N, ...] that `Epochs.per_row` gathers, or None).
+Loss = Callable[[PyTree, Batch, Array], tuple[Array, dict[str, Array], PyTree]]
+# Averages of the sums of a minibatch, by metric -> bool[], whether the updates on this batch end before it.
+Stop = Callable[[Mapping[str, Array]], Array]
+
+_LOSS_KEY = 0x4C4F5353  # keeps the keys of losses apart from those of the shuffle
+
+
+@flax.struct.dataclass
+class MinibatchState(LearnerState):
+    """The state of learners that the engine updates.
+
+    Attributes:
+      opt_state: optax state over the flattened parameter vector.
+    """
+
+    opt_state: PyTree
+
+
+@flax.struct.dataclass
+class Epochs:
+    """The result of all updates on a batch.
+
+    Attributes:
+      learner: after them.
+      gradient: tree, of the last update that was made.
+      reports: by name, [epochs, minibatches], the reports of each update; `made` and `skipped` say which
+        count.
+      per_row: the tree of the loss [T, B, ...] in the last epoch, or None.
+    """
+
+    learner: Any
+    gradient: PyTree
+    reports: Reports
+    per_row: PyTree
+
+
+@flax.struct.dataclass
+class UpdateLoop:
+    """The values that one update hands to the next.
+
+    Attributes:
+      flat: float32[P], the parameters as one vector.
+      opt_state: of the optimiser over that vector.
+      updates: int32[], gradient steps made since the start of the run.
+      stopped: bool[], whether the algorithm has ended the updates on this batch.
+      gradient: float32[P], the last one that was applied.
+    """
+
+    flat: Array
+    opt_state: PyTree
+    updates: Array
+    stopped: Array
+    gradient: Array
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """Epochs times minibatches; static facts once, arrays per call.
+
+    Attributes:
+      config: the resolved configuration, whose algorithm has a `MinibatchConfig`.
+      agent: what learns.
+      axis: how this device sums with the others.
+      loss: of a minibatch.
+      stop: ends the updates on a batch; None: nothing does.
+      rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
+        counts, and those that none fits have `learning_rate`.
+      watch: every update also reports what in it was not finite; see `Algorithm.inspect`.
+    """
+
+    config: Config
+    agent: Agent
+    axis: Axis
+    loss: Loss
+    stop: Stop | None = None
+    rates: tuple[tuple[str, str], ...] = ()
+    watch: bool = False
+
+    def __call__(self, learner: Any, batch: Batch, key: Array) -> Epochs:
+        """Runs all epochs.
+
+        Args:
+          learner: before the updates; its class derives from `MinibatchState`.
+          batch: of this device.
+          key: one key, the same on all devices; it shuffles, and losses may draw from it.
+        """
+        flat, unravel = jax.flatten_util.ravel_pytree(learner.policy.params)
+        run = _Run(self, learner, unravel, batch)
+        start = UpdateLoop(
+            flat, learner.opt_state, learner.updates, jnp.zeros((), bool), jnp.zeros_like(flat)
+        )
+        keys = jax.random.split(key, self.section.num_epochs)
+        loop, (reports, per_row) = jax.lax.scan(run.epoch, start, keys)
+        if isinstance(reports, PackedReports):
+            reports = reports.unpack()
+        policy = dataclasses.replace(learner.policy, params=unravel(loop.flat))
+        learner = dataclasses.replace(learner, policy=policy, opt_state=loop.opt_state, updates=loop.updates)
+        last = jax.tree.map(lambda x: x[-1], per_row)
+        return Epochs(learner, unravel(loop.gradient), reports, last)
+
+    @property
+    def section(self) -> MinibatchConfig:
+        """The fields of the algorithm."""
+        section = self.config.learner
+        assert isinstance(section, MinibatchConfig)
+        return section
+
+    @property
+    def dealing(self) -> Dealing:
+        """How sequences are dealt out to minibatches."""
+        num_envs = self.config.envs_per_device * self.axis.size
+        return Dealing(
+            num_chunks=self.config.num_chunks,
+            num_envs=num_envs,
+            group_envs=self.section.minibatch_envs(self.config.env.num_envs),
+            group_chunks=self.section.minibatch_chunks(self.config.env.num_envs),
+        )
+
+
+@dataclass(frozen=True, eq=False)  # hashed by identity, as scan asks of functions
+class _Run:
+    """The updates on one batch."""
+
+    engine: Minibatches
+    learner: Any
+    unravel: Callable[[Array], PyTree]
+    batch: Batch
+
+    def epoch(
+        self, loop: UpdateLoop, key: Array
+    ) -> tuple[UpdateLoop, tuple[Reports | PackedReports, PyTree]]:
+        engine = self.engine
+        groups = engine.config.envs_per_device // engine.dealing.group_envs
+        sequences = engine.dealing.deal(key, engine.axis.index() * groups, groups)
+        loss_key = jax.random.fold_in(key, _LOSS_KEY)
+
+        def minibatch(loop: UpdateLoop, taken: Sequences) -> tuple[UpdateLoop, Any]:
+            loop, reports, per_row = self._unless_stopped(loop, taken, loss_key)
+            packs = engine.axis.pays_for_launches
+            return loop, (PackedReports.of(reports) if packs else reports, per_row)
+
+        loop, (reports, rows) = jax.lax.scan(minibatch, loop, sequences)
+        length, num_envs = engine.config.sequence_length, engine.config.envs_per_device
+        return loop, (reports, jax.tree.map(lambda x: put_sequences(x, sequences, length, num_envs), rows))
+
+    def _unless_stopped(
+        self, loop: UpdateLoop, taken: Sequences, key: Array
+    ) -> tuple[UpdateLoop, Reports, PyTree]:
+        """Spends nothing on minibatches after a stop; `stopped` is equal on all devices."""
+        if self.engine.stop is None:
+            return self._minibatch(loop, taken, key)
+
+        def run(loop: UpdateLoop) -> tuple[UpdateLoop, Reports, PyTree]:
+            return self._minibatch(loop, taken, key)
+
+        idle = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, loop)[1:])
+        return jax.lax.cond(loop.stopped, lambda loop: (loop, *idle), run, loop)
+
+    def _minibatch(
+        self, loop: UpdateLoop, taken: Sequences, key: Array
+    ) -> tuple[UpdateLoop, Reports, PyTree]:
+        engine, params = self.engine, loop.flat
+        gradient, sums, count, per_row = self._gradient(params, taken, jax.random.fold_in(key, loop.updates))
+        # One vector, one all-reduce: gradient and statistics travel together.
+        packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
+        gradient, sums, count = unpack(engine.axis.psum(packed))
+        # Among sequences of one step there may be none that counts; longer ones hold one at least.
+        may_be_empty = self.batch.valid is not None and engine.config.sequence_length == 1
+        divisor = jnp.maximum(count, 1.0) if may_be_empty else count
+        gradient = self._without_frozen(gradient / divisor)
+        means = {name: x / divisor for name, x in sums.items()}
+        rate = self._rate(self.learner.hyperparams.learning_rate, loop.updates)
+
+        def apply(loop: UpdateLoop) -> UpdateLoop:
+            transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, self._rates(loop, rate))
+            step, opt_state = transform.update(gradient, loop.opt_state)
+            return UpdateLoop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
+
+        norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
+        made, skipped = jnp.ones((), bool), jnp.zeros((), bool)
+        if engine.stop is not None:
+            stopped = loop.stopped | engine.stop(means)
+            made, loop = ~stopped, dataclasses.replace(loop, stopped=stopped)
+        if may_be_empty:
+            made = made & (count > 0)
+        if engine.config.nonfinite == "skip":
+            losses = [x for name, x in means.items() if name.startswith("loss/")]
+            skipped = made & ~jnp.isfinite(sum(losses, norm))
+            made = made & ~skipped
+        if engine.stop is None and engine.config.nonfinite != "skip" and not may_be_empty:
+            loop = apply(loop)
+        else:
+            loop = jax.lax.cond(made, apply, lambda loop: loop, loop)
+        reports = {
+            "made": made,
+            "skipped": skipped,
+            **means,
+            f"{engine.config.section}/learning_rate": rate,
+            "grad/norm": norm,
+        }
+        if engine.watch:
+            reports |= self._nonfinite(self.unravel(params), self.unravel(gradient), taken)
+        return loop, reports, per_row
+
+    def _rate(self, base: Array, updates: Array) -> Array:
+        section, total = self.engine.section, self.engine.config.total_updates
+        return optimizer.learning_rate(base, section.schedule, updates, total, section.warmup_updates)
+
+    def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
+        """The learning rate float32[], or float32[P] where groups of parameters have rates of their own."""
+        found: Array = rate
+        for pattern, name in reversed(self.engine.rates):
+            own = self._rate(getattr(self.learner.hyperparams, name), loop.updates)
+            found = jnp.where(fits(self.learner.policy.params, (pattern,)), own, found)
+        return found
+
+    def _without_frozen(self, gradient: Array) -> Array:
+        """With 0 for frozen parameters, whose moments then stay 0 as well."""
+        frozen = self.engine.config.network.frozen
+        return jnp.where(fits(self.learner.policy.params, frozen), 0.0, gradient) if frozen else gradient
+
+    def _nonfinite(self, params: PyTree, gradient: PyTree, taken: Sequences) -> Reports:
+        """bool[] by layer in the order of computation, and by parameter: is anything in it not finite?"""
+        engine = self.engine
+        part = self.batch.take(taken, engine.config.sequence_length)
+        outputs = engine.agent.network.layers(params, part.obs, part.carry, part.reset, part.action_mask)
+        nonfinite = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(outputs)}
+        found = {name: x > 0 for name, x in engine.axis.psum(jax.tree.map(jnp.int32, nonfinite)).items()}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
+        return found
+
+    def _gradient(
+        self, flat: Array, taken: Sequences, key: Array
+    ) -> tuple[Array, dict[str, Array], Array, PyTree]:
+        """(gradient, sums and count of the summed loss, per_row [L, N, ...]) of a minibatch, in parts."""
+        engine, length = self.engine, self.engine.config.sequence_length
+        chunks, environments = taken.environment.shape
+        divided = parts(
+            engine.section.gradient_accumulation,
+            chunks=chunks,
+            environments=environments,
+            length=length,
+            agent=engine.agent,
+            axis=engine.axis,
+            obs=self.batch.obs,
+        )
+
+        def loss(flat: Array, part: Batch) -> tuple[Array, Any]:
+            total, sums, per_row = engine.loss(self.unravel(flat), part, key)
+            return total, (sums, part.total(jnp.ones(part.reset.shape, jnp.float32)), per_row)
+
+        def gradient(part: Sequences) -> tuple[Array, dict[str, Array], Array, PyTree]:
+            found, (sums, count, per_row) = jax.grad(loss, has_aux=True)(flat, self.batch.take(part, length))
+            return found, sums, count, per_row
+
+        if divided == (1, 1):
+            return gradient(taken)
+        by_part = split(taken, *divided)
+        first = jax.tree.map(lambda x: x[0], by_part)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, first)[:3])
+
+        def add(total: Any, part: Sequences) -> tuple[Any, PyTree]:
+            *found, per_row = gradient(part)
+            return jax.tree.map(jnp.add, total, tuple(found)), per_row
+
+        sums, per_row = jax.lax.scan(add, zeros, by_part)
+        rows = jax.tree.map(lambda x: join(x, *divided, chunks, environments), per_row)
+        return (*sums, rows)

@@ -1,0 +1,35 @@
+"""Options that every configuration has, and which an algorithm must honour or refuse by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from jaxrl.config import Config, ConfigError
+
+# By the name under which an algorithm offers it: whether a configuration asks for it.
+OPTIONS: Mapping[str, Callable[[Config], bool]] = {
+    "normalize.observations": lambda c: c.normalize.observations,
+    "normalize.rewards": lambda c: c.normalize.rewards,
+    "normalize.clip_rewards": lambda c: c.normalize.clip_rewards > 0,
+    "nonfinite": lambda c: c.nonfinite == "skip",
+    "network.separate_value": lambda c: c.network.separate_value,
+    "network.frozen": lambda c: bool(c.network.frozen),
+    "network.head": lambda c: c.network.head != "auto",
+    "host.overlap": lambda c: c.host.overlap is True,
+    "evaluate.sample": lambda c: c.evaluate.sample,
+}
+# The options that learning by epochs of minibatches honours, whatever the loss.
+OF_MINIBATCHES = frozenset(
+    ("normalize.observations", "normalize.rewards", "normalize.clip_rewards", "nonfinite", "network.frozen")
+)
+# Those of an agent that samples from a distribution and has a value function.
+OF_ACTOR_CRITICS = frozenset(("network.separate_value", "network.head", "evaluate.sample"))
+
+
+def require_offered(config: Config, offers: frozenset[str]) -> None:
+    """Raises ConfigError if a configuration asks for an option that its algorithm does not offer."""
+    unknown = offers - OPTIONS.keys()
+    assert not unknown, f"no such options: {', '.join(sorted(unknown))}"
+    for name, is_asked in OPTIONS.items():
+        if name not in offers and is_asked(config):
+            raise ConfigError(f"`{name}` is not offered by `algorithm` (={config.algorithm!r})")

@@ -1,0 +1,127 @@
+"""PPO: advantages over a trajectory, then epochs of clipped updates (Schulman et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from envs.base import EnvSpec
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.advantage import explained_variance
+from jaxrl.algorithms.auxiliary import load
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.moments import global_moments, standardize
+from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
+from jaxrl.algorithms.ppo import losses
+from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
+from jaxrl.algorithms.ppo.proximal import decoupled
+from jaxrl.config import Config, PPOConfig
+from jaxrl.metrics.reduction import Mean
+from jaxrl.types import Array, PyTree, Trajectory
+
+
+@dataclass(frozen=True)
+class PPO(MinibatchAlgorithm):
+    """Proximal policy optimisation for recurrent policies."""
+
+    agent: ActorCritic
+
+    name: ClassVar = "ppo"
+    signals: ClassVar = ("advantage", "value")
+    config_section: ClassVar = PPOConfig
+    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"host.overlap"}
+    own_metrics: ClassVar = {"ppo/explained_variance": Mean}
+    highlights: ClassVar = (
+        ("loss/policy", "policy loss"),
+        ("loss/value", "value loss"),
+        ("loss/entropy", "entropy"),
+        ("ppo/approx_kl", "approx. KL"),
+        ("ppo/clip_fraction", "clip fraction"),
+        ("ppo/explained_variance", "explained var."),
+        ("grad/norm", "grad norm"),
+        ("ppo/learning_rate", "learning rate"),
+    )
+
+    @classmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
+        auxiliary = load("ppo.auxiliary_loss", config.ppo.auxiliary_loss)
+        return ActorCritic.build(config.network, spec, config.normalize, auxiliary)
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        own = ("loss/auxiliary", *self.agent.auxiliary.metrics) if self.agent.auxiliary else ()
+        return ("loss/policy", "loss/value", "loss/entropy", "ppo/approx_kl", "ppo/clip_fraction", *own)
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> PPOHyperparams:
+        return read_hyperparams(PPOHyperparams, config.learner)
+
+    def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
+        learner, reward_TB = self.scaled_rewards(learner, trajectory)
+        value_TB = trajectory.extras["value"]
+        gamma, gae_lambda = learner.hyperparams.gamma, learner.hyperparams.gae_lambda
+        advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
+        residual_TB = target_TB - value_TB
+        arrays = (advantage_TB, target_TB, residual_TB)
+        mean, variance = global_moments(self.axis, arrays, trajectory.valid)
+        if self.config.ppo.normalize_advantages:
+            advantage_TB = standardize(advantage_TB, mean[0], variance[0])
+        rows = {**trajectory.extras, "advantage": advantage_TB, "target": target_TB}
+        batch = self.batch(learner, trajectory, rows)
+        if trajectory.behaviour is not None:
+            batch = decoupled(self.config, self.agent, self.axis, learner.policy, batch)
+        explained = Mean.of(explained_variance(variance[1], variance[2]))
+        signals = {"advantage": target_TB - value_TB, "value": value_TB}
+        return Prepared(learner, batch, {"ppo/explained_variance": explained}, signals)
+
+    def loss(
+        self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
+    ) -> tuple[Array, dict[str, Array], None]:
+        hyperparams, rows = learner.hyperparams, batch.rows
+        out = self.output(learner, params, batch)
+        log_prob = out.distribution.log_prob(batch.action)
+        clip = hyperparams.clip_range
+        if self.config.ppo.clip_value:
+            value = losses.clipped_value_loss(out.value, rows["value"], rows["target"], clip)
+        else:
+            value = losses.value_loss(out.value, rows["target"])
+        policy = self.policy_loss(learner, log_prob, rows["log_prob"], rows["advantage"])
+        sums = {
+            "loss/policy": batch.total(policy),
+            "loss/value": batch.total(value),
+            "loss/entropy": batch.total(out.distribution.entropy()),
+            "ppo/approx_kl": batch.total(losses.approx_kl(log_prob, rows["log_prob"])),
+            "ppo/clip_fraction": batch.total(losses.clip_fraction(log_prob, rows["log_prob"], clip)),
+        }
+        entropy = hyperparams.entropy_coef * sums["loss/entropy"]
+        loss = sums["loss/policy"] + hyperparams.value_coef * sums["loss/value"] - entropy
+        if self.agent.auxiliary:
+            found, metrics = self.agent.auxiliary(params, out.features, out, batch)
+            sums |= {name: batch.total(x) for name, x in metrics.items()}
+            sums["loss/auxiliary"] = batch.total(found)
+            loss = loss + sums["loss/auxiliary"]
+        return loss, sums, None
+
+    def policy_loss(
+        self, learner: RolloutState, log_prob: Array, old_log_prob: Array, advantage: Array
+    ) -> Array:
+        """The loss of the policy at each step, float32[L, N]; variants with another clipping override it.
+
+        Args:
+          learner: before the updates on this trajectory; its hyperparameters hold.
+          log_prob: float32[L, N], of the action taken under the present parameters.
+          old_log_prob: float32[L, N], of the same action before the updates.
+          advantage: float32[L, N].
+        """
+        return losses.policy_loss(log_prob, old_log_prob, advantage, learner.hyperparams.clip_range)
+
+    def stop(self, learner: RolloutState) -> Callable[[Mapping[str, Array]], Array] | None:
+        """Ends the updates on a trajectory once the policy has gone far enough (`ppo.target_kl`)."""
+        if self.config.ppo.target_kl is None:
+            return None
+        return lambda means: jnp.asarray(means["ppo/approx_kl"] > learner.hyperparams.target_kl)

@@ -1,0 +1,93 @@
+"""PQN: Q(lambda) from rollouts of many environments.
+
+Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import flax.struct
+import jax.numpy as jnp
+
+from envs.base import EnvSpec
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
+from jaxrl.algorithms.options import OF_MINIBATCHES
+from jaxrl.algorithms.q_values import QAgent, value_of
+from jaxrl.config import Config, PQNConfig
+from jaxrl.metrics.reduction import Mean
+from jaxrl.types import Array, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class PQNHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+
+    learning_rate: Array
+    gamma: Array
+    q_lambda: Array
+    exploration_start: Array
+    exploration_end: Array
+    exploration_fraction: Array
+    max_grad_norm: Array
+
+
+@dataclass(frozen=True)
+class PQN(MinibatchAlgorithm):
+    """Q-learning without replay and target network; layer normalisation keeps it stable."""
+
+    agent: QAgent
+
+    name: ClassVar = "pqn"
+    signals: ClassVar = ("advantage", "value")
+    config_section: ClassVar = PQNConfig
+    offers: ClassVar = OF_MINIBATCHES
+    reported: ClassVar = ("loss/value", "pqn/q")
+    own_metrics: ClassVar = {"pqn/epsilon": Mean}
+    highlights: ClassVar = (
+        ("loss/value", "value loss"),
+        ("pqn/q", "Q-value"),
+        ("pqn/epsilon", "epsilon"),
+        ("grad/norm", "grad norm"),
+        ("pqn/learning_rate", "learning rate"),
+    )
+
+    @classmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
+        section = config.learner
+        assert isinstance(section, PQNConfig)
+        return QAgent.build(config.network, spec, config.normalize, section.dueling)
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> PQNHyperparams:
+        return read_hyperparams(PQNHyperparams, config.learner)
+
+    def exploration(self, learner: RolloutState) -> Array:
+        """float32[], epsilon: falls linearly with the updates made."""
+        h = learner.hyperparams
+        planned = jnp.maximum(h.exploration_fraction * float(self.config.total_updates), 1.0)
+        progress = jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
+        return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
+
+    def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
+        epsilon = Mean.of(self.exploration(learner))
+        learner, reward_TB = self.scaled_rewards(learner, trajectory)
+        gamma, q_lambda = learner.hyperparams.gamma, learner.hyperparams.q_lambda
+        # With max_a Q as the value, the target of generalised advantages is that of Peng's Q(lambda):
+        #     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
+        _, target_TB = self.advantages(trajectory, reward_TB, gamma, q_lambda)
+        batch = self.batch(learner, trajectory, {**trajectory.extras, "target": target_TB})
+        value_TB = trajectory.extras["value"]
+        signals = {"advantage": target_TB - value_TB, "value": value_TB}
+        return Prepared(learner, batch, {"pqn/epsilon": epsilon}, signals)
+
+    def loss(
+        self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
+    ) -> tuple[Array, dict[str, Array], None]:
+        out = self.output(learner, params, batch)
+        q = value_of(out.q, batch.action)
+        error = batch.total(0.5 * jnp.square(q - batch.rows["target"]))
+        return error, {"loss/value": error, "pqn/q": batch.total(q)}, None

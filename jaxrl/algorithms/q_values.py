@@ -1,0 +1,142 @@
+"""The agents of value learners: a Q-value for each action, and epsilon-greedy exploration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import Discrete, EnvSpec
+from jaxrl import networks
+from jaxrl.algorithms.agent import Agent
+from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
+from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, QHead
+from jaxrl.networks.distributions import MASKED_LOGIT
+from jaxrl.types import Acting, Array, PyTree
+
+_TRUNK = "value"
+
+
+@flax.struct.dataclass
+class QOutput:
+    """The value of each action.
+
+    Attributes:
+      q: float32[..., A]; that of a forbidden action is below all others.
+      carry: after the last step.
+      epsilon: float32[], the share of random actions; None: none.
+    """
+
+    q: Array
+    carry: PyTree
+    epsilon: Array | None
+
+    @property
+    def value(self) -> Array:
+        """float32[...], of the best action."""
+        return self.q.max(axis=-1)
+
+
+@dataclass(frozen=True)
+class QAgent(Agent):
+    """Takes the action of the highest Q-value, or while it explores a random one with probability epsilon.
+
+    Its extras are `value` float32[T, B], the Q-value of the best action when it acted.
+
+    Attributes:
+      description: of the network, in words.
+      needs_final_observations: see `Agent`.
+    """
+
+    spec: EnvSpec
+    network: Network
+    normalize_config: NormalizeConfig
+    description: str
+    needs_final_observations: bool = False
+    samples: bool = False
+
+    @classmethod
+    def build(
+        cls,
+        network: NetworkConfig,
+        spec: EnvSpec,
+        normalize: NormalizeConfig,
+        dueling: bool = False,
+        needs_final_observations: bool = False,
+    ) -> Self:
+        """The agent for an environment.
+
+        Raises:
+          ConfigError: an unknown name, or actions that are not discrete.
+        """
+        if not isinstance(spec.action_space, Discrete):
+            raise ConfigError(
+                "`algorithm` learns Q-values of discrete actions; "
+                f"those of {spec.name!r} are {spec.action_space}"
+            )
+        heads = {"head": HeadOnTrunk(QHead(spec.action_space.n, dueling), _TRUNK)}
+        description = f"{networks.describe_trunk(network, spec)}, {'dueling ' * dueling}q-values"
+        built = networks.build(network, spec, heads)
+        return cls(spec, built, normalize, description, needs_final_observations)
+
+    def init_params(self, key: Array) -> PyTree:
+        return self.network.init(key)
+
+    def output(self, acting: Acting, out: NetworkOutput) -> QOutput:
+        return QOutput(out.heads["head"], out.carry, acting.exploration)
+
+    def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
+        return jax.random.uniform(key, (*shape, 2), jnp.float32)
+
+    def choose(self, out: QOutput, noise: Array, few_kernels: bool = False) -> tuple[Array, dict[str, Array]]:
+        action = self.greedy(out)
+        if out.epsilon is not None:
+            explores = noise[..., 0] < out.epsilon
+            action = jnp.where(explores, random_action(out.q > MASKED_LOGIT / 2, noise[..., 1]), action)
+        return action, {"value": out.value}
+
+    def greedy(self, out: QOutput) -> Array:
+        return jnp.argmax(out.q, axis=-1).astype(jnp.int32)
+
+    def bootstrap(self, out: QOutput) -> Array:
+        return out.value
+
+    def finish(self, extras: dict[str, Array], has_choice: Array) -> dict[str, Array]:
+        return extras | {"value": jnp.where(has_choice, extras["value"], jnp.nan)}
+
+    def to_env(self, action: Array) -> Array:
+        return action
+
+    def facts(self, out: QOutput) -> tuple[Array, dict[str, Array]]:
+        return out.value, {"q": out.q.astype(jnp.float32)}
+
+    def describe(self) -> str:
+        return self.description
+
+    def architecture(self) -> dict[str, Any] | None:
+        return self.network.describe()
+
+    def acting_params(self, params: PyTree) -> PyTree:
+        return params
+
+
+def random_action(allowed: Array, noise: Array) -> Array:
+    """int32[...], one of the allowed actions with equal probability.
+
+    Args:
+      allowed: bool[..., A].
+      noise: float32[...], uniform on [0, 1).
+    """
+    rank = jnp.cumsum(allowed.astype(jnp.int32), axis=-1)
+    count = rank[..., -1]
+    # Rounding may bring the product up to the count.
+    chosen = jnp.minimum((noise * count.astype(jnp.float32)).astype(jnp.int32), count - 1)
+    return jnp.argmax(rank > chosen[..., None], axis=-1).astype(jnp.int32)
+
+
+def value_of(q: Array, action: Array) -> Array:
+    """float32[...], the Q-value of `action` int32[...] from q [..., A]."""
+    return jnp.take_along_axis(q, action[..., None], axis=-1)[..., 0]

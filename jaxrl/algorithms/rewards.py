@@ -1,0 +1,59 @@
+"""Rewards as learners take them: over the standard deviation of the discounted return, and clipped."""
+
+from __future__ import annotations
+
+import flax.struct
+import jax.numpy as jnp
+
+from jaxrl.algorithms.advantage import discounted_returns
+from jaxrl.config import NormalizeConfig
+from jaxrl.networks import normalizer
+from jaxrl.types import Array, Axis, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class ScaledRewards:
+    """Rewards to learn from, and the statistics with this rollout in them.
+
+    Attributes:
+      reward: float32[T, B].
+      stats: running moments of the discounted return, or None without scaling.
+      discounted_return: float32[B], to go on with in the next rollout.
+    """
+
+    reward: Array
+    stats: PyTree
+    discounted_return: Array
+
+
+def scale(
+    normalize: NormalizeConfig,
+    axis: Axis,
+    gamma: Array,
+    stats: PyTree,
+    discounted_return: Array,
+    trajectory: Trajectory,
+) -> ScaledRewards:
+    """Rewards over the standard deviation of the discounted return, then clipped, as configured.
+
+    Args:
+      normalize: of the configuration.
+      axis: how this device sums with the others.
+      gamma: discount, scalar.
+      stats: before this rollout; None: rewards are only clipped.
+      discounted_return: float32[B], from the rollout before.
+      trajectory: of this device.
+    """
+    clip = normalize.clip_rewards
+    if stats is None:
+        reward = trajectory.reward
+        return ScaledRewards(jnp.clip(reward, -clip, clip) if clip else reward, None, discounted_return)
+    returns_TB, last_B = discounted_returns(
+        trajectory.reward,
+        trajectory.terminated | trajectory.truncated,
+        discounted_return,
+        gamma,
+        axis.unroll,
+    )
+    stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum)
+    return ScaledRewards(normalizer.scale_rewards(stats, trajectory.reward, clip), stats, last_B)

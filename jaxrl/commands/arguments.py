@@ -1,0 +1,155 @@
+"""The arguments of commands: each is declared once, for its parser, the help and completion in shells."""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from absl import flags
+
+from jaxrl.config import ConfigError, words
+from jaxrl.config.errors import did_you_mean
+
+_LONGEST_FLAG = 200  # characters
+_WIDTH, _GAP = 80, 3  # of the help; columns between a term and what it means
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a command.
+
+    Attributes:
+      term: as the help shows it: "CONFIG", "--debug", "--seconds=S".
+      help: what it says, where "{default}" stands for the default; "" leaves it out of the list.
+      kind: of a flag's value: bool (a switch), int, float or str; None where `parse` leaves it to others.
+      default: of a flag that is absent; False of a switch.
+      low: the least number allowed; of an int an integer.
+      high: the largest.
+    """
+
+    term: str
+    help: str = ""
+    kind: type[bool | int | float | str] | None = None
+    default: Any = None
+    low: Any = None
+    high: Any = None
+
+    @property
+    def name(self) -> str:
+        """`seconds` of `--seconds=S`."""
+        return self.term.removeprefix("--").partition("=")[0]
+
+    @property
+    def word(self) -> str:
+        """How it begins on a command line: `--seconds=`; "" unless it is a flag of one name."""
+        flag, equals, _ = self.term.partition("=")
+        return f"{flag}{equals}" if flag.startswith("--") and "." not in flag else ""
+
+
+RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
+WORKDIR = Argument("--workdir=RUN", "", str)
+CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help` lists them)")
+ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
+DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
+
+
+def help_text(introduction: str | None, arguments: Sequence[Argument]) -> str:
+    """The help of a command: the first paragraph of its module's docstring, its arguments, the rest."""
+    first, _, rest = str(introduction).partition("\n\n")
+    listed = [argument for argument in arguments if argument.help]
+    column = 2 + max(len(argument.term) for argument in listed) + _GAP
+    lines = [line for argument in listed for line in _lines(argument, column)]
+    return "\n".join([first, "", *lines, "", rest])
+
+
+def _lines(argument: Argument, column: int) -> list[str]:
+    default = argument.default
+    shown = f"{default:g}" if isinstance(default, float) else str(default)
+    return textwrap.wrap(
+        argument.help.replace("{default}", shown),
+        _WIDTH,
+        initial_indent=f"  {argument.term}".ljust(column),
+        subsequent_indent=" " * column,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def parse(
+    arguments: Sequence[Argument], argv: Sequence[str], known_only: bool = False, positional: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Parses a command line.
+
+    Args:
+      arguments: of the command; those without a kind are not looked at.
+      argv: the program's name and its arguments.
+      known_only: leave flags that are not declared, instead of raising.
+      positional: leave arguments that are no flags, instead of raising.
+
+    Returns:
+      The value of each flag by its name, and the arguments that are left.
+
+    Raises:
+      ConfigError: an unknown flag, a wrong value, or an argument that is no flag.
+    """
+    for given in argv:
+        if not _is_unicode(given):
+            raise ConfigError(f"the argument {given!r} is no {sys.getfilesystemencoding().upper()}")
+        flag = given.partition("=")[0]
+        if flag.startswith("-") and len(flag) > _LONGEST_FLAG and not known_only:
+            raise ConfigError(f"unknown flag `{flag}`")  # absl would look for a near one recursively
+    values = flags.FlagValues()
+    for argument in arguments:
+        _define(argument, values)
+    values.set_gnu_getopt(True)
+    try:
+        left = values(list(argv), known_only=known_only)[1:]
+    except flags.UnrecognizedFlagError as error:
+        known = [argument.name for argument in arguments if argument.word]
+        hint = words.flag_hint(error.flagname) or did_you_mean(error.flagname, known, prefix="--")
+        raise ConfigError(f"unknown flag `--{error.flagname}`{hint}") from error
+    except flags.Error as error:
+        raise ConfigError(str(error)) from error
+    found = {name: values[name].value for name in values}
+    for name, value in found.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"`--{name}` (={value}) must be a finite number")
+    if left and not known_only and not positional:
+        raise ConfigError(f"`{left[0]}` is no flag; flags start with --")
+    return found, left
+
+
+def run_folder(flag: str | None, left: Sequence[str]) -> str:
+    """The folder of a run, which a command takes as its only argument or as `--workdir`.
+
+    Raises:
+      ConfigError: there is none, or more than one.
+    """
+    if len(left) + bool(flag) > 1:
+        named = " and ".join(f"`{name}`" for name in (flag, *left) if name)
+        raise ConfigError(f"one run folder is to be named, not {named}")
+    if not flag and not any(left):
+        raise ConfigError("`--workdir` is missing: name the folder of a run")
+    return flag or left[0]
+
+
+def _is_unicode(given: str) -> bool:
+    """False of what Python could not decode."""
+    return not any("\ud800" <= character <= "\udfff" for character in given)
+
+
+def _define(argument: Argument, values: flags.FlagValues) -> None:
+    name, default = argument.name, argument.default
+    low, high = argument.low, argument.high
+    if argument.kind is bool:
+        flags.DEFINE_bool(name, bool(default), "", flag_values=values)
+    elif argument.kind is int:
+        flags.DEFINE_integer(name, default, "", low, high, flag_values=values)
+    elif argument.kind is float:
+        flags.DEFINE_float(name, default, "", low, high, flag_values=values)
+    elif argument.kind is str:
+        flags.DEFINE_string(name, default, "", flag_values=values)

@@ -1,0 +1,43 @@
+"""Comparison of runs: variants of a configuration, statistics of their returns, and a report."""
+
+from collections.abc import Sequence
+
+from jaxrl.comparison.results import Comparison, Options, compare
+from jaxrl.comparison.variants import Variant, describe_lost_end, describe_unfinished, problems, variants_of
+from jaxrl.config import ConfigError
+from jaxrl.runs import records
+
+__all__ = ["Options", "Variant", "compare", "compare_folders", "problems", "variants_of"]
+
+
+def compare_folders(paths: Sequence[str], options: Options, force: bool = False) -> Comparison:
+    """Compares the runs in some folders; runs that crashed are left out, and named.
+
+    Args:
+      paths: run folders, folders of them, or patterns.
+      options: of the comparison.
+      force: compare also runs that are not comparable or not finished.
+
+    Raises:
+      ConfigError: there are no such runs, they lack the metric, or they are not comparable.
+    """
+    runs, skipped = [], []
+    for path in records.find(paths):
+        try:
+            run = records.read(path)
+        except ConfigError as error:
+            skipped.append(f"left out: {error}")
+            continue
+        # An unfinished run can be compared by force, unless it ended before its first evaluation.
+        if run.summary is None and not (force and run.curve(options.metric)[0].size):
+            skipped.append(f"left out: {describe_unfinished(run)}")
+            continue
+        runs.append(run)
+        skipped += [f"left out: {what}" for what in describe_lost_end(run, options.metric)]
+    if not runs:
+        raise ConfigError(f"there is no run to compare: {'; '.join(skipped)}")
+    variants = variants_of(runs, options.pool, options.metric)
+    found = problems(variants, options.pool)
+    if found and not force:
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+    return compare(variants, found, options, skipped)

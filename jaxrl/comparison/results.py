@@ -1,0 +1,321 @@
+"""The results of a comparison as plain numbers, for JSON and for the report."""
+
+from __future__ import annotations
+
+import math
+import statistics as plain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxrl.comparison import statistics
+from jaxrl.comparison.variants import Variant, environment_of
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.runs.records import Run
+
+# Steps and values.
+Points = tuple[np.ndarray, np.ndarray]
+
+_MAX_CURVE_POINTS = 100
+_PROFILE_POINTS = 101
+# Share of the way from the lowest return at the start to the highest final one.
+_DEFAULT_THRESHOLD = 0.9
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a comparison.
+
+    Attributes:
+      metric: key of metrics.jsonl that is taken as the return.
+      threshold: return that measures sample efficiency when first reached; None for nine tenths of the
+        way from the lowest return at the start to the highest final one.
+      baseline: name of the variant with which others are compared; None for the first.
+      pool: average over environments, each scaled to [0, 1].
+      resamples: the number of bootstrap resamples.
+    """
+
+    metric: str = "eval/return"
+    threshold: float | None = None
+    baseline: str | None = None
+    pool: bool = False
+    resamples: int = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95% interval, which is missing if an environment has a single run."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values and their intervals (or empty lists) at x: environment steps, or returns for a profile."""
+
+    x: list[float]
+    value: list[float]
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of one variant.
+
+    Attributes:
+      name, differs: see `Variant`.
+      runs, seeds: paths, and their seeds.
+      final, best: interquartile means over runs of the last and the highest return.
+      finals: the last return of each run.
+      improvement: probability that a run beats a run of the baseline; None for the baseline itself.
+      reached: the number of runs that reached the threshold.
+      steps_to_threshold, seconds_to_threshold: medians over runs; None if half never reached it.
+      steps_per_second, steps_per_second_range: median over runs; lowest and highest.
+      speedup: the median pace relative to the baseline's.
+      peak_host_bytes, peak_device_bytes: the highest of any run; None if not recorded.
+      devices: the devices of the runs.
+      curve: interquartile mean of the return over steps.
+      profile: share of runs whose final return is above x.
+    """
+
+    name: str
+    differs: Mapping[str, Any]
+    runs: list[str]
+    seeds: list[Any]
+    final: Estimate
+    best: Estimate
+    finals: list[float]
+    improvement: Estimate | None
+    reached: int
+    steps_to_threshold: float | None
+    seconds_to_threshold: float | None
+    steps_per_second: float | None
+    steps_per_second_range: list[float]
+    speedup: float | None
+    peak_host_bytes: float | None
+    peak_device_bytes: float | None
+    devices: list[str]
+    curve: Curve
+    profile: Curve
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of all variants.
+
+    Attributes:
+      scales: the returns of each environment that are scaled to 0 and 1, if pooled.
+      problems: reasons why the runs are not comparable, if they were compared by force.
+      skipped: the runs that were left out, and last values that are not finite, with reasons.
+    """
+
+    metric: str
+    environments: list[str]
+    scales: Mapping[str, tuple[float, float]]
+    threshold: float
+    baseline: str
+    problems: list[str]
+    skipped: list[str]
+    outcomes: list[Outcome]
+
+
+def compare(
+    variants: Sequence[Variant], problems: Sequence[str], options: Options, skipped: Sequence[str] = ()
+) -> Comparison:
+    """Computes all results; `problems` and `skipped` are passed on, see `Comparison`.
+
+    Raises:
+      ConfigError: a run lacks the metric, or there is no such baseline.
+    """
+    runs = [run for variant in variants for run in variant.runs]
+    environments = sorted({environment_of(run) for run in runs})
+    names = [variant.name for variant in variants]
+    baseline = options.baseline or names[0]
+    if baseline not in names:
+        raise ConfigError(f"`--baseline` (={baseline!r}) is no variant{did_you_mean(baseline, names)}")
+    curves = {run.path: _curve(run, options.metric) for run in runs}
+    pooled = options.pool and len(environments) > 1
+    scales = {e: _scale(curves, runs, e) for e in environments} if pooled else {}
+    if pooled:
+        curves = {run.path: _scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
+    scored = [_Scored.of(variant, curves, environments) for variant in variants]
+    threshold = _threshold(scored, options)
+    reference = scored[names.index(baseline)]
+    low, high = _span([x for s in scored for x in s.finals])
+    margin = 0.02 * (high - low)
+    grid = np.linspace(low - margin, high + margin, _PROFILE_POINTS)
+    outcomes = [_outcome(s, reference, threshold, grid, options.resamples) for s in scored]
+    return Comparison(
+        metric=options.metric,
+        environments=environments,
+        scales=scales,
+        threshold=float(threshold),
+        baseline=baseline,
+        problems=list(problems),
+        skipped=list(skipped),
+        outcomes=outcomes,
+    )
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A variant with its curves by path, and its last and highest returns by environment."""
+
+    variant: Variant
+    curves: Mapping[str, Points]
+    last: list[np.ndarray]
+    highest: list[np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        variant: Variant,
+        curves: Mapping[str, Points],
+        environments: Iterable[str],
+    ) -> _Scored:
+        groups = [runs for e in environments if (runs := variant.of(e))]
+
+        def strata(score: Callable[[np.ndarray], float]) -> list[np.ndarray]:
+            return [np.array([score(curves[run.path][1]) for run in runs]) for runs in groups]
+
+        own = {run.path: curves[run.path] for run in variant.runs}
+        return cls(variant, own, strata(lambda values: float(values[-1])), strata(np.max))
+
+    @property
+    def finals(self) -> list[float]:
+        return [float(x) for stratum in self.last for x in stratum]
+
+
+def _outcome(
+    scored: _Scored, reference: _Scored, threshold: float, grid: np.ndarray, resamples: int
+) -> Outcome:
+    variant = scored.variant
+    reached = [_first_reach(run, scored.curves[run.path], threshold) for run in variant.runs]
+    paces, base = _paces(variant), _paces(reference.variant)
+    itself = scored is reference
+    # With --force, a variant may lack environments of the baseline.
+    matched = len(scored.last) == len(reference.last)
+    beats = [*scored.last, *reference.last] if matched and not itself else None
+    above = [stratum > grid[:, None] for stratum in scored.last]
+    return Outcome(
+        name=variant.name,
+        differs=variant.differs,
+        runs=[run.path for run in variant.runs],
+        seeds=[run.config.get("seed") for run in variant.runs],
+        final=_estimate(scored.last, statistics.iqm, resamples),
+        best=_estimate(scored.highest, statistics.iqm, resamples),
+        finals=scored.finals,
+        improvement=_estimate(beats, statistics.improvement, resamples) if beats else None,
+        reached=sum(math.isfinite(steps) for steps, _ in reached),
+        steps_to_threshold=_finite(plain.median(steps for steps, _ in reached)),
+        seconds_to_threshold=_finite(plain.median(seconds for _, seconds in reached)),
+        steps_per_second=plain.median(paces) if paces else None,
+        steps_per_second_range=[min(paces), max(paces)] if paces else [],
+        speedup=plain.median(paces) / plain.median(base) if paces and base else None,
+        peak_host_bytes=_peak(variant, "host"),
+        peak_device_bytes=_peak(variant, "device"),
+        devices=sorted({str(run.summary.get("device")) for run in variant.runs if run.summary}),
+        curve=_mean_curve(scored, resamples),
+        profile=_with_interval(grid, above, statistics.above, resamples),
+    )
+
+
+def _curve(run: Run, metric: str) -> Points:
+    steps, values = run.curve(metric)
+    if not steps.size:
+        keys = {key for row in run.rows for key in row} - {"step", "time", "steps"}
+        raise ConfigError(f"`--metric` (={metric!r}): {run.path} has none{did_you_mean(metric, keys)}")
+    return steps, values
+
+
+def _scale(curves: Mapping[str, Points], runs: Iterable[Run], environment: str) -> tuple[float, float]:
+    """The lowest and the highest return of any run in the environment."""
+    return _span([x for run in runs if environment_of(run) == environment for x in curves[run.path][1]])
+
+
+def _scale_curve(curve: Points, scale: tuple[float, float]) -> Points:
+    low, high = scale
+    return curve[0], (curve[1] - low) / (high - low)
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """The lowest and the highest value, widened if they are the same."""
+    low, high = float(min(values)), float(max(values))
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _threshold(scored: Sequence[_Scored], options: Options) -> float:
+    if options.threshold is not None:
+        return options.threshold
+    start = min(values[0] for s in scored for _, values in s.curves.values())
+    end = max(statistics.iqm(*s.last) for s in scored)
+    return float(start + _DEFAULT_THRESHOLD * (end - start))
+
+
+def _first_reach(run: Run, curve: Points, threshold: float) -> tuple[float, float]:
+    """Steps and seconds until the curve first reaches the threshold; infinite if it never does."""
+    steps, values = curve
+    found = np.flatnonzero(values >= threshold)
+    if not found.size:
+        return math.inf, math.inf
+    at = float(steps[found[0]])
+    seconds = run.seconds_at(at)
+    return at, math.inf if seconds is None else seconds
+
+
+def _mean_curve(scored: _Scored, resamples: int) -> Curve:
+    """The mean from the first step that all runs have; a run that ended early keeps its last return."""
+    curves = scored.curves
+    first = max(steps[0] for steps, _ in curves.values())
+    x = np.unique(np.concatenate([steps for steps, _ in curves.values()]))
+    x = x[x >= first]
+    x = x[np.unique(np.linspace(0, len(x) - 1, _MAX_CURVE_POINTS).round().astype(int))]
+    strata = [
+        np.stack([np.interp(x, *curves[run.path]) for run in scored.variant.of(environment)], axis=-1)
+        for environment in sorted({environment_of(run) for run in scored.variant.runs})
+    ]
+    return _with_interval(x, strata, statistics.iqm, resamples)
+
+
+def _with_interval(
+    x: np.ndarray, strata: Sequence[np.ndarray], statistic: Callable[..., Any], resamples: int
+) -> Curve:
+    value = statistic(*strata)
+    bounds = statistics.interval(strata, statistic, resamples)
+    low, high = ([], []) if bounds is None else (bound.tolist() for bound in bounds)
+    return Curve(x.tolist(), value.tolist(), low, high)
+
+
+def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resamples: int) -> Estimate:
+    value = float(statistic(*strata))
+    bounds = statistics.interval(strata, statistic, resamples)
+    return Estimate(value) if bounds is None else Estimate(value, float(bounds[0]), float(bounds[1]))
+
+
+def _paces(variant: Variant) -> list[float]:
+    """Steps per second of each run: its last process's, or the median of its log intervals if unfinished."""
+    found = []
+    for run in variant.runs:
+        rows = [x for row in run.rows if (x := row.get("time/steps_per_second"))]
+        pace = run.summary.get("steps_per_second") if run.summary else plain.median(rows or [0.0])
+        found += [float(pace)] if pace else []
+    return found
+
+
+def _peak(variant: Variant, where: str) -> float | None:
+    key = f"{where}/peak_memory_bytes"
+    found = [row[key] for run in variant.runs for row in run.rows if row.get(key)]
+    found += [
+        peak for run in variant.runs if run.summary
+        if (peak := run.summary.get(f"peak_memory_bytes.{where}"))
+    ]  # fmt: skip
+    return max(found, default=None)
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None

@@ -1,0 +1,25 @@
+"""The algorithms that come with this package: the name and the section of each, one line."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+from jaxrl.config.a2c import A2CConfig
+from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.ppo import PPOConfig
+from jaxrl.config.pqn import PQNConfig
+
+
+class BuiltInSections:
+    """The sections of the built-in algorithms; `Config` has that of the algorithm which was chosen.
+
+    The class of each algorithm is in `jaxrl/algorithms/registry.py`, under the same name.
+    """
+
+    ppo: PPOConfig
+    a2c: A2CConfig
+    pqn: PQNConfig
+
+
+BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)
+DEFAULT = "ppo"

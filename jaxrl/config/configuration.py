@@ -1,0 +1,182 @@
+"""The configuration as everything else sees it: its sections, and every count that follows from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
+from jaxrl.config.fields import at_least, at_most, between, field, one_of
+from jaxrl.config.sections import (
+    CheckpointConfig,
+    EnvConfig,
+    EvaluateConfig,
+    HostConfig,
+    LogConfig,
+    NetworkConfig,
+    NormalizeConfig,
+    PopulationConfig,
+    ProfileConfig,
+    StopConfig,
+    StorageConfig,
+)
+
+_MOST_DEVICES = 65_536  # far beyond what any machine has
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(BuiltInSections):
+    """A checked configuration: every field, the devices, and every derived count.
+
+    An iteration is one rollout of all environments and the updates on it; an update is one optimiser step.
+
+    Attributes:
+      section: the name of the algorithm's section, "" where that is not read.
+      learner: that section; it is also the attribute of that name, such as `config.ppo`.
+    """
+
+    algorithm: str = field(
+        DEFAULT,
+        help=f"what learns: {', '.join(BUILT_IN)}, the name of an installed algorithm, or module:Class; its "
+        "fields are in a section of its own",
+        fixed=True,
+        names_module=True,
+    )
+    seed: int = field(0, between(0, 2**32 - 1), help="decides all random numbers", fixed=True)
+    num_devices: int = field(
+        0,
+        at_least(0),
+        at_most(_MOST_DEVICES),
+        help="devices to train on; 0: all accelerators, or on CPU as many virtual devices as pay off",
+    )
+    hardware_profile: str = field(
+        "none",
+        one_of("none", "auto"),
+        help="auto: jaxrl train takes as many environments as fit in nine tenths of the devices' memory, and "
+        "minibatches in parts where they do not fit otherwise",
+    )
+    nonfinite: str = field(
+        "halt",
+        one_of("halt", "skip", "rollback"),
+        help="what a NaN or an infinity in observations, rewards, losses or gradients does: halt saves the "
+        "state before it and says where it came from, skip drops the updates it reaches, rollback returns to "
+        "the last checkpoint and continues with other random numbers",
+    )
+    resume_from: str = field(
+        "",
+        help="a run folder, or one of its checkpoints/STEP, whose whole state a run in a new folder "
+        "continues; that run is only read",
+    )
+    init_from: str = field(
+        "",
+        help="a run folder whose parameters and normaliser a fresh run starts from; a resumed run does not "
+        "read it",
+    )
+    init_names: tuple[str, ...] = field(
+        ("*",), help='patterns of the arrays that init_from gives, such as "params/encoder*"'
+    )
+    notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
+    env: EnvConfig
+    host: HostConfig
+    network: NetworkConfig
+    normalize: NormalizeConfig
+    section: str
+    learner: AlgorithmConfig
+    stop: StopConfig
+    log: LogConfig
+    evaluate: EvaluateConfig
+    checkpoint: CheckpointConfig
+    storage: StorageConfig
+    population: PopulationConfig
+    profile: ProfileConfig
+    device_count: int
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The section of the algorithm, under its name."""
+            if name and name == vars(self).get("section"):
+                return self.learner
+            raise AttributeError(f"the configuration of {vars(self).get('algorithm')} has no `{name}`")
+
+    @property
+    def envs_per_device(self) -> int:
+        return self.env.num_envs // self.device_count
+
+    @property
+    def rollout_length(self) -> int:
+        """Time steps of one rollout."""
+        return self.learner.rollout_length
+
+    @property
+    def sequence_length(self) -> int:
+        """Time steps through which gradients flow, from one stored carry to the next."""
+        return self.learner.carry_interval(self.env.num_envs)
+
+    @property
+    def num_chunks(self) -> int:
+        """Sequences into which one environment's rollout is cut."""
+        return self.rollout_length // self.sequence_length
+
+    @property
+    def collects(self) -> bool:
+        """True if training steps the environments; if not, they give the spaces and are evaluated on."""
+        return self.learner.collects
+
+    @property
+    def clock(self) -> str:
+        """The unit of `steps` in all fields, rows and checkpoints: "steps" of environments, or "updates"."""
+        return "steps" if self.collects else "updates"
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """By how much an iteration advances the clock: steps of all environments, or updates."""
+        return self.env.num_envs * self.rollout_length if self.collects else self.updates_per_iteration
+
+    @property
+    def num_iterations(self) -> int:
+        """Iterations that reach `stop.steps`; the last may go past it."""
+        return math.ceil(self.stop.most_steps / self.steps_per_iteration)
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Planned ones; an algorithm may stop early."""
+        return self.learner.updates_per_iteration
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps that one update learns from, over all devices."""
+        return self.learner.steps_per_update(self.env.num_envs)
+
+    @property
+    def total_updates(self) -> int:
+        return self.num_iterations * self.updates_per_iteration
+
+    @property
+    def log_iterations(self) -> int:
+        """Iterations between log entries."""
+        return math.ceil(self.log.every_steps / self.steps_per_iteration)
+
+    @property
+    def evaluate_iterations(self) -> int:
+        """Iterations between evaluations; 0: only at the end."""
+        return math.ceil(self.evaluate.every_steps / self.steps_per_iteration)
+
+    @property
+    def checkpoint_iterations(self) -> int:
+        """Iterations between checkpoints; 0: only at the end."""
+        return math.ceil(self.checkpoint.every_steps / self.steps_per_iteration)
+
+    def next_event(self, iteration: int) -> int:
+        """The first iteration after `iteration` at whose end the host must look."""
+        intervals = (self.log_iterations, self.evaluate_iterations, self.checkpoint_iterations)
+        following = [(iteration // every + 1) * every for every in intervals if every > 0]
+        return min([*following, self.num_iterations])
+
+    @property
+    def profile_window(self) -> tuple[int, int]:
+        """The iteration with which a trace begins, and how many are in it (0: no trace)."""
+        per_iteration = self.steps_per_iteration
+        return self.profile.start // per_iteration, math.ceil(self.profile.steps / per_iteration)

@@ -1,0 +1,120 @@
+"""Readers of JSON, JSON lines and YAML: bounded, since a file may come from anyone.
+
+As `envs.bounded_files`, whose readers are here too, these wait for no writer, expand no aliases without end
+and do not fill the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from envs.bounded_files import (
+    DEEPEST,
+    LARGEST_FILE,
+    FilePath,
+    open_regular,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_object,
+    split_lines,
+    too_deep,
+)
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = [
+    "LARGEST_FILE",
+    "LARGEST_LOG",
+    "open_regular",
+    "parse_json",
+    "parse_line",
+    "read_bytes",
+    "read_json",
+    "read_lines",
+    "read_object",
+    "read_objects",
+    "read_yaml",
+    "split_lines",
+]
+
+LARGEST_YAML = 2**20  # PyYAML reads 200 KB in a second.
+LARGEST_LOG = 2**30  # of lines; a row of metrics takes 2 KB
+LONGEST_LINE = 2**20
+MOST_NODES = 100_000  # of YAML, with each alias written out
+_LONGEST_SCALAR = 1000  # of YAML, unless it is text
+
+
+def read_lines(path: FilePath) -> list[bytes]:
+    """The lines of a file, for `parse_line`; raises OSError as `read_bytes` and `split_lines`."""
+    return split_lines(read_bytes(path, LARGEST_LOG), path)
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The object in a line of JSON; None for a line that holds none, such as one that a kill tore."""
+    try:
+        found = parse_json(line) if len(line) <= LONGEST_LINE else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_objects(path: FilePath) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines, without torn and damaged lines; raises OSError as `read_bytes`."""
+    return (found for line in read_lines(path) if (found := parse_line(line)) is not None)
+
+
+def read_yaml(path: FilePath) -> Any:
+    """Reads a file of YAML, which contains JSON.
+
+    Raises:
+      OSError: as `read_bytes`.
+      ValueError: it is no YAML, or too deep, or its aliases stand for too much.
+    """
+    import yaml
+
+    text = read_bytes(path, LARGEST_YAML).decode()
+    try:
+        loader = yaml.SafeLoader(text)
+        if (node := loader.get_single_node()) is None:
+            return None
+        _extent(node, {})
+        return loader.construct_document(node)
+    except RecursionError as error:
+        raise ValueError(too_deep()) from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # So PyYAML answers `!!timestamp soon`, `!!bool 3` and their like.
+        raise ValueError(f"a value is not of the kind that its tag says ({error!r})") from error
+
+
+def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+    """(nodes, levels) of a tree with its aliases written out; `known` has those of nodes seen before."""
+    import yaml
+
+    if id(node) in known:
+        found = known[id(node)]
+        if found is None:
+            raise ValueError("an alias stands inside of what it names")
+        return found
+    known[id(node)] = None
+    parts: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = node.value
+    elif not node.tag.endswith(":str") and len(node.value) > _LONGEST_SCALAR:
+        raise ValueError(f"a value that is no text has more than {_LONGEST_SCALAR} characters")
+    nodes, levels = 1, 1
+    for part in parts:
+        more, below = _extent(part, known)
+        nodes, levels = nodes + more, max(levels, below + 1)
+    if nodes > MOST_NODES:
+        raise ValueError(f"it holds more than {MOST_NODES:,} values, with each alias written out")
+    if levels > DEEPEST:
+        raise ValueError(too_deep())
+    known[id(node)] = nodes, levels
+    return nodes, levels

@@ -1,0 +1,163 @@
+"""The words of other trainers for what has another name here, with the answer to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+# Words as `normalized` gives them: SB3, CleanRL, PufferLib, Stoix, RLlib, PureJaxRL.
+_FIELDS = {
+    "activation-fn": "network.activation",
+    "anneal-lr": "ppo.schedule",
+    "batch-size": "ppo.num_minibatches",
+    "bptt-horizon": "ppo.sequence_length",
+    "checkpoint-freq": "checkpoint.every_steps",
+    "checkpoint-interval": "checkpoint.every_steps",
+    "clip-coef": "ppo.clip_range",
+    "clip-eps": "ppo.clip_range",
+    "clip-vloss": "ppo.clip_value",
+    "decay-learning-rates": "ppo.schedule",
+    "ent-coef": "ppo.entropy_coef",
+    "entropy-coeff": "ppo.entropy_coef",
+    "env-id": "env.name",
+    "env-name": "env.name",
+    "environment": "env.name",
+    "epochs": "ppo.num_epochs",
+    "eval-episodes": "evaluate.episodes",
+    "eval-freq": "evaluate.every_steps",
+    "eval-interval": "evaluate.every_steps",
+    "exp-name": "log.name",
+    "experiment-name": "log.name",
+    "grad-clip": "ppo.max_grad_norm",
+    "hidden-dim": "network.hidden_sizes",
+    "hidden-size": "network.hidden_sizes",
+    "lam": "ppo.gae_lambda",
+    "lambda": "ppo.gae_lambda",
+    "learning-rate": "ppo.learning_rate",
+    "log-interval": "log.every_steps",
+    "lr": "ppo.learning_rate",
+    "lr-schedule": "ppo.schedule",
+    "lstm-hidden-size": "network.core_size",
+    "lstm-size": "network.core_size",
+    "minibatch-size": "ppo.num_minibatches",
+    "mixed-precision": "network.compute_dtype",
+    "n-envs": "env.num_envs",
+    "n-epochs": "ppo.num_epochs",
+    "n-steps": "ppo.rollout_length",
+    "net-arch": "network.hidden_sizes",
+    "norm-adv": "ppo.normalize_advantages",
+    "norm-obs": "normalize.observations",
+    "norm-reward": "normalize.rewards",
+    "normalize-advantage": "ppo.normalize_advantages",
+    "num-devices": "num_devices",
+    "num-env-steps": "stop.steps",
+    "num-envs-per-worker": "env.num_envs",
+    "num-gpus": "num_devices",
+    "num-minibatches": "ppo.num_minibatches",
+    "num-sgd-iter": "ppo.num_epochs",
+    "num-steps": "ppo.rollout_length",
+    "precision": "network.compute_dtype",
+    "rnn-hidden-size": "network.core_size",
+    "rollout-fragment-length": "ppo.rollout_length",
+    "s3-bucket": "storage.sync_to",
+    "s3-sync-freq": "storage.sync_every_steps",
+    "save-freq": "checkpoint.every_steps",
+    "save-interval": "checkpoint.every_steps",
+    "sgd-minibatch-size": "ppo.num_minibatches",
+    "total-num-envs": "env.num_envs",
+    "total-timesteps": "stop.steps",
+    "tpu-cores": "num_devices",
+    "train-batch-size": "ppo.rollout_length",
+    "update-epochs": "ppo.num_epochs",
+    "vf-clip-param": "ppo.clip_value",
+    "vf-coef": "ppo.value_coef",
+    "vf-loss-coeff": "ppo.value_coef",
+    "wandb-project": "log.project",
+    "wandb-project-name": "log.project",
+}
+# What a field counts or takes, if that is something else than the word does.
+_NOTES = {
+    "batch-size": ", a count: environments x rollout_length / batch size",
+    "minibatch-size": ", a count: environments x rollout_length / minibatch size",
+    "sgd-minibatch-size": ", a count: environments x rollout_length / minibatch size",
+    "train-batch-size": ", the batch divided by the environments",
+    "anneal-lr": ": linear or constant",
+    "mixed-precision": ": bfloat16",
+}
+_FLAGS = {
+    "capture-video": "`--video=FILE` of jaxrl evaluate",
+    "checkpoint": "`--checkpoint=STEP` of jaxrl evaluate and export, `--resume=DIR` of jaxrl train",
+    "cuda": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
+    "deterministic": "evaluation is greedy, unless jaxrl evaluate has `--sample`",
+    "detect-anomaly": "`--debug`, which names the operation that made a NaN",
+    "device": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
+    "distributed": "jaxrl launch, or `--coordinator`, `--num_processes` and `--process_id`",
+    "dist-url": "`--coordinator=HOST:PORT`",
+    "local-rank": "`--process_id=I`",
+    "log-dir": "`--workdir=DIR`",
+    "logdir": "`--workdir=DIR`",
+    "model": "`--workdir=DIR` of a run folder",
+    "n-trials": "`--trials=N` of jaxrl search",
+    "no-cuda": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
+    "num-episodes": "`--episodes=N` of jaxrl evaluate, `--config.evaluate.episodes=N` of a run",
+    "num-trials": "`--trials=N` of jaxrl search",
+    "optimizer": "every algorithm has Adam, with its field learning_rate",
+    "output": "`--workdir=DIR`",
+    "pruning": "`--pruner=P` of jaxrl search --method=optuna",
+    "refresh-interval": "`--interval=S` of jaxrl watch",
+    "render": "`--video=FILE` of jaxrl evaluate",
+    "save-dir": "`--workdir=DIR`",
+    "save-path": "`--workdir=DIR`",
+    "search-space": "`--space=FILE` of jaxrl search",
+    "tensorboard-log": "`--workdir=DIR`, in which tensorboard/ is",
+    "track": "`--config.log.writers=tensorboard,jsonl,wandb`",
+    "verbose": "rows come every `--config.log.every_steps=N`",
+    "wandb": "`--config.log.writers=tensorboard,jsonl,wandb`",
+    "world-size": "`--num_processes=N`",
+}
+_METRICS = {
+    "ep-rew-mean": "episode/return",
+    "episode-return": "episode/return",
+    "episode-reward-mean": "episode/return",
+    "episodic-return": "episode/return",
+    "eval-return": "eval/return",
+    "fps": "time/steps_per_second",
+    "mean-reward": "eval/return",
+    "reward": "eval/return",
+    "sps": "time/steps_per_second",
+}
+
+
+def normalized(word: str) -> str:
+    """`total-timesteps` of `train.total_timesteps` or `TOTAL_TIMESTEPS`."""
+    return word.rpartition(".")[2].rpartition("/")[2].replace("_", "-").lower()
+
+
+def field_hint(word: str) -> str:
+    """Ends an error about a field that does not exist; "" if the word is not known."""
+    key = normalized(word)
+    return f"; here it is `{_FIELDS[key]}`{_NOTES.get(key, '')}" if key in _FIELDS else ""
+
+
+def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | None = None) -> str:
+    """Ends an error about a flag that does not exist; "" if the word is not known.
+
+    Args:
+      word: without its dashes.
+      fields: the names of all fields; the last part of one is a known word too.
+      flags: the flags of fields that have one, by field.
+    """
+    key = normalized(word)
+    if key in _FLAGS:
+        answer = _FLAGS[key]
+        return f"; here it is {answer}" if answer.startswith("`") else f"; {answer}"
+    own = [field for field in fields if normalized(field) == key]
+    field = own[0] if own else _FIELDS.get(key, "")
+    if not field:
+        return ""
+    return f"; here it is `{(flags or {}).get(field, f'--config.{field}=VALUE')}`{_NOTES.get(key, '')}"
+
+
+def metric_hint(word: str) -> str:
+    """Ends an error about a metric that does not exist; "" if the word is not known."""
+    key = normalized(word)
+    return f"; here it is `{_METRICS[key]}`" if key in _METRICS else ""

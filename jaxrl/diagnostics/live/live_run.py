@@ -1,0 +1,194 @@
+"""A run as it trains, from the files that it writes; local or gs://."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from etils import epath
+
+from jaxrl.config import ConfigError
+from jaxrl.config.data_files import read_bytes
+from jaxrl.metrics import text
+from jaxrl.reporting.display.progress import PACE, RunProgress
+from jaxrl.runs import records, storage
+from jaxrl.runs.records import MetricsTail, Row
+
+# Rows of training over which the interval between two is measured.
+_INTERVAL_ROWS = 20
+# A run is quiet after this many intervals, and this many seconds, without a row.
+_QUIET_INTERVALS, _QUIET_SECONDS = 5, 60
+_MAX_HIGHLIGHTS = 9
+_LARGEST_LOCK = 4096  # bytes
+
+
+class LiveRun:
+    """A run folder that is read repeatedly.
+
+    Attributes:
+      path: its path.
+      progress: its state by config.json and the rows. Its phase is `starting`, `training`, `quiet for ...`,
+        `stopped` (the process is gone), `unreadable` or `done: ...`.
+      problem: the reason why the last reading failed, or "".
+    """
+
+    def __init__(self, path: str, now: Callable[[], float] = time.time) -> None:
+        """Takes a path and a clock in seconds since 1970, like the times of rows."""
+        self.path = path
+        self.problem = ""
+        self._folder = epath.Path(path)
+        self._now = now
+        self._tail = MetricsTail(self._folder)
+        self._config: dict[str, Any] = {}
+        self._summary: dict[str, Any] | None = None
+        self._process: _Process | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.progress = RunProgress("?", "", None, None, now=self._now)
+        self._latest_time: float | None = None
+        self._times: deque[float] = deque(maxlen=_INTERVAL_ROWS)
+
+    def poll(self) -> None:
+        """Reads new rows and files; a failure becomes the `problem`."""
+        self.problem = ""
+        try:
+            with storage.as_os_errors():
+                replaced, rows = self._tail.poll()
+                if not self._config or rows:
+                    self._config = records.read_config(self._folder)
+                if not self.done or rows:  # It comes after the last row.
+                    self._summary = records.read_summary(self._folder)
+                holder = _holder(self._folder)
+                if holder != (self._process and self._process.pid):
+                    self._process = _Process(holder) if holder else None
+        except (OSError, ConfigError) as error:
+            self.problem = str(error)
+        else:
+            if replaced:
+                self._forget()
+            self._describe()
+            for row in rows:
+                if row.get("time") is not None:
+                    self._take(row)
+            if self._process is not None:
+                self._process.read()
+        self._set_phase()
+
+    def _describe(self) -> None:
+        """Title and budgets, from config.json."""
+        config, progress = self._config, self.progress
+        title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
+        clock = str(config.get("derived.clock", "steps"))
+        budget = records.step_budget(config), config.get("stop.seconds")
+        progress.describe(text.printable(title), *budget, clock)
+
+    def _take(self, row: Row) -> None:
+        scalars = {key: x for key, x in row.items() if x is not None and key not in ("step", "time")}
+        self.progress.update(int(row["step"]), scalars, at=row["time"])
+        self._latest_time = row["time"]
+        if PACE in row:
+            self._times.append(row["time"])
+            self.progress.show(self._highlights())
+
+    def _highlights(self) -> list[tuple[str, str]]:
+        """The losses, what the algorithm logs under its own name, and the norm of the gradient."""
+        found = []
+        for wanted in ("loss", self._config.get("algorithm")):
+            for key in self.progress.latest:
+                group, _, name = key.partition("/")
+                if group == wanted and name != "updates" and "/" not in name:
+                    found.append((key, text.printable(name.replace("_", " "))))
+        if "grad/norm" in self.progress.latest:
+            found.append(("grad/norm", "grad norm"))
+        return found[:_MAX_HIGHLIGHTS]
+
+    def _set_phase(self) -> None:
+        if self.problem:
+            self.progress.finish("unreadable", self._latest_time)
+        elif self.done and self._summary is not None:
+            reason = text.printable(str(self._summary.get("stop_reason", "")))
+            self.progress.finish(f"done: {reason}", self._latest_time)
+        elif self._process is not None and not self._process.alive:
+            self.progress.finish("stopped", self._latest_time)
+        elif self._latest_time is None:
+            self.progress.enter("starting")
+        else:
+            age = self.age or 0.0
+            quiet = age > max(_QUIET_SECONDS, _QUIET_INTERVALS * self._interval())
+            self.progress.enter(f"quiet for {text.seconds(age)}" if quiet else "training")
+
+    @property
+    def done(self) -> bool:
+        """True if it ended by itself; a summary of fewer steps is that of an earlier, shorter budget."""
+        return self._summary is not None and (self._summary.get("steps") or 0) >= self.progress.steps
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the latest row; None before the first."""
+        return None if self._latest_time is None else max(self._now() - self._latest_time, 0.0)
+
+    @property
+    def host(self) -> tuple[float | None, float | None]:
+        """(share of the cores, bytes): of the process if it runs here, else as the run logged them."""
+        if self._process is not None and self._process.alive:
+            return self._process.share, self._process.memory
+        latest = self.progress.latest
+        return latest.get("host/cpu_utilization"), latest.get("host/peak_memory_bytes")
+
+    @property
+    def device(self) -> tuple[float | None, float | None]:
+        """(share of the time, bytes) of the devices, as the run logged them."""
+        latest = self.progress.latest
+        return latest.get("device/utilization"), latest.get("device/peak_memory_bytes")
+
+    def _interval(self) -> float:
+        """Seconds between rows of training."""
+        return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
+
+
+def _holder(folder: epath.Path) -> int | None:
+    """The process that has, or had, the run's lock; None without a lock or on another machine."""
+    if storage.is_remote(folder):
+        return None
+    try:
+        words = read_bytes(folder / ".lock", _LARGEST_LOCK).decode().split()
+    except (OSError, ValueError):
+        return None
+    here = len(words) == 4 and words[3] == socket.gethostname()
+    return int(words[1]) if here and re.fullmatch(r"[0-9]{1,9}", words[1]) else None
+
+
+class _Process:
+    """The process that holds a run's lock on this machine."""
+
+    def __init__(self, pid: int) -> None:
+        import psutil
+
+        self.pid = pid
+        self.alive = True
+        self.share: float | None = None
+        self.memory: float | None = None
+        try:
+            self._process: Any = psutil.Process(pid)
+            self._process.cpu_percent()
+        except psutil.Error:
+            self._process = None
+            self.alive = False
+
+    def read(self) -> None:
+        import psutil
+
+        if self._process is None:
+            return
+        try:
+            self.alive = self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+            cores = len(self._process.cpu_affinity()) if hasattr(self._process, "cpu_affinity") else 1
+            self.share = self._process.cpu_percent() / 100 / cores
+            self.memory = self._process.memory_info().rss
+        except psutil.Error:
+            self.alive = False

@@ -1,0 +1,326 @@
+"""Collecting on the device: JAX environments inside the compiled program (Anakin in Hessel et al. 2021)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import TimeStep
+from envs.spaces import Discrete, MultiDiscrete, has_choice
+from envs.trees import select_rows
+from envs.vector import VectorEnv
+from jaxrl.algorithms import Agent
+from jaxrl.experience import final_rows
+from jaxrl.experience.base import Collector
+from jaxrl.experience.packing import Packing
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
+from jaxrl.experience.tasks import TASK_KEY, TaskSampler
+from jaxrl.types import (
+    Acting,
+    Array,
+    Axis,
+    CollectorState,
+    EpisodeStats,
+    EpisodeTotals,
+    PyTree,
+    Trajectory,
+)
+
+# First states of episodes are computed ahead of a rollout where those of one environment take less: then
+# they take no more memory than the trajectory.
+_MOST_BYTES_OF_STARTS = 256
+
+
+@dataclass(frozen=True)
+class DeviceCollector(Collector):
+    """Collects inside a compiled program; pure functions over this device's environments.
+
+    Attributes:
+      agent: acts; its parameters and statistics come with each call.
+      env: the environments.
+      length: T.
+      chunk: L; the carry before every L-th step is kept.
+      axis: this device among all; tells the global indices of its environments.
+      few_kernels: launch as few kernels per step as possible, without conditionals. What a step stores goes
+        into few arrays, first states of episodes are computed whether one starts or not, and the values of
+        final observations with the next step's actions.
+      unroll: steps in each turn of a loop that does little in each.
+      reports: what is reported of episodes.
+      tasks: chooses the task of each episode; None: all have the environment's default, if it has tasks.
+    """
+
+    agent: Agent
+    env: VectorEnv
+    length: int
+    chunk: int
+    axis: Axis = Axis()  # noqa: RUF009
+    few_kernels: bool = False
+    unroll: int = 1
+    reports: EpisodeReports = NO_REPORTS
+    tasks: TaskSampler | None = None
+
+    def init(self, keys_B: Array, tasks: PyTree = None) -> CollectorState:
+        """Environments in their first episode, one key each; `tasks` is the state of the sampler."""
+        (n,) = keys_B.shape
+        env_state: PyTree
+        task = self._choose_tasks(tasks, keys_B)
+        env_state, obs = self.env.reset(keys_B, task)
+        if self.agent.needs_final_observations:
+            env_state = final_rows.begin(env_state, obs, n)
+        zeros = jnp.zeros(n, jnp.float32)
+        return CollectorState(
+            env_state=env_state,
+            obs=obs,
+            reset=jnp.ones(n, bool),
+            carry=self.agent.initial_carry(n),
+            episode=EpisodeStats(
+                episode_return=zeros,
+                episode_length=zeros.astype(jnp.int32),
+                skip=jnp.full(n, self.env.staggered),
+                tallies=self.reports.begin(n),
+            ),
+            task=task,
+        )
+
+    def collect(
+        self, state: CollectorState | None, acting: Acting, keys_B: Array, tasks: PyTree = None
+    ) -> tuple[CollectorState, Trajectory, EpisodeTotals]:
+        assert state is not None
+        given = self._inputs(keys_B, tasks)
+        final = _Final(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
+        start = RolloutLoop(state, final)
+        packing = self._packing(acting, start, given) if self.few_kernels else None
+        loop, records, carry = self._steps(acting, start, given, packing)
+        out, final_bootstrap = self._forward(acting, loop, self._action_mask(loop.at.env_state))
+        if packing is not None:
+            records = packing.unpack(records)
+            # Those of a step were computed in the step after it.
+            records["bootstrap"] = jax.tree.map(
+                lambda x, last: jnp.concatenate([x[1:], last[None]]), records["bootstrap"], final_bootstrap
+            )
+        info, score, task = (records.pop(name) for name in ("info", "score", "task"))
+        if records["action_mask"] is not None:
+            records["extras"] = self.agent.finish(records["extras"], self._has_choice(records["action_mask"]))
+        last = self.agent.bootstrap(out)
+        trajectory = Trajectory(**records, carry=carry, next_obs=loop.at.obs, last=last)
+        done = trajectory.terminated | trajectory.truncated
+        episode, totals, episodes = count_episodes(
+            reports=self.reports,
+            episode=state.episode,
+            reward_TB=trajectory.reward if score is None else score,
+            done_TB=done,
+            info_TB=info,
+            valid_TB=trajectory.valid,
+            task_TB=task,
+            unroll=self.unroll,
+        )
+        trajectory = dataclasses.replace(trajectory, episodes=episodes)
+        return dataclasses.replace(loop.at, episode=episode), trajectory, totals
+
+    def _inputs(self, keys_B: Array, tasks: PyTree) -> _StepInputs:
+        """The inputs of all steps [T, B, ...], drawn at once."""
+        index_B = self.axis.index() * len(keys_B) + jnp.arange(len(keys_B))
+        keys_TB, noise_TB = _randomness(self.agent, keys_B, index_B, self.length)
+        task_TB = None if self.tasks is None else jax.vmap(self._choose_tasks, (None, 0))(tasks, keys_TB)
+        starts_TB = self._starts(keys_TB, task_TB) if self.few_kernels else None
+        return _StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
+
+    def _choose_tasks(self, tasks: PyTree, keys_B: Array) -> PyTree:
+        """Tasks of episodes that begin with these keys; None without a sampler."""
+        if self.tasks is None:
+            return None
+        return self.tasks.choose(tasks, jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B))
+
+    def _packing(self, acting: Acting, loop: RolloutLoop, given: _StepInputs) -> Packing:
+        first = jax.tree.map(lambda x: x[0], given)
+        step = lambda loop, xs: self._step(acting, loop, xs)  # noqa: E731
+        return Packing.of(jax.eval_shape(step, loop, first)[1])
+
+    def _steps(
+        self, acting: Acting, start: RolloutLoop, given: _StepInputs, packing: Packing | None
+    ) -> tuple[RolloutLoop, PyTree, PyTree]:
+        """(the loop after T steps, their records [T, ...], the carries [T / L, ...] before each chunk)."""
+
+        def plain_step(loop: RolloutLoop, xs: _StepInputs) -> tuple[RolloutLoop, PyTree]:
+            return self._step(acting, loop, xs)
+
+        step: Callable[[RolloutLoop, PyTree], tuple[RolloutLoop, PyTree]] = plain_step
+        if packing is not None:
+            step = packing.pack_outputs(plain_step)
+
+        def chunk_of_steps(loop: RolloutLoop, xs: PyTree) -> tuple[RolloutLoop, PyTree]:
+            after, records = jax.lax.scan(step, loop, xs)
+            return after, (records, loop.at.carry)
+
+        split = lambda x: x.reshape(self.length // self.chunk, self.chunk, *x.shape[1:])  # noqa: E731
+        loop, (records, carry) = jax.lax.scan(chunk_of_steps, start, jax.tree.map(split, given))
+        return loop, jax.tree.map(lambda x: x.reshape(self.length, *x.shape[2:]), records), carry
+
+    def _forward(self, acting: Acting, loop: RolloutLoop, mask: Array | None) -> tuple[Any, PyTree]:
+        """The agent's output; and with `few_kernels` the bootstrap of the step before, else None."""
+        at, final = loop.at, loop.final
+        if final is None or not self._bootstraps_at_cuts:
+            return self.agent.forward(acting, at.obs, at.carry, at.reset, mask), None
+        count = len(at.reset)
+        both = lambda x, y: jax.tree.map(lambda a, b: jnp.concatenate([a, b]), x, y)  # noqa: E731
+        out = self.agent.forward(
+            acting,
+            both(at.obs, final.obs),
+            both(at.carry, at.carry),
+            both(at.reset, jnp.zeros_like(at.reset)),
+            both(mask, mask),
+        )
+        here, there = (jax.tree.map(lambda x, s=s: x[s], out) for s in (slice(count), slice(count, None)))
+        return here, _where_cut(final.cut, self.agent.bootstrap(there))
+
+    def _step(
+        self, acting: Acting, loop: RolloutLoop, given: _StepInputs
+    ) -> tuple[RolloutLoop, dict[str, PyTree]]:
+        at = loop.at
+        mask = self._action_mask(at.env_state)
+        out, bootstrap = self._forward(acting, loop, mask)
+        action, extras = self.agent.choose(out, given.noise, self.few_kernels)
+        env_state, timestep, begins, valid = self._step_environments(
+            given, at.env_state, self.agent.to_env(action)
+        )
+        if loop.final is None:
+            bootstrap = self._bootstrap(acting, timestep, out.carry, mask)
+        record = {
+            "obs": at.obs,
+            "reset": at.reset,
+            "action": action,
+            "action_mask": mask,
+            "extras": extras,
+            "reward": timestep.reward,
+            "terminated": timestep.terminated,
+            "truncated": timestep.truncated,
+            "bootstrap": bootstrap,
+            "valid": valid,
+            "task": at.task,
+            "score": timestep.score,
+            "info": self.reports.told(timestep.info),
+        }
+        # The episodes are counted after the rollout.
+        task = None if at.task is None else select_rows(begins, given.task, at.task)
+        at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
+        final = _Final(timestep.final_obs, _is_cut(timestep)) if self.few_kernels else None
+        return RolloutLoop(at, final), record
+
+    def _step_environments(
+        self, given: _StepInputs, env_state: PyTree, action: Array
+    ) -> tuple[PyTree, TimeStep, Array, Array | None]:
+        """(state, timestep, bool[B] whether an episode begins with the next row, `valid` of this row)."""
+        options = {"starts": given.starts, "conditional": not self.few_kernels, "task_B": given.task}
+        if not self.agent.needs_final_observations:
+            env_state, timestep = self.env.step(given.keys, env_state, action, **options)
+            return env_state, timestep, timestep.done, None
+        after, timestep = final_rows.step(self.env, given.keys, env_state, action, **options)
+        return after, timestep, env_state.is_final, ~env_state.is_final
+
+    def _action_mask(self, env_state: PyTree) -> Array | None:
+        return self.env.action_mask(env_state.env if self.agent.needs_final_observations else env_state)
+
+    def _has_choice(self, mask_TB: Array) -> Array:
+        """bool[T, B], False where a mask allows nothing."""
+        space = self.env.spec.action_space
+        assert isinstance(space, Discrete | MultiDiscrete)
+        return has_choice(space, mask_TB)
+
+    def _starts(self, keys_TB: Array, task_TB: PyTree) -> PyTree:
+        """First states of episodes for every step if they are small enough to keep, else None."""
+        if self.env.resets_in_rounds:
+            return None
+        first = jax.tree.map(lambda x: x[0], task_TB)
+        one_step = jax.tree.leaves(jax.eval_shape(self.env.starts, keys_TB[0], first))
+        if sum(x.size * x.dtype.itemsize for x in one_step) > _MOST_BYTES_OF_STARTS * keys_TB.shape[1]:
+            return None
+        return jax.vmap(self.env.starts)(keys_TB, task_TB)
+
+    def _bootstrap(self, acting: Acting, timestep: TimeStep, carry: PyTree, mask: Array | None) -> PyTree:
+        """`Agent.bootstrap` of final observations, with the carry after the last step; 0 where none was cut.
+
+        Not of s_t, and not of the next episode's first observation (Pardo et al. 2018). Computed only at
+        steps at which some environment was truncated: a branch, not a second forward pass every step.
+        """
+        if not self._bootstraps_at_cuts:
+            return None
+        cut = _is_cut(timestep)
+
+        def look() -> PyTree:
+            out = self.agent.forward(acting, timestep.final_obs, carry, jnp.zeros_like(cut), mask)
+            return _where_cut(cut, self.agent.bootstrap(out))
+
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))
+        if nothing is None:
+            return None
+        return jax.lax.cond(jnp.any(cut), look, lambda: nothing)
+
+    @property
+    def _bootstraps_at_cuts(self) -> bool:
+        """True if final observations need a look of their own: they are no rows of the trajectory."""
+        return not self.agent.needs_final_observations
+
+
+@flax.struct.dataclass
+class _StepInputs:
+    """The inputs of a step [B, ...], or of all [T, B, ...].
+
+    Attributes:
+      keys: of the environments.
+      noise: tree, of the actions.
+      task: tree, of episodes that start in the step; None without a task sampler.
+      starts: first states of episodes, if they are computed ahead.
+    """
+
+    keys: Array
+    noise: PyTree
+    task: PyTree
+    starts: PyTree
+
+
+@flax.struct.dataclass
+class RolloutLoop:
+    """Before a step.
+
+    Attributes:
+      at: where the environments are.
+      final: with `few_kernels`, what the step before left to do.
+    """
+
+    at: CollectorState
+    final: _Final | None
+
+
+@flax.struct.dataclass
+class _Final:
+    """Observations whose value the next step computes: the last ones of episodes where `cut`."""
+
+    obs: PyTree
+    cut: Array
+
+
+def _is_cut(timestep: TimeStep) -> Array:
+    """bool[B], where an episode was truncated: the value of its last observation stands for the rest."""
+    return timestep.truncated & ~timestep.terminated
+
+
+def _where_cut(cut: Array, tree: PyTree) -> PyTree:
+    """Leaves [B, ...], 0 except where an episode was cut off."""
+    return jax.tree.map(
+        lambda x: jnp.where(cut.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype)), tree
+    )
+
+
+def _randomness(agent: Agent, keys_B: Array, index_B: Array, length: int) -> tuple[Array, PyTree]:
+    """Keys for the environments [T, B] and the action noise [T, B, ...] of a whole rollout, drawn at once."""
+    env_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
+    at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))
+    draw = lambda key, index: agent.draw_noise(key, (length,), index)  # noqa: E731
+    return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B, index_B)

@@ -1,0 +1,170 @@
+"""Plays whole episodes for evaluation, inside one compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import TimeStep
+from envs.vector import VectorEnv
+from envs.wrappers.time_limit import TimeLimit
+from jaxrl.algorithms import Agent
+from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
+from jaxrl.types import Acting, Array, PyTree, Tally
+
+# Where an environment states no time limit, an evaluation episode is cut off here.
+DEFAULT_MAX_EPISODE_STEPS = 10_000
+_MOST_STEPS = 2**31 - 1  # steps are counted in int32
+
+
+@flax.struct.dataclass
+class Episodes:
+    """Results of E environments playing up to Q episodes each.
+
+    Attributes:
+      episode_return: float32[E, Q], raw.
+      length: int32[E, Q], steps.
+      played: bool[E, Q], whether the slot was asked for.
+      finished: bool[E, Q], False where the episode was cut off by the safety limit.
+      tallies: [E, Q] by label, what the entries of `EpisodeReports` came to over the steps of the episode.
+    """
+
+    episode_return: Array
+    length: Array
+    played: Array
+    finished: Array
+    tallies: dict[str, Tally] = flax.struct.field(default_factory=dict)
+
+    def values_by_label(self, reports: EpisodeReports) -> dict[str, np.ndarray]:
+        """float64[N] by label, what each played episode came to; NaN where it said nothing. On the host.
+
+        Of success silence is 0, unless the environment does not declare it and no episode says anything.
+        """
+        played = np.asarray(self.played)
+        score, length, tallies = jax.tree.map(
+            lambda x: np.asarray(x)[played], (self.episode_return, self.length, self.tallies)
+        )
+        ended: dict[str, Any] = reports.final_values(tallies, score, length, np.ones(len(score), bool), np)
+        if not reports.is_declared and not tallies[SUCCESS].count.any():
+            ended.pop(SUCCESS)
+        return {
+            label: np.where(tally.count > 0, tally.value, np.nan).astype(np.float64)
+            for label, tally in ended.items()
+        }
+
+
+def play(
+    agent: Agent,
+    env: VectorEnv,
+    acting: Acting,
+    keys_E: Array,
+    quota_E: Array,
+    max_quota: int,
+    sample: bool,
+    reports: EpisodeReports = NO_REPORTS,
+) -> Episodes:
+    """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
+
+    A fixed number per environment, not the first N to finish: that would favour short episodes.
+
+    Args:
+      agent: acts.
+      env: environments, not staggered.
+      acting: its parameters and frozen statistics.
+      keys_E: one key per environment.
+      quota_E: int32[E], episodes to play; at most `max_quota`.
+      max_quota: Q.
+      sample: sample actions instead of taking the best ones.
+      reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
+    """
+    limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
+    most_steps = min(limit * max_quota, _MOST_STEPS)
+    endless = env.spec.max_episode_steps is None
+    if endless:
+        env = VectorEnv(TimeLimit(env.env, limit))
+    num_envs = keys_E.shape[0]
+    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
+    env_state, obs = env.reset(reset_keys)
+    empty = jnp.zeros((num_envs, max_quota))
+    asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
+    tallies = {label: Tally(empty, empty) for label, _ in reports.entries}
+    start = _Loop(
+        t=jnp.zeros((), jnp.int32),
+        env_state=env_state,
+        obs=obs,
+        reset=jnp.ones(num_envs, bool),
+        carry=agent.initial_carry(num_envs),
+        episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
+        ended=empty.astype(bool),
+    )
+
+    def is_unfinished(loop: _Loop) -> Array:
+        return jnp.any(loop.episodes.played & ~loop.ended) & (loop.t < most_steps)
+
+    def step(loop: _Loop) -> _Loop:
+        mask = env.action_mask(loop.env_state)
+        out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
+        action = _sample(agent, keys, out) if sample else agent.greedy(out)
+        env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action))
+        episodes, ended = _count_step(
+            reports, loop.episodes, loop.ended, timestep, limit if endless else None
+        )
+        return _Loop(
+            t=loop.t + 1,
+            env_state=env_state,
+            obs=timestep.obs,
+            reset=timestep.done,
+            carry=out.carry,
+            episodes=episodes,
+            ended=ended,
+        )
+
+    last: _Loop = jax.lax.while_loop(is_unfinished, step, start)
+    return last.episodes
+
+
+def _count_step(
+    reports: EpisodeReports, episodes: Episodes, ended: Array, timestep: TimeStep, limit: int | None
+) -> tuple[Episodes, Array]:
+    """The episodes, and bool[E, Q] which are over, after one more step; `limit` cuts off endless ones."""
+    # The slot of the episode in progress; none once the quota is played.
+    current = (jnp.cumsum(~ended, axis=1) == 1) & ~ended & episodes.played
+    length = episodes.length + current.astype(jnp.int32)
+    ends = finishes = current & timestep.done[:, None]
+    if limit is not None:
+        finishes = ends & ~((length >= limit) & ~timestep.terminated[:, None])
+    info = {key: x[:, None] for key, x in reports.told(timestep.info).items()}
+    tallies = reports.add(episodes.tallies, info)
+    episodes = dataclasses.replace(
+        episodes,
+        episode_return=episodes.episode_return + jnp.where(current, timestep.reported_reward[:, None], 0.0),
+        length=length,
+        finished=episodes.finished | finishes,
+        tallies=jax.tree.map(lambda new, old: jnp.where(current, new, old), tallies, episodes.tallies),
+    )
+    return episodes, ended | ends
+
+
+@flax.struct.dataclass
+class _Loop:
+    """Before step `t`; `ended`: bool[E, Q], the episodes that are over."""
+
+    t: Array
+    env_state: PyTree
+    obs: PyTree
+    reset: Array
+    carry: PyTree
+    episodes: Episodes
+    ended: Array
+
+
+def _sample(agent: Agent, keys_E: Array, out: PyTree) -> Array:
+    # A fold of its own: the environment consumes `keys_E` as they are.
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, 1 << 20)
+    return agent.choose(out, jax.vmap(lambda key: agent.draw_noise(key, ()))(keys))[0]

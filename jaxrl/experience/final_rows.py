@@ -1,0 +1,70 @@
+"""Environments whose final observations are rows of the trajectory, as environments on the host give them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+
+from envs.base import TimeStep
+from envs.trees import select_rows
+from envs.vector import VectorEnv
+from jaxrl.types import Array, PyTree
+
+
+@flax.struct.dataclass
+class FinalRowsState:
+    """State of B environments.
+
+    Attributes:
+      env: of the environments; where `is_final` they have begun the next episode already.
+      first_obs: [B, *O], the first observation of that episode.
+      is_final: bool[B], whether the observation to act on is the last of an episode.
+    """
+
+    env: PyTree
+    first_obs: PyTree
+    is_final: Array
+
+
+def begin(env_state: PyTree, obs: PyTree, num_envs: int) -> FinalRowsState:
+    """The state of environments at the first observations of their episodes."""
+    return FinalRowsState(env_state, obs, jnp.zeros(num_envs, bool))
+
+
+def step(
+    env: VectorEnv, keys_B: Array, state: FinalRowsState, action_B: Array, **options: Any
+) -> tuple[FinalRowsState, TimeStep]:
+    """Advances every environment by one step, except where the last observation of an episode is acted on.
+
+    There the environment stands still, nothing is rewarded, and the next episode begins with the row after.
+
+    Args:
+      env: the environments.
+      keys_B, action_B: as for `VectorEnv.step`.
+      state: before the step.
+      options: of `VectorEnv.step`.
+
+    Returns:
+      (state, timestep): its `obs` is the last of an episode that has just ended.
+    """
+    env_state, stepped = env.step(keys_B, state.env, action_B, **options)
+    still = state.is_final
+    after = FinalRowsState(
+        env=select_rows(still, state.env, env_state),
+        first_obs=select_rows(still, state.first_obs, stepped.obs),
+        is_final=stepped.done & ~still,
+    )
+    said = {key: jnp.where(still, jnp.nan, x.astype(jnp.float32)) for key, x in stepped.info.items()}
+    timestep = dataclasses.replace(
+        stepped,
+        obs=select_rows(still, state.first_obs, stepped.final_obs),
+        reward=jnp.where(still, 0.0, stepped.reward),
+        terminated=stepped.terminated & ~still,
+        truncated=stepped.truncated & ~still,
+        info=said,
+        score=None if stepped.score is None else jnp.where(still, 0.0, stepped.score),
+    )
+    return after, timestep

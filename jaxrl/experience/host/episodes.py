@@ -1,0 +1,174 @@
+"""Plays whole episodes of host environments for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
+from jaxrl.algorithms import Agent
+from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
+from jaxrl.experience.host.waiting import Cancelled, Watch, attend
+from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.types import Acting, Array, PyTree, Tally
+
+
+class HostPlayer:
+    """Plays episodes with one policy; its program is compiled once and serves every evaluation.
+
+    Args:
+      agent: acts.
+      factory: of the environments, started afresh for every evaluation.
+      sample: sample actions instead of taking the best ones.
+      reports: what to record beside returns and lengths.
+    """
+
+    def __init__(
+        self, agent: Agent, factory: HostFactory, sample: bool, reports: EpisodeReports = NO_REPORTS
+    ):
+        self._agent, self._factory, self._sample = agent, factory, sample
+        self._reports = reports
+        self._act = jax.jit(self._actions)
+
+    def play(
+        self,
+        options: HostOptions,
+        state: Acting,
+        keys_E: Array,
+        quota_E: np.ndarray,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Episodes:
+        """Lets each environment play exactly its quota of episodes, from a fresh carry.
+
+        Not the first N episodes to finish: that would favour short ones. Episodes are the game's, with the
+        scores that `HostStep` reports. Where an environment states no time limit, an episode longer than
+        `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut off, it is the last of its
+        environment, and fewer episodes than asked for are reported as played.
+
+        Args:
+          options: how to start the environments, not staggered, with the `info_keys` of the reports.
+          state: parameters and frozen statistics of the policy.
+          keys_E: one key per environment, for sampled actions.
+          quota_E: int[E], episodes to play.
+          given_up: asked now and then: whether the result is not wanted any more.
+
+        Returns:
+          Arrays of numpy [E, max(quota_E)].
+
+        Raises:
+          HostEnvError: an environment failed or hung.
+          Cancelled: it was given up.
+        """
+        limit = self._factory.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+        book = _Book(quota_E, limit, self._reports)
+        env = self._factory.start(options)
+        watch = Watch(env)
+        attend(
+            lambda cancelled: self._play(watch, book, state, keys_E, cancelled),
+            watch.overdue,
+            given_up,
+            env,
+        )
+        return book.episodes
+
+    def _play(
+        self,
+        watch: Watch,
+        book: _Book,
+        state: Acting,
+        keys_E: Array,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        env: HostEnv = watch.env
+        rows = [group_rows(env, g) for g in range(env.num_groups)]
+        carries = [self._agent.initial_carry(env.num_envs // env.num_groups) for _ in rows]
+        while not book.finished:
+            if cancelled():
+                raise Cancelled
+            for g in range(env.num_groups):
+                step = watch.recv(g)
+                book.count(rows[g], step)
+                # Copies, for the environment may overwrite its arrays while the device still reads them.
+                obs, first = jax.tree.map(np.array, (step.obs, step.first))
+                action, carries[g] = self._act(state, obs, carries[g], first, keys_E[rows[g]], book.steps)
+                env.send(g, np.asarray(action))
+            book.next_row()
+
+    def _actions(
+        self,
+        state: Acting,
+        obs: PyTree,
+        carry: PyTree,
+        first: Array,
+        keys_E: Array,
+        t: Array,
+    ) -> tuple[Array, PyTree]:
+        agent, mask = self._agent, self._factory.action_mask(obs)
+        out = agent.forward(state, self._factory.decode(obs), carry, first, mask)
+        if not self._sample:
+            return agent.to_env(agent.greedy(out)), out.carry
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, t)
+        noise = jax.vmap(lambda key: agent.draw_noise(key, ()))(keys)
+        return agent.to_env(agent.choose(out, noise)[0]), out.carry
+
+
+class _Book:
+    """The episodes played so far; see `Episodes` for the arrays."""
+
+    def __init__(self, quota_E: np.ndarray, limit: int, reports: EpisodeReports):
+        self._quota, self._limit, self._reports = np.array(quota_E), limit, reports
+        shape = (len(self._quota), int(self._quota.max()))
+        self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
+        self._ended = np.zeros(shape, bool)
+        self._tallies: dict[str, Tally] = {
+            label: Tally(*np.zeros((2, *shape), np.float32)) for label, _ in reports.entries
+        }
+        self._slot = np.zeros(len(self._quota), int)
+        self.steps = 0  # rows of each environment so far
+
+    @property
+    def finished(self) -> bool:
+        return bool((self._slot >= self._quota).all())
+
+    def next_row(self) -> None:
+        """Every group has been received from once more."""
+        self.steps += 1
+
+    def count(self, rows: slice, step: HostStep) -> None:
+        playing = ~step.first & (self._slot[rows] < self._quota[rows])
+        environment = np.arange(rows.start, rows.stop)[playing]
+        slot = self._slot[environment]
+        self._score[environment, slot] += step.score[playing]
+        self._length[environment, slot] += 1
+        now = {label: Tally(x.value[environment, slot], x.count[environment, slot])
+               for label, x in self._tallies.items()}  # fmt: skip
+        info = {key: step.info[key][playing] for key in self._reports.info_keys}
+        for label, tally in self._reports.add(now, info, np).items():
+            for total, row in zip(*map(jax.tree.leaves, (self._tallies[label], tally)), strict=True):
+                total[environment, slot] = row
+        over = step.game_over[playing]
+        self._ended[environment, slot] = over
+        self._slot[environment] += over
+        too_long = ~over & (self._length[environment, slot] >= self._limit)
+        self._slot[environment] += too_long
+        self._quota[environment[too_long]] = self._slot[environment[too_long]]
+
+    @property
+    def episodes(self) -> Episodes:
+        played = np.arange(self._score.shape[1]) < self._quota[:, None]
+        on_host: dict[str, Any] = {
+            "episode_return": self._score.astype(np.float32),
+            "length": self._length,
+            "played": played,
+            "finished": self._ended,
+            "tallies": self._tallies,
+        }
+        return Episodes(**on_host)
+
+
+def quotas(num_envs: int, episodes: int) -> np.ndarray:
+    """int[E]: `episodes` divided over the environments as evenly as can be."""
+    return np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)

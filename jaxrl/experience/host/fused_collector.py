@@ -1,0 +1,185 @@
+"""Rollouts of host environments as one compiled program, which steps the environments without Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import HostEnvError, TracedSteps
+from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.programs import Chosen, GroupPrograms
+from jaxrl.experience.host.stepped_collector import SteppedCollector
+from jaxrl.parallel.compilation import without_cache
+from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class _Group:
+    """Where a group of N environments is: its row has been received and no action sent.
+
+    Attributes:
+      handle: see `TracedSteps`.
+      carry: tree of [N, ...], before the row.
+      obs: tree of [N, ...], as the environment stores it.
+      first: bool[N], whether that is the first of its episode.
+      done: bool[N], whether an episode ended with it.
+    """
+
+    handle: Array
+    carry: PyTree
+    obs: PyTree
+    first: Array
+    done: Array
+
+
+class FusedCollector(HostCollector):
+    """One program on the CPU that steps the environments, where these can be traced.
+
+    A step costs what the environments and the policy cost, without the Python in between that takes most of
+    a rollout of cheap environments. The first rollout, and those in which first episodes are cut off, are
+    stepped from Python. What the program waits for is not known, and it cannot be given up half-way: an
+    environment counts as hung where a rollout takes longer by `env.timeout` than any before it.
+
+    Args:
+      stepped: collects until the environments can be traced; its environments are used from here on.
+      traced: of these environments, `env.traced()`.
+      options: as `stepped` has them.
+    """
+
+    def __init__(self, stepped: SteppedCollector, traced: TracedSteps, options: HostCollectorOptions):
+        self.env = stepped.env
+        self._stepped, self._traced, self._length = stepped, traced, options.length
+        program = _Program(stepped.programs, traced, tuple(stepped.rows), stepped.index)
+        self._run: Any = jax.jit(program.rollout)
+        self._groups: list[_Group] | None = None
+        self._longest, self._since, self._steps = 0.0, 0.0, 0
+
+    def prepare(self, acting: Acting, keys_B: Array) -> None:
+        self._stepped.prepare(acting, keys_B)
+        lowered = self._run.lower(*jax.device_put((acting, keys_B, self._take_over()), self._stepped.device))
+        with without_cache():  # it has addresses of this process in it
+            self._run = lowered.compile()
+
+    def collect(
+        self, state: CollectorState | None, acting: Acting, keys_B: Array, tasks: PyTree = None
+    ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
+        started = time.monotonic()
+        if self._steps and self._traced.is_ready:
+            self._stepped.require_wanted()
+            self._since = started
+            try:
+                found = state, *self._collect(acting, keys_B)
+            finally:
+                self._since = 0.0
+        else:
+            found = self._stepped.collect(state, acting, keys_B)
+        self._longest = max(self._longest, time.monotonic() - started)
+        self._steps += self._length
+        return found
+
+    def cancel(self) -> None:
+        self._stepped.cancel()
+
+    def overdue(self) -> str | None:
+        limit, since = self.env.timeout, self._since
+        if since and limit is not None and time.monotonic() - since >= limit + self._longest:
+            return f"{self._where()}: did not answer within {limit:g} s"
+        return self._stepped.overdue()
+
+    def waits(self) -> dict[str, float]:
+        """Nothing is known of what the program waits for."""
+        return {}
+
+    def _collect(self, acting: Acting, keys_B: Array) -> tuple[Trajectory, EpisodeTotals]:
+        if self._groups is None:
+            self._groups = self._take_over()
+        arguments = jax.device_put((acting, keys_B, self._groups), self._stepped.device)
+        try:
+            self._groups, trajectory, games, finite = jax.block_until_ready(self._run(*arguments))
+        except jax.errors.JaxRuntimeError as error:  # whatever C++ throws
+            self.env.close()
+            raise HostEnvError(f"{self._where()}: {' '.join(str(error).split())}") from error
+        trajectory, games, finite = jax.tree.map(np.asarray, (trajectory, games, finite))
+        self._traced.stepped(trajectory.reward, finite)
+        return self._stepped.place(trajectory, self._stepped.games.count(**games))
+
+    def _take_over(self) -> list[_Group]:
+        """Where the rollouts stepped from Python have left every group."""
+        stepped, buffer = self._stepped, self._stepped.last_row
+        groups = []
+        for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):
+            obs, first = buffer.observations(-1, rows)
+            done = buffer.terminated[-1, rows] | buffer.truncated[-1, rows]
+            received: Any = (handle, carry, obs, first, done)
+            groups.append(_Group(*received))
+        return groups
+
+    def _where(self) -> str:
+        steps = f"steps {self._steps + 1} to {self._steps + self._length}"
+        return f"{self.env.spec.name}, environments 0 to {self.env.num_envs - 1}, {steps}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """The rollout of all groups, which take turns; `rows` are the environments of each, `index` of all."""
+
+    programs: GroupPrograms
+    traced: TracedSteps
+    rows: tuple[slice, ...]
+    index: np.ndarray
+
+    def rollout(
+        self, acting: Acting, keys_B: Array, groups: list[_Group]
+    ) -> tuple[list[_Group], Trajectory, dict[str, Any], Array]:
+        """(groups after it, trajectory, arguments of `EpisodeCounter.count`, bool[T, B] of `recv`)."""
+        length, chunk, agent = self.programs.length, self.programs.chunk, self.programs.agent
+
+        def act(group: _Group) -> Any:
+            return self.programs.act(acting, group.carry, group.obs, group.first)
+
+        def step(groups: list[_Group], noises: list[PyTree]) -> Any:
+            outs = [act(group) for group in groups]
+            choices = [agent.choose(out, noise) for out, noise in zip(outs, noises, strict=True)]
+            after, rows = [], []
+            for index, (group, out, (action, extras)) in enumerate(zip(groups, outs, choices, strict=True)):
+                handle = self.traced.send(index, group.handle, agent.to_env(action))
+                told: Any
+                handle, told, finite = self.traced.recv(index, handle, group.done)
+                after.append(_Group(handle, out.carry, told.obs, group.done, told.done))
+                chosen = Chosen(action, extras, agent.bootstrap(out), carries=None)
+                rows.append((chosen, group.obs, group.first, dataclasses.replace(told, obs=None), finite))
+            return after, rows
+
+        def steps(groups: list[_Group], noises: list[PyTree]) -> Any:
+            after, rows = jax.lax.scan(step, groups, noises)
+            return after, ([group.carry for group in groups], rows)
+
+        noises = [self.programs.noise(keys_B[rows], jnp.asarray(self.index[rows])) for rows in self.rows]
+        noises = jax.tree.map(lambda x: x.reshape(length // chunk, chunk, *x.shape[1:]), noises)
+        groups, (carries, rows) = jax.lax.scan(steps, groups, noises)
+        rows = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
+        chosen, *others = zip(*rows, strict=True)
+        with_carries = [dataclasses.replace(c, carries=each) for c, each in zip(chosen, carries, strict=True)]
+        obs, reset, told, finite = (jax.tree.map(lambda *x: jnp.concatenate(x, 1), *each) for each in others)
+        following = jnp.concatenate([reset[1:], jnp.concatenate([group.first for group in groups])[None]])
+        cut = told.truncated & ~told.terminated
+        trajectory = Trajectory(
+            obs=obs,
+            next_obs=jax.tree.map(lambda *x: jnp.concatenate(x), *(group.obs for group in groups)),
+            reset=reset,
+            reward=told.reward,
+            terminated=told.terminated,
+            truncated=told.truncated,
+            valid=~following,
+            action_mask=None,
+            **self.programs.finish(with_carries, [agent.bootstrap(act(group)) for group in groups], cut),
+        )
+        games = {"first": following, "score": told.score, "game_over": told.game_over, "info": told.info}
+        return groups, trajectory, games, finite

@@ -1,0 +1,149 @@
+"""The compiled parts of a rollout of host environments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms import Agent
+from jaxrl.types import Acting, Array, PyTree
+
+
+@flax.struct.dataclass
+class Chosen:
+    """The choices of the agent in the rows of one group of N environments.
+
+    Attributes:
+      action: [T, N, *A].
+      extras: tree of [T, N, ...], of `Agent.choose`.
+      bootstrap: tree of [T, N, ...], `Agent.bootstrap` of each row; None if the agent asks for nothing.
+      carries: tree of [T / L, N, ...], the carry before each chunk.
+    """
+
+    action: Array
+    extras: PyTree
+    bootstrap: PyTree
+    carries: PyTree
+
+
+@flax.struct.dataclass
+class GroupLoop:
+    """The part of a rollout that the device keeps of one group of N environments during a rollout.
+
+    Attributes:
+      t: int32[], the row that comes next.
+      carry: tree of [N, ...], before that row.
+      noise: tree of [T, N, ...], of the actions.
+      chosen: filled up to row t.
+    """
+
+    t: Array
+    carry: PyTree
+    noise: PyTree
+    chosen: Chosen
+
+
+@dataclass(frozen=True)
+class GroupPrograms:
+    """The compiled parts of a rollout; N environments of one group each.
+
+    Attributes:
+      agent: acts.
+      decode, action_mask: of the environments.
+      length: T.
+      chunk: L.
+    """
+
+    agent: Agent
+    decode: Callable[[PyTree], PyTree]
+    action_mask: Callable[[PyTree], Array | None]
+    length: int
+    chunk: int
+
+    def noise(self, keys_N: Array, index_N: Array) -> PyTree:
+        """[T, N, ...] for the actions: the noise that a device collector draws from the same keys."""
+        _, noise_keys_N = jax.vmap(jax.random.split, out_axes=1)(keys_N)
+        draw = lambda key, index: self.agent.draw_noise(key, (self.length,), index)  # noqa: E731
+        return jax.vmap(draw, out_axes=1)(noise_keys_N, index_N)
+
+    def begin(
+        self, keys_N: Array, index_N: Array, carry: PyTree, acting: Acting, obs: PyTree, first: Array
+    ) -> GroupLoop:
+        """The state before row 0."""
+        length, noise = self.length, self.noise(keys_N, index_N)
+
+        def empty(count: int, tree: PyTree) -> PyTree:
+            return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), tree)
+
+        # Only shapes and dtypes of these are used.
+        out = self.act(acting, carry, obs, first)
+        action, extras = self.agent.choose(out, jax.tree.map(lambda x: x[0], noise))
+        return GroupLoop(
+            t=jnp.zeros((), jnp.int32),
+            carry=jax.tree.map(jnp.copy, carry),
+            noise=noise,
+            chosen=Chosen(
+                action=empty(length, action),
+                extras=empty(length, extras),
+                bootstrap=empty(length, self.agent.bootstrap(out)),
+                carries=empty(length // self.chunk, carry),
+            ),
+        )
+
+    def step(self, loop: GroupLoop, acting: Acting, obs: PyTree, first: Array) -> tuple[GroupLoop, Array]:
+        """Consumes one row; returns the actions for the environments."""
+        t, chosen = loop.t, loop.chosen
+        out = self.act(acting, loop.carry, obs, first)
+        action, extras = self.agent.choose(out, jax.tree.map(lambda x: x[t], loop.noise))
+
+        def keep(kept: Array, x: Array) -> Array:
+            return kept.at[t // self.chunk].set(jnp.where(t % self.chunk == 0, x, kept[t // self.chunk]))
+
+        def write(kept: PyTree, row: PyTree) -> PyTree:
+            return jax.tree.map(lambda all_rows, x: all_rows.at[t].set(x), kept, row)
+
+        chosen = Chosen(
+            action=write(chosen.action, action),
+            extras=write(chosen.extras, extras),
+            bootstrap=write(chosen.bootstrap, self.agent.bootstrap(out)),
+            carries=jax.tree.map(keep, chosen.carries, loop.carry),
+        )
+        after = dataclasses.replace(loop, t=t + 1, carry=out.carry, chosen=chosen)
+        return after, self.agent.to_env(action)
+
+    def last(self, loop: GroupLoop, acting: Acting, obs: PyTree, first: Array) -> PyTree:
+        """`Agent.bootstrap` [N, ...] of the observation after the rollout; the carry stays before it."""
+        return self.agent.bootstrap(self.act(acting, loop.carry, obs, first))
+
+    def finish(self, groups: list[Chosen], lasts: list[PyTree], cut_TB: Array) -> dict[str, Any]:
+        """The fields of a `Trajectory` that the agent makes, groups joined; `cut_TB`: only truncated."""
+
+        def join(*parts: Array) -> Array:
+            return jnp.concatenate(parts, axis=1)
+
+        last = jax.tree.map(lambda *parts: jnp.concatenate(parts), *lasts)
+        rows = jax.tree.map(join, *(chosen.bootstrap for chosen in groups))
+
+        def after(rows_TB: Array, last_B: Array) -> Array:
+            # The row after a truncation is the final observation, consumed with the live carry.
+            following = jnp.concatenate([rows_TB[1:], last_B[None]])
+            cut = cut_TB.reshape(*cut_TB.shape, *[1] * (following.ndim - 2))
+            return jnp.where(cut, following, jnp.zeros((), following.dtype))
+
+        return {
+            "action": join(*(chosen.action for chosen in groups)),
+            "extras": jax.tree.map(join, *(chosen.extras for chosen in groups)),
+            "bootstrap": jax.tree.map(after, rows, last),
+            "carry": jax.tree.map(join, *(chosen.carries for chosen in groups)),
+            "last": last,
+        }
+
+    def act(self, acting: Acting, carry: PyTree, obs: PyTree, first: Array) -> Any:
+        """The agent's output at a row [N, ...] as the environment stores it."""
+        return self.agent.forward(acting, self.decode(obs), carry, first, self.action_mask(obs))

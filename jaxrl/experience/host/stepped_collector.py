@@ -1,0 +1,191 @@
+"""Collecting from host environments that Python steps, while the policy works on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.base import HostEnv, group_rows
+from jaxrl.algorithms import Agent
+from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
+from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.programs import Chosen, GroupLoop, GroupPrograms
+from jaxrl.experience.host.waiting import Cancelled, Watch, by_group
+from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
+
+
+class SteppedCollector(HostCollector):
+    """Steps all environments of a `HostEnv` from Python.
+
+    Rows of a trajectory are what the policy saw. The row after an end shows the true final observation:
+    the policy consumes it with its live carry, its value is the bootstrap of the row before where that was
+    a truncation, and as no transition follows it is not `valid`. The carry is reset at the row after it.
+
+    With one group of environments everything happens strictly in turn. Two or more are served by a thread
+    each: while one steps, the policy works for another; with several cores also for both. Both ways give the
+    same rows for the same parameters and keys, up to rounding where the policy sees other batch sizes.
+
+    Args:
+      agent: acts.
+      env: the environments, none of whose groups has been received from yet. Not closed here.
+      options: how to collect.
+
+    Attributes:
+      env: the environments.
+      device: where the policy works.
+      programs: the compiled parts.
+      rows: the environments of each group.
+      index: int[B], indices of the environments over all processes.
+      carries: the policy's carry of each group, before the row that comes next.
+      games: the episodes in progress.
+      place: turns host arrays into what `collect` returns.
+    """
+
+    def __init__(self, agent: Agent, env: HostEnv, options: HostCollectorOptions):
+        self.env = env
+        self.device = options.device or jax.devices()[0]
+        self._length = options.length
+        self.rows = [group_rows(env, group) for group in range(env.num_groups)]
+        self.programs = programs = GroupPrograms(
+            agent=agent,
+            decode=env.decode,
+            action_mask=env.action_mask,
+            length=options.length,
+            chunk=options.chunk,
+        )
+        self.index = np.arange(env.num_envs) if options.index is None else np.array(options.index)
+        self._begin = jax.jit(programs.begin)
+        self._step = jax.jit(programs.step, donate_argnums=0)
+        self._last = jax.jit(programs.last)
+        self._finish = jax.jit(programs.finish)
+        self._decode = jax.jit(lambda obs: (env.decode(obs), env.action_mask(obs)))
+        self.place = options.place or self._on_device
+        self._watch = Watch(env)
+        self._inference_seconds = [0.0] * env.num_groups
+        n = env.num_envs // env.num_groups
+        carry = jax.device_put(agent.initial_carry(n), self.device)
+        self.carries: list[PyTree] = [carry] * env.num_groups
+        self.games = EpisodeCounter(env.num_envs, options.staggered, options.reports)
+        self._info_keys = options.reports.info_keys
+        self._buffer: Buffer | None = None
+        self._is_fresh = False  # the buffer holds the first observations only, and no rollout
+        self._cancelled = threading.Event()
+
+    def prepare(self, acting: Acting, keys_B: Array) -> None:
+        acting, keys_B = jax.device_put((acting, keys_B), self.device)
+        buffer, rows = self._next_buffer(), self.rows[0]
+        obs, first = buffer.observations(0, rows)
+        loop = self._begin(keys_B[rows], self.index[rows], self.carries[0], acting, obs, first)
+        loop, _ = self._step(loop, acting, obs, first)
+        last = self._last(loop, acting, obs, first)
+        groups = len(self.rows)
+        jax.block_until_ready(self._finish([loop.chosen] * groups, [last] * groups, buffer.truncated))
+        self._is_fresh = True
+
+    def collect(
+        self, state: CollectorState | None, acting: Acting, keys_B: Array, tasks: PyTree = None
+    ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
+        """As `Collector.collect`; only actions are random.
+
+        Raises:
+          HostEnvError: an environment failed.
+          Cancelled: after `cancel`.
+        """
+        acting, keys_B = jax.device_put((acting, keys_B), self.device)
+        buffer = self._next_buffer()
+
+        def collect(group: int, failed: Callable[[], bool]) -> tuple[GroupLoop, PyTree]:
+            return self._collect(group, acting, keys_B, buffer, failed)
+
+        loops, lasts = zip(*by_group(collect, len(self.rows)), strict=True)
+        self.carries = [loop.carry for loop in loops]
+        trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(lasts))
+        totals = self.games.count(buffer.first[1:], buffer.score, buffer.game_over, buffer.info)
+        return state, *self.place(trajectory, totals)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def require_wanted(self) -> None:
+        """Raises Cancelled after `cancel`."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    @property
+    def last_row(self) -> Buffer:
+        """The buffer whose last row comes next."""
+        assert self._buffer is not None
+        return self._buffer
+
+    def _collect(
+        self, group: int, acting: Acting, keys_B: Array, buffer: Buffer, failed: Callable[[], bool]
+    ) -> tuple[GroupLoop, PyTree]:
+        """The rollout of one group: what its device keeps, and `Agent.bootstrap` of the row after it."""
+        rows = self.rows[group]
+        obs, first = buffer.observations(0, rows)
+        loop = self._begin(keys_B[rows], self.index[rows], self.carries[group], acting, obs, first)
+        for t in range(self._length):
+            self.require_wanted()
+            if failed():
+                raise Cancelled
+            started = time.perf_counter()
+            loop, action = self._step(loop, acting, obs, first)
+            action = np.asarray(action)
+            self._inference_seconds[group] += time.perf_counter() - started
+            self.env.send(group, action)
+            step = self._watch.recv(group)
+            buffer.write(t + 1, rows, step)
+            obs, first = buffer.observations(t + 1, rows)
+        return loop, self._last(loop, acting, obs, first)
+
+    def overdue(self) -> str | None:
+        return self._watch.overdue()
+
+    def waits(self) -> dict[str, float]:
+        inference = sum(self._inference_seconds) / len(self._inference_seconds)
+        return {"environments": self._watch.seconds, "inference": inference}
+
+    def _next_buffer(self) -> Buffer:
+        """A new buffer, whose row 0 is the row that followed the rollout before.
+
+        Always a new one: on CPU a trajectory reads the arrays in place, and the learner may still need it.
+        """
+        if self._buffer is not None and self._is_fresh:
+            self._is_fresh = False
+            return self._buffer
+        if self._buffer is None:
+            steps = [self._watch.recv(g) for g in range(len(self.rows))]
+            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs, self._info_keys)
+            for rows, step in zip(self.rows, steps, strict=True):
+                buffer.write(0, rows, step)
+        else:
+            buffer = self._buffer.successor()
+        self._buffer = buffer
+        return buffer
+
+    def _trajectory(self, buffer: Buffer, chosen: list[Chosen], lasts: list[PyTree]) -> Trajectory:
+        length = self._length
+        host: dict[str, Any] = {
+            "obs": jax.tree.map(lambda x: x[:length], buffer.obs),
+            "next_obs": jax.tree.map(lambda x: x[length], buffer.obs),
+            "reset": buffer.first[:length],
+            "reward": buffer.reward,
+            "terminated": buffer.terminated,
+            "truncated": buffer.truncated,
+            "valid": ~buffer.first[1:],
+        }
+        cut = buffer.truncated & ~buffer.terminated
+        return Trajectory(**host, **self._finish(chosen, lasts, cut), action_mask=None)
+
+    def _on_device(self, trajectory: Trajectory, totals: EpisodeTotals) -> tuple[Trajectory, EpisodeTotals]:
+        trajectory = jax.device_put(trajectory, self.device)
+        obs, mask = self._decode(trajectory.obs)
+        next_obs, _ = self._decode(trajectory.next_obs)
+        trajectory = dataclasses.replace(trajectory, obs=obs, action_mask=mask, next_obs=next_obs)
+        return trajectory, jax.device_put(totals, self.device)

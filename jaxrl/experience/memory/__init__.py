@@ -1,0 +1,19 @@
+"""Memories between collecting and learning: the latest rollout, replay, demonstrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxrl.experience.memory.base import Memory
+from jaxrl.experience.memory.latest import Latest
+
+__all__ = ["Latest", "Memory", "build"]
+
+_MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
+
+
+def build(memory: Any) -> Memory:
+    """The memory that an algorithm asks for, by name; one of its own is taken as it is."""
+    found = _MEMORIES[memory]() if isinstance(memory, str) else memory
+    assert isinstance(found, Memory), memory
+    return found

@@ -1,0 +1,248 @@
+"""Reports of episodes: their returns and lengths, and what the environment tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import EnvSpec, InfoMetric
+from envs.reports import entry, joined_key
+from jaxrl.config.success import Success
+from jaxrl.types import Array, Axis, EpisodeRows, EpisodeStats, EpisodeTotals, PyTree, Tally
+
+SUCCESS = "success_rate"
+_SUCCESS_KEY = "success"
+_ABOVE_ZERO = Success.parse(f"info.{_SUCCESS_KEY}", "")
+
+
+@dataclass(frozen=True)
+class EpisodeReports:
+    """The values that are reported of episodes beside their returns and lengths.
+
+    Attributes:
+      entries: (label, the entry of the environment's info and what becomes of it in an episode).
+      success: when an episode is a success, or None: nothing is known of it. Of a rule on an entry of info an
+        episode that never says it is none.
+      is_declared: whether the environment declares the entry that `success` is about. If not, and none of
+        many episodes says it, nothing is known of their success.
+    """
+
+    entries: tuple[tuple[str, InfoMetric], ...] = ()
+    success: Success | None = None
+    is_declared: bool = True
+
+    @classmethod
+    def of(cls, spec: EnvSpec, success: str = "") -> EpisodeReports:
+        """The reports that the environment declares, and the configuration's rule of success, if any."""
+        entries = {report.name: report for report in spec.reports}
+        rule: Success | None = None
+        is_declared = True
+        if success:
+            rule = Success.parse(success, "env.success")
+            is_declared = declares(spec, rule)
+            if rule.is_info:
+                entries[SUCCESS] = InfoMetric(rule.subject, "max")
+        elif _SUCCESS_KEY in entries:
+            rule, entries[SUCCESS] = _ABOVE_ZERO, entries.pop(_SUCCESS_KEY)
+        return cls(tuple(entries.items()), rule, is_declared)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of everything that is reported, as in `env/LABEL`."""
+        return tuple(sorted({*dict(self.entries), *([SUCCESS] if self.success else [])}))
+
+    @property
+    def info_keys(self) -> tuple[str, ...]:
+        """The entries of the environment's info that are needed."""
+        return tuple(sorted({report.name for _, report in self.entries}))
+
+    def told(self, info: Mapping[str, Array]) -> dict[str, Array]:
+        """float32 of what `add` needs of a step's info, on the device."""
+        joined = {joined_key(report.name, report.per_episode) for _, report in self.entries} & info.keys()
+        return {key: info[key].astype(jnp.float32) for key in sorted({*self.info_keys, *joined})}
+
+    def begin(self, num_envs: int, xp: ModuleType = jnp) -> dict[str, Tally]:
+        """The tallies [B] at the beginning of an episode, of numpy's or of JAX's arrays."""
+        zeros = xp.zeros(num_envs, np.float32)
+        return {label: Tally(zeros, zeros) for label, _ in self.entries}
+
+    def add(
+        self, tallies: Mapping[str, Tally], info: Mapping[str, Any], xp: ModuleType = jnp
+    ) -> dict[str, Tally]:
+        """The tallies [B] after one more step, at which the environments said `info`; float32[B] by key."""
+        return {
+            label: _add(report.per_episode, tallies[label], entry(info, report), xp)
+            for label, report in self.entries
+        }
+
+    def final_values(
+        self,
+        tallies: Mapping[str, Tally],
+        episode_return: Any,
+        length: Any,
+        counted: Any,
+        xp: ModuleType = jnp,
+    ) -> dict[str, Tally]:
+        """The final values of episodes by label; value and count are 0 unless `counted`; all [B]."""
+        values = {}
+        for label, report in self.entries:
+            tally = tallies[label]
+            mean = report.per_episode == "mean"
+            value = tally.value / xp.maximum(tally.count, 1) if mean else tally.value
+            values[label] = (value, counted & (tally.count > 0))
+        if self.success is not None:
+            own = {"return": (episode_return, counted), "length": (length.astype(np.float32), counted)}
+            value, said = values[SUCCESS] if self.success.is_info else own[self.success.subject]
+            values[SUCCESS] = (self.success.compare(value, self.success.bound) & said, counted)
+        return {
+            label: Tally(xp.where(known, value.astype(np.float32), 0), known.astype(np.float32))
+            for label, (value, known) in values.items()
+        }
+
+
+NO_REPORTS = EpisodeReports()
+
+
+def declares(spec: EnvSpec, rule: Success) -> bool:
+    """True unless the rule is about an entry of info that the environment does not declare."""
+    return not rule.is_info or rule.subject in {report.name for report in spec.reports}
+
+
+def _add(per_episode: str, tally: Tally, said: Any, xp: ModuleType) -> Tally:
+    is_said = said == said  # NaN says nothing
+    if per_episode in ("sum", "mean"):
+        value = tally.value + xp.where(is_said, said, 0)
+    elif per_episode == "max":
+        value = xp.where(is_said & ((tally.count == 0) | (said > tally.value)), said, tally.value)
+    else:
+        value = xp.where(is_said, said, tally.value)
+    return Tally(value.astype(np.float32), tally.count + is_said.astype(np.float32))
+
+
+def no_totals(reports: EpisodeReports, count: int) -> EpisodeTotals:
+    """Totals of [count] devices, for shapes and dtypes: no episode ended."""
+    zeros = jnp.zeros(count)
+    return EpisodeTotals(
+        count=zeros,
+        episode_return=zeros,
+        length=zeros,
+        squares=zeros,
+        lowest=zeros,
+        highest=zeros,
+        tallies={label: Tally(zeros, zeros) for label in reports.labels},
+    )
+
+
+@flax.struct.dataclass
+class _Counting:
+    """Before a step; [B]: the episodes in progress, and sums over those that ended."""
+
+    episode: EpisodeStats
+    count: Array
+    episode_return: Array
+    length: Array
+    tallies: dict[str, Tally]
+
+
+def count_episodes(
+    reports: EpisodeReports,
+    episode: EpisodeStats,
+    reward_TB: Array,
+    done_TB: Array,
+    info_TB: Mapping[str, Array],
+    valid_TB: Array | None = None,
+    task_TB: PyTree = None,
+    unroll: int = 1,
+) -> tuple[EpisodeStats, EpisodeTotals, EpisodeRows | None]:
+    """Adds up a rollout that has been collected.
+
+    After the rollout, and not step by step in it, which would make each of its steps longer.
+
+    Args:
+      reports: what is reported.
+      episode: the episodes in progress before it.
+      reward_TB: float32, the reward that is reported.
+      done_TB: bool, whether an episode ended.
+      info_TB: float32, `reports.info_keys` of the environment's info; NaN in rows that are no transition.
+      valid_TB: bool, False in rows that are no transition: they make no episode longer. None: all are.
+      task_TB: tree of [T, B, ...], the tasks of the episodes that the rows belong to; None makes no rows.
+      unroll: steps in each turn of the loop.
+
+    Returns:
+      (the episodes in progress after it, totals over those that ended, and with tasks those one by one).
+    """
+    zeros = jnp.zeros_like(episode.episode_return)
+    none = {label: Tally(zeros, zeros) for label in reports.labels}
+
+    def step(loop: _Counting, xs: PyTree) -> tuple[_Counting, tuple[Array, Array, PyTree]]:
+        reward, done, info, valid = xs
+        at = loop.episode
+        made = 1 if valid is None else valid.astype(jnp.int32)
+        total, length = at.episode_return + reward, at.episode_length + made
+        tallies = reports.add(at.tallies, info)
+        is_counted = done & ~at.skip
+        counted = is_counted.astype(jnp.float32)
+        ended = reports.final_values(tallies, total, length, is_counted)
+        after = _Counting(
+            episode=EpisodeStats(
+                episode_return=jnp.where(done, 0.0, total),
+                episode_length=jnp.where(done, 0, length),
+                skip=at.skip & ~done,
+                tallies=jax.tree.map(lambda x: jnp.where(done, 0.0, x), tallies),
+            ),
+            count=loop.count + counted,
+            episode_return=loop.episode_return + total * counted,
+            length=loop.length + length.astype(jnp.float32) * counted,
+            tallies=jax.tree.map(jnp.add, loop.tallies, ended),
+        )
+        rest = None if task_TB is None else (length, ended.get(SUCCESS))
+        return after, (total, is_counted, rest)
+
+    start = _Counting(episode, zeros, zeros, zeros, none)
+    end, (return_TB, counted_TB, rest) = jax.lax.scan(
+        step, start, (reward_TB, done_TB, info_TB, valid_TB), unroll=unroll
+    )
+    count, total, length, tallies = jax.tree.map(
+        jnp.sum, (end.count, end.episode_return, end.length, end.tallies)
+    )
+    mean = total / jnp.maximum(count, 1.0)
+    totals = EpisodeTotals(
+        count=count,
+        episode_return=total,
+        length=length,
+        squares=jnp.sum(jnp.where(counted_TB, jnp.square(return_TB - mean), 0.0)),
+        lowest=jnp.min(return_TB, where=counted_TB, initial=jnp.inf),
+        highest=jnp.max(return_TB, where=counted_TB, initial=-jnp.inf),
+        tallies=tallies,
+    )
+    rows = None
+    if rest is not None:
+        length_TB, success = rest
+        rows = EpisodeRows(counted_TB, task_TB, return_TB, length_TB, success and success.value)
+    return end.episode, totals, rows
+
+
+def over_devices(axis: Axis, totals: EpisodeTotals) -> EpisodeTotals:
+    """Totals over the episodes of all devices, from those of this one; scalars or [1]."""
+    own = jax.tree.map(jnp.sum, totals)
+    count, total, length, tallies = axis.psum((own.count, own.episode_return, own.length, own.tallies))
+    of_each = jnp.stack([own.count, own.episode_return, own.squares, own.lowest, own.highest])
+    count_D, return_D, squares_D, lowest_D, highest_D = axis.gather(of_each).T
+    # Of several groups (Chan et al. 1979): within each, and between their means.
+    between_D = return_D / jnp.maximum(count_D, 1.0) - total / jnp.maximum(count, 1.0)
+    return EpisodeTotals(
+        count=count,
+        episode_return=total,
+        length=length,
+        squares=jnp.sum(jnp.where(count_D > 0, squares_D + count_D * jnp.square(between_D), 0.0)),
+        lowest=jnp.min(lowest_D, where=count_D > 0, initial=jnp.inf),
+        highest=jnp.max(highest_D, where=count_D > 0, initial=-jnp.inf),
+        tallies=tallies,
+    )

@@ -1,0 +1,56 @@
+"""Samplers of tasks: what each environment is asked to be when an episode of it starts."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.algorithms import Algorithm
+from jaxrl.config import ConfigError
+from jaxrl.types import Array, Axis, EpisodeRows, PyTree
+
+# Keeps the keys of tasks apart from those of resets, steps and actions.
+TASK_KEY = 0x5441534B
+
+
+class TaskSampler(abc.ABC):
+    """Chooses tasks at resets, on the device, and learns from the episodes; pure functions.
+
+    Its state is replicated and part of the training state. It does not change during a rollout.
+
+    Attributes:
+      signals: the names of per-step signals that it asks the algorithm for (`Algorithm.signals`).
+    """
+
+    signals: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def init(self, key: Array) -> PyTree:
+        """The state before the first reset."""
+
+    @abc.abstractmethod
+    def choose(self, state: PyTree, keys_B: Array) -> PyTree:
+        """Tasks [B, ...] of the environment's `task_space`, each from its own key alone."""
+
+    @abc.abstractmethod
+    def update(self, state: PyTree, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis) -> Any:
+        """The state after a rollout and what was learnt from it; the same on all devices.
+
+        Args:
+          state: before.
+          episodes: of this device.
+          signals: float32[T, B] of this device, by the names in `signals`.
+          axis: sums over devices.
+        """
+
+
+def require_signals(tasks: TaskSampler, algorithm: Algorithm) -> None:
+    """Raises ConfigError if a task sampler asks for a signal that the algorithm does not offer."""
+    for name in tasks.signals:
+        if name not in algorithm.signals:
+            offered = ", ".join(algorithm.signals) or "none"
+            raise ConfigError(
+                f"`algorithm` (={algorithm.name!r}) does not offer the signal {name} that "
+                f"{type(tasks).__name__} asks for; it offers {offered}"
+            )

@@ -1,1 +1,0 @@
-"""Several runs together."""

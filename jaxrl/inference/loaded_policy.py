@@ -1,0 +1,200 @@
+"""A trained policy that acts from Python: numpy in, numpy out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.base import Dict, EnvSpec, Space
+from jaxrl.algorithms import Agent
+from jaxrl.config import Config, ConfigError
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.types import Array, PyTree
+
+
+def load(
+    run: str | os.PathLike[str], checkpoint: str | int = "latest", seed: int = 0, trust: bool = False
+) -> LoadedPolicy:
+    """Reads the policy of a run.
+
+    Args:
+      run: the run's folder, local or gs://.
+      checkpoint: "latest", "best" (by greedy return during training) or a step.
+      seed: decides the actions of `act(..., sample=True)`.
+      trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
+
+    Raises:
+      ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
+      CheckpointError: the checkpoint is damaged.
+    """
+    return LoadedPolicy(trained_policy.load(os.fspath(run), str(checkpoint), devices=1, trust=trust), seed)
+
+
+class LoadedPolicy:
+    """A policy of a run; what it remembers of an episode is the carry, which goes in and comes out.
+
+        policy = jaxrl.load("runs/mine")
+        carry = None  # an episode begins
+        while ...:
+            action, carry = policy.act(obs, carry)
+
+    Attributes:
+      config: the configuration of the run.
+      spec: spaces of the environment it was trained on, with the run's wrappers.
+      step: the checkpoint's step.
+    """
+
+    def __init__(self, trained: TrainedPolicy, seed: int = 0) -> None:
+        self.config: Config = trained.config
+        self.spec: EnvSpec = trained.spec
+        self.step = trained.step
+        self._initial_carry = functools.cache(lambda batch: _zeros(trained.agent, batch))
+        self._program = functools.cache(lambda sample: _program(PolicyFunction.of(trained, sample)))
+        self._seed, self._draws = seed, itertools.count()
+
+    def initial_carry(self, batch: int | None = None) -> PyTree:
+        """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
+        carry = self._initial_carry(batch or 1)
+        return jax.tree.map(np.copy, carry if batch else _first(carry))
+
+    def act(
+        self,
+        obs: PyTree,
+        carry: PyTree = None,
+        reset: Any = None,
+        *,
+        action_mask: Any = None,
+        sample: bool = False,
+    ) -> tuple[Any, PyTree]:
+        """Chooses what to do at `obs`.
+
+        Args:
+          obs: one observation [*O], or a batch [B, *O], raw; a dict where the space is one.
+          carry: what the call before returned; None where an episode begins.
+          reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
+            zeros. None: nowhere, or everywhere without a carry.
+          action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks.
+          sample: draw the action instead of taking the best one.
+
+        Returns:
+          (action [*A] or [B, *A] as the environment takes it, carry for the next call), in numpy arrays.
+
+        Raises:
+          ConfigError: something has the wrong shape or type, and the message says which; or the policy has
+            nothing to sample.
+        """
+        single, batch, obs_B = self._batch(obs)
+        lift = (lambda x: np.asarray(x)[None]) if single else np.asarray
+        expected = self._initial_carry(batch)
+        carry_B = expected if carry is None else _check_carry(jax.tree.map(lift, carry), expected)
+        reset_B = np.full(batch, carry is None) if reset is None else np.asarray(reset, bool)
+        if reset is not None:
+            reset_B = np.broadcast_to(_check_shape("reset", reset_B, () if single else (batch,)), (batch,))
+        rest = [*self._mask(action_mask, lift, batch)]
+        if sample:
+            rest.append(np.array([self._seed, next(self._draws)], np.uint32))
+        action, after = jax.device_get(self._program(sample)(obs_B, carry_B, reset_B, *rest))
+        return (_first(action), _first(after)) if single else (action, after)
+
+    def _batch(self, obs: PyTree) -> tuple[bool, int, PyTree]:
+        """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
+        space = self.spec.observation_space
+        parts = _cast_all("obs", obs, space)
+        ranks = jax.tree.leaves(jax.tree.map(_rank, _plain(space)))
+        leading = {
+            jax.tree_util.keystr(path, simple=True, separator="."): x.shape[: x.ndim - rank]
+            for (path, x), rank in zip(jax.tree.leaves_with_path(parts), ranks, strict=True)
+        }
+        if len({*leading.values()}) > 1:
+            raise ConfigError(f"`obs` must have one batch dimension for all keys, it has {leading}")
+        single = not next(iter(leading.values()))
+        lifted = jax.tree.map(lambda x: x[None] if single else x, parts)
+        return single, len(jax.tree.leaves(lifted)[0]), lifted
+
+    def _mask(self, mask: Any, lift: Any, batch: int) -> list[np.ndarray]:
+        if not self.spec.has_action_mask:
+            if mask is not None:
+                raise ConfigError("`action_mask` is given, but the environment of the run has no masks")
+            return []
+        if mask is None:
+            raise ConfigError("`action_mask` is missing: the environment of the run has masks")
+        return [_check_shape("action_mask", lift(mask).astype(bool), (batch, self.spec.mask_size))]
+
+
+def _zeros(agent: Agent, batch: int) -> PyTree:
+    return jax.tree.map(np.asarray, jax.device_get(agent.initial_carry(batch)))
+
+
+def _program(function: PolicyFunction) -> Any:
+    """Only what acting needs is compiled, with the parameters as an argument rather than as constants."""
+
+    def act(state: PyTree, *arguments: Any) -> tuple[Array, PyTree]:
+        out = dataclasses.replace(function, state=state)(*arguments)
+        return out["action"], out["carry"]
+
+    compiled = jax.jit(act)
+    return lambda *arguments: compiled(function.state, *arguments)
+
+
+def _plain(space: Space) -> PyTree:
+    """The spaces of arrays in a space, as the tree of an observation."""
+    return {key: _plain(part) for key, part in space.spaces} if isinstance(space, Dict) else space
+
+
+def _rank(space: Space) -> int:
+    assert not isinstance(space, Dict)
+    return len(space.shape)
+
+
+def _cast_all(name: str, given: Any, space: Space) -> PyTree:
+    """Observations of a space, see `_cast`; a dict of them by key for a `Dict`."""
+    if not isinstance(space, Dict):
+        return _cast(name, given, space)
+    keys = [key for key, _ in space.spaces]
+    if not isinstance(given, dict) or sorted(given) != sorted(keys):
+        raise ConfigError(f"`{name}` must be a dict of {', '.join(keys)}")
+    return {key: _cast_all(f"{name}[{key!r}]", given[key], part) for key, part in space.spaces}
+
+
+def _cast(name: str, given: Any, space: Space) -> np.ndarray:
+    """One observation of a space, or a batch of them; floats become float32, integers the space's type."""
+    assert not isinstance(space, Dict)
+    array, shape, dtype = np.asarray(given), tuple(space.shape), np.dtype(space.dtype)
+    if array.shape not in (shape, (*array.shape[:1], *shape)):
+        batch = ", ".join(map(str, ("B", *shape)))
+        raise ConfigError(
+            f"`{name}` has the shape {list(array.shape)}, it must be {list(shape)} or [{batch}]"
+        )
+    integers = np.issubdtype(array.dtype, np.integer) and np.issubdtype(dtype, np.integer)
+    if not integers and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ConfigError(f"`{name}` is of {array.dtype}, it must be of {dtype}")
+    return array.astype(dtype)
+
+
+def _check_carry(carry: PyTree, expected: PyTree) -> PyTree:
+    given, wanted = jax.tree.structure(carry), jax.tree.structure(expected)
+    if given != wanted:  # type: ignore[operator]
+        raise ConfigError("`carry` must be what `act` returned, or None")
+    for (name, x), (_, zeros) in zip(flat(carry), flat(expected), strict=True):
+        _check_shape(f"carry {name}", x, zeros.shape)
+    return carry
+
+
+def _check_shape(name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if x.shape != shape:
+        raise ConfigError(
+            f"`{name}` has the shape {list(x.shape)}, it must be {list(shape)} with these `obs`"
+        )
+    return x
+
+
+def _first(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: x[0], tree)

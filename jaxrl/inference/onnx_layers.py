@@ -1,0 +1,212 @@
+"""Nodes of an ONNX graph for each layer, core and head that a network describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxrl.inference.numpy_policy import MASKED_LOGIT
+
+if TYPE_CHECKING:
+    from jaxrl.inference.onnx_graph import Graph
+
+Layer = dict[str, Any]
+
+
+def _layer_norm(graph: Graph, layer: Layer, x: str) -> str:
+    # Not LayerNormalization: its scale would be of all normalised dimensions, not of the last alone.
+    axes = graph.constant(range(-layer["axes"], 0), np.int64)
+    x = graph.op("Sub", x, graph.op("ReduceMean", x, axes))
+    variance = graph.op("ReduceMean", graph.op("Mul", x, x), axes)
+    std = graph.op("Sqrt", graph.op("Add", variance, graph.constant(layer["epsilon"])))
+    scale, bias = (graph.param(f"{layer['weights']}.{part}") for part in ("scale", "bias"))
+    return graph.op("Add", graph.op("Mul", graph.op("Div", x, std), scale), bias)
+
+
+def _max_pool(graph: Graph, layer: Layer, x: str) -> str:
+    size, stride = [layer["window"]] * 2, [layer["stride"]] * 2
+    y = graph.op("Transpose", x, perm=[0, 3, 1, 2])
+    y = graph.op("MaxPool", y, kernel_shape=size, strides=stride, auto_pad="SAME_UPPER")
+    return graph.op("Transpose", y, perm=[0, 2, 3, 1])
+
+
+def _convolution(graph: Graph, layer: Layer, x: str) -> str:
+    y = graph.op("Transpose", x, perm=[0, 3, 1, 2])
+    parameters = graph.kernel(f"{layer['weights']}.kernel"), graph.param(f"{layer['weights']}.bias")
+    padding = {"SAME": "SAME_UPPER", "VALID": "VALID"}[layer["padding"]]
+    y = graph.op("Conv", y, *parameters, strides=[layer["stride"]] * 2, auto_pad=padding)
+    return graph.op("Transpose", y, perm=[0, 2, 3, 1])
+
+
+def _one_hot(graph: Graph, layer: Layer, x: str) -> str:
+    sizes = layer["sizes"]
+    columns = graph.op("Reshape", x, graph.constant([-1, len(sizes)], np.int64))
+    columns = graph.cast(columns, np.int64)
+    parts = []
+    for i, size in enumerate(sizes):
+        column = graph.op("Gather", columns, graph.constant([i], np.int64), axis=1)
+        parts.append(graph.op("Equal", column, graph.constant([range(size)], np.int64)))
+    joined = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
+    return graph.cast(joined, np.float32)
+
+
+OPERATIONS: dict[str, Callable[[Graph, Layer, str], str]] = {
+    "one_hot": _one_hot,
+    "divide": lambda graph, layer, x: graph.op("Div", x, graph.constant(layer["by"])),
+    "flatten": lambda graph, layer, x: graph.op("Flatten", x, axis=1),
+    "dense": lambda graph, layer, x: graph.dense(layer["weights"], x),
+    "conv": _convolution,
+    "layer_norm": _layer_norm,
+    "residual": lambda graph, layer, x: graph.op("Add", x, graph.run(layer["layers"], x)),
+    "max_pool": _max_pool,
+    "tanh": lambda graph, layer, x: graph.op("Tanh", x),
+    "relu": lambda graph, layer, x: graph.op("Relu", x),
+    "silu": lambda graph, layer, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+    "gelu": lambda graph, layer, x: graph.op("Gelu", x, approximate="tanh"),
+}
+
+
+def _product(graph: Graph, core: Layer, x: str) -> str:
+    parts = (graph.param(f"{core['weights']}.{part}") for part in ("input", "bias"))
+    return graph.op("Gemm", x, *parts)
+
+
+def _lstm(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
+    recurrent = graph.op("MatMul", before["h"], graph.param(f"{core['weights']}.recurrent"))
+    gates = graph.op("Add", _product(graph, core, x), recurrent)
+    i, f, g, o = graph.several("Split", (gates,), 4, axis=1, num_outputs=4)
+    i, f, o = (graph.op("Sigmoid", x) for x in (i, f, o))
+    kept = graph.op("Mul", f, before["c"])
+    c = graph.op("Add", kept, graph.op("Mul", i, graph.op("Tanh", g)), result=f"{after}.c")
+    return graph.op("Mul", o, graph.op("Tanh", c), result=f"{after}.h")
+
+
+def _gru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
+    recurrent = graph.op("MatMul", before["h"], graph.param(f"{core['weights']}.recurrent"))
+    xr, xz, xn = graph.several("Split", (_product(graph, core, x),), 3, axis=1, num_outputs=3)
+    hr, hz, hn = graph.several("Split", (recurrent,), 3, axis=1, num_outputs=3)
+    r, z = (graph.op("Sigmoid", graph.op("Add", a, b)) for a, b in ((xr, hr), (xz, hz)))
+    n = graph.op("Tanh", graph.op("Add", xn, graph.op("Mul", r, hn)))
+    return _mixed(graph, z, before["h"], n, f"{after}.h")
+
+
+def _mingru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
+    z, n = graph.several("Split", (_product(graph, core, x),), 2, axis=1, num_outputs=2)
+    return _mixed(graph, graph.op("Sigmoid", z), n, before["h"], f"{after}.h")
+
+
+def _lru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
+    log_nu, log_theta, log_gamma = graph.value_of(f"{core['weights']}.eigenvalues").astype(np.float64)
+    eigenvalue = np.exp(-np.exp(log_nu) + 1j * np.exp(log_theta))
+    real, imaginary = graph.constant(eigenvalue.real), graph.constant(eigenvalue.imag)
+    product = graph.op("MatMul", x, graph.param(f"{core['weights']}.input"))
+    scaled = graph.op("Mul", product, graph.constant(np.tile(np.exp(log_gamma), 2)))
+    inputs = graph.several("Split", (scaled,), 2, axis=1, num_outputs=2)
+    re, im = before["real"], before["imaginary"]
+    turned = graph.op("Sub", graph.op("Mul", real, re), graph.op("Mul", imaginary, im))
+    h_real = graph.op("Add", turned, inputs[0], result=f"{after}.real")
+    turned = graph.op("Add", graph.op("Mul", real, im), graph.op("Mul", imaginary, re))
+    h_imaginary = graph.op("Add", turned, inputs[1], result=f"{after}.imaginary")
+    state = graph.op("Concat", h_real, h_imaginary, axis=1)
+    y = graph.op("MatMul", state, graph.param(f"{core['weights']}.output"))
+    skipped = graph.op("Gemm", x, *(graph.param(f"{core['weights']}.{part}") for part in ("skip", "bias")))
+    return graph.op("Add", y, skipped)
+
+
+def _mixed(graph: Graph, z: str, x: str, y: str, result: str) -> str:
+    """z x + (1 - z) y."""
+    rest = graph.op("Mul", graph.op("Sub", graph.constant(1), z), y)
+    return graph.op("Add", graph.op("Mul", z, x), rest, result=result)
+
+
+CORES: dict[str, Callable[[Graph, Layer, str, dict[str, str], str], str]] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "mingru": _mingru,
+    "lru": _lru,
+    "none": lambda graph, core, x, before, after: x,
+}
+
+
+def _masked(graph: Graph, x: str, masked: bool, result: str) -> str:
+    if not masked:
+        return graph.op("Identity", x, result=result)
+    return graph.op("Where", "action_mask", x, graph.constant(MASKED_LOGIT), result=result)
+
+
+def _logits(graph: Graph, head: Layer, x: str, masked: bool) -> str:
+    logits = graph.dense(f"{head['weights']}.logits", x)
+    return _masked(graph, logits, masked, "distribution.logits")
+
+
+def _act_discrete(graph: Graph, action: str) -> None:
+    graph.op("Identity", graph.cast(action, np.int32), result="action")
+
+
+def _categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    logits = _logits(graph, head, x, masked)
+    _act_discrete(graph, graph.op("ArgMax", logits, axis=1, keepdims=0))
+
+
+def _multi_categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    logits, sizes = _logits(graph, head, x, masked), graph.constant(head["nvec"], np.int64)
+    parts = graph.several("Split", (logits, sizes), len(head["nvec"]), axis=1)
+    best = [graph.op("ArgMax", part, axis=1, keepdims=1) for part in parts]
+    _act_discrete(graph, graph.op("Concat", *best, axis=1))
+
+
+def _q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    q = _masked(graph, graph.dense(f"{head['weights']}.q", x), masked, "distribution.q")
+    _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
+
+
+def _dueling_q(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    value, advantage = (graph.dense(f"{head['weights']}.{part}", x) for part in ("value", "advantage"))
+    mean = graph.op("ReduceMean", advantage, graph.constant([1], np.int64))
+    q = graph.op("Sub", graph.op("Add", value, advantage), mean)
+    q = _masked(graph, q, masked, "distribution.q")
+    _act_discrete(graph, graph.op("ArgMax", q, axis=1, keepdims=0))
+
+
+def _gaussian(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    _act_within(graph, head, _mean(graph, head, x))
+
+
+def _tanh_gaussian(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    mean = _mean(graph, head, x)
+    low, high = _bounds(head)
+    half = graph.op("Mul", graph.op("Tanh", mean), graph.constant((high - low) / 2))
+    _act_within(graph, head, graph.op("Add", half, graph.constant((high + low) / 2)))
+
+
+def _mean(graph: Graph, head: Layer, x: str) -> str:
+    """The mean; the deviations are results as well."""
+    mean = graph.op("Identity", graph.dense(f"{head['weights']}.mean", x), result="distribution.mean")
+    log_std = graph.param(f"{head['weights']}.log_std")
+    graph.op("Expand", log_std, graph.op("Shape", mean), result="distribution.log_std")
+    return mean
+
+
+def _act_within(graph: Graph, head: Layer, action: str) -> None:
+    low, high = _bounds(head)
+    above = graph.op("Max", action, graph.constant(low))
+    graph.op("Min", above, graph.constant(high), result="action")
+
+
+def _bounds(head: Layer) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high); None in the description is no bound."""
+    low = np.array([-np.inf if x is None else x for x in head["low"]], np.float32)
+    return low, np.array([np.inf if x is None else x for x in head["high"]], np.float32)
+
+
+# Each adds the results `action` and `distribution.*`.
+HEADS: dict[str, Callable[[Graph, Layer, str, bool], None]] = {
+    "categorical": _categorical,
+    "multi_categorical": _multi_categorical,
+    "gaussian": _gaussian,
+    "tanh_gaussian": _tanh_gaussian,
+    "q": _q,
+    "dueling_q": _dueling_q,
+}

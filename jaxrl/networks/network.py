@@ -1,0 +1,225 @@
+"""A network: trunks of an encoder and a core each, with heads on them, behind pure functions.
+
+Only this package knows flax. An algorithm's agent chooses the heads (`jaxrl.algorithms.agent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs import modules
+from envs.base import EnvSpec, zeros
+from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.networks.core import Core
+from jaxrl.networks.cores import build_core, check_recurrence
+from jaxrl.networks.encoders import build_encoder, encoder_names
+from jaxrl.networks.layers import activation
+from jaxrl.networks.operations import Layer, described
+from jaxrl.types import Array, PyTree
+
+
+@dataclass(frozen=True)
+class HeadOnTrunk:
+    """A head and where it hangs.
+
+    Attributes:
+      module: linen module, (features [..., F], action_mask or None) -> output of the head.
+      trunk: the name of the trunk whose features it reads.
+    """
+
+    module: nn.Module
+    trunk: str
+
+
+@flax.struct.dataclass
+class NetworkOutput:
+    """The outputs of a network for [L, N] observations.
+
+    Attributes:
+      heads: the outputs of the heads by name.
+      features: [L, N, F] by trunk, what the heads have read.
+      carry: the one after the last step.
+    """
+
+    heads: dict[str, Any]
+    features: dict[str, Array]
+    carry: PyTree
+
+
+@dataclass(frozen=True)
+class Network:
+    """Pure functions of a recurrent network.
+
+    Attributes:
+      init: key -> params (float32 tree).
+      initial_carry: n -> carry by trunk, zeros of [n, ...].
+      apply: (params, obs [L, N, *O], carry [N, ...], reset [L, N], action_mask [L, N, A] or None)
+        -> NetworkOutput.
+      layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
+      waits_for_the_carry: whether the core's matrix products take one time step after the other.
+      num_features: () -> F of each trunk.
+      describe: () -> the layers as JSON values, with which the weights run without this package: `trunks` by
+        name, each with `encoders` (of one `input` each) and a `core`, and each head by its name. `weights`
+        are prefixes of the names of arrays. None where a part has no description, such as a user's own, or
+        in bfloat16.
+    """
+
+    init: Callable[[Array], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], NetworkOutput]
+    layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
+    waits_for_the_carry: bool
+    num_features: Callable[[], int]
+    describe: Callable[[], dict[str, Any] | None]
+
+
+def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk]) -> Network:
+    """Builds a network for an environment.
+
+    Args:
+      network: the configuration of its trunks, all of which are alike.
+      spec: spaces of the environment.
+      heads: by the name under which parameters and outputs have them; their trunks are built in this order.
+
+    Raises:
+      ConfigError: an unknown name, or a space that no encoder serves.
+    """
+    activation(network.activation)
+    check_recurrence(network)
+    trunks = tuple(dict.fromkeys(head.trunk for head in heads.values()))
+    module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
+    core = build_core(network)
+    build_encoder(network, spec.observation_space)  # the module builds its own; this one only checks
+
+    def initial_carry(n: int) -> PyTree:
+        return {name: core.initial_carry(n) for name in trunks}
+
+    def example() -> tuple[PyTree, PyTree, Array, Array | None]:
+        obs = zeros(spec.observation_space, (1, 1))
+        mask = jnp.ones((1, 1, spec.mask_size), bool) if spec.has_action_mask else None
+        return obs, initial_carry(1), jnp.zeros((1, 1), bool), mask
+
+    def init(key: Array) -> PyTree:
+        return module.init(key, *example())["params"]
+
+    def apply(params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None) -> NetworkOutput:
+        out: NetworkOutput = module.apply({"params": params}, obs, carry, reset, mask)  # type: ignore[assignment]
+        return out
+
+    def layers(
+        params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+    ) -> list[tuple[str, Array]]:
+        variables = {"params": params}
+        _, seen = module.apply(
+            variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
+        )
+        return list(_outputs(seen["intermediates"], ()))
+
+    def num_features() -> int:
+        def features(key: Array) -> Array:
+            arguments = example()
+            return apply(init(key), *arguments).features[trunks[0]]
+
+        return int(jax.eval_shape(features, jax.random.key(0)).shape[-1])
+
+    def describe() -> dict[str, Any] | None:
+        if network.compute_dtype != "float32":
+            return None
+        found: dict[str, Any] | None = module.apply({}, trunks, method="describe")  # type: ignore[assignment]
+        return found
+
+    own = [name for name in (network.encoder, network.core, network.head) if ":" in name]
+    if own:
+        _try(own, lambda: jax.eval_shape(init, jax.random.key(0)))
+    return Network(
+        init=init,
+        initial_carry=initial_carry,
+        apply=apply,
+        layers=layers,
+        waits_for_the_carry=core.waits_for_the_carry,
+        num_features=num_features,
+        describe=describe,
+    )
+
+
+def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
+    """A trunk in words: `mlp 128, lstm 128`."""
+    names = encoder_names(network.encoder, spec.observation_space)
+    encoder = names[""] if "" in names else ", ".join(f"{key} by {name}" for key, name in names.items())
+    hidden = " ".join(str(size) for size in network.hidden_sizes)
+    core = "feed-forward" if network.core == "none" else f"{network.core} {network.core_size}"
+    return f"{encoder} {hidden}, {core}"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Bound modules: (encoder, core) by trunk, and heads by name."""
+
+    trunks: dict[str, tuple[nn.Module, Core]]
+    heads: dict[str, nn.Module]
+
+
+class _Trunks(nn.Module):
+    """The trunks in the order in which heads name them first, then the heads.
+
+    Attributes:
+      network: of every trunk.
+      spec: spaces of the environment.
+      heads: (name, trunk, module) of each.
+    """
+
+    network: NetworkConfig
+    spec: EnvSpec
+    heads: tuple[tuple[str, str, nn.Module], ...]
+
+    @nn.compact
+    def parts(self, trunks: Sequence[str]) -> _Parts:
+        space = self.spec.observation_space
+        built = {name: (build_encoder(self.network, space), build_core(self.network)) for name in trunks}
+        heads = {name: module.clone(parent=self, name=name) for name, _, module in self.heads}
+        return _Parts(built, heads)
+
+    def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> NetworkOutput:
+        parts, features, after = self.parts(tuple(carry)), {}, {}
+        for name, (encoder, core) in parts.trunks.items():
+            features[name], after[name] = core(encoder(obs), carry[name], reset)
+        outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}
+        return NetworkOutput(outputs, features, after)
+
+    def describe(self, trunks: Sequence[str]) -> dict[str, Any] | None:
+        parts = self.parts(trunks)
+        found: dict[str, Layer] = {
+            name: {"encoders": described(encoder, "obs"), "core": described(core)}
+            for name, (encoder, core) in parts.trunks.items()
+        }
+        heads = {name: described(head) for name, head in parts.heads.items()}
+        missing = None in heads.values() or any(None in trunk.values() for trunk in found.values())
+        return None if missing else {"trunks": found, **heads}
+
+
+def _try(names: list[str], trace: Callable[[], PyTree]) -> None:
+    """Raises ConfigError if a network with parts of the user's own does not fit together."""
+    try:
+        trace()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"`network` with {', '.join(names)} raised {modules.one_line(error)}") from error
+
+
+def _outputs(seen: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Array]]:
+    """Flax files a layer's output under the layer's path, as `__call__`, once it has been computed."""
+    for name, x in seen.items():
+        if name != "__call__":
+            yield from _outputs(x, (*path, name))
+            continue
+        for leaf in jax.tree.leaves(x):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                yield "/".join(path) or "outputs", leaf

@@ -1,0 +1,174 @@
+"""Population based training (Jaderberg et al. 2017): copies of the best members replace the worst."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.config.data_files import read_objects
+from jaxrl.evaluation.result import Result
+from jaxrl.metrics.files import replace_text
+from jaxrl.parallel.signals import Interruption
+from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import LearnerState, Sharded, marks
+
+# The shares of the population, at the bottom and at the top, that are replaced and copied.
+_SHARE = 0.25
+# A copied value is drawn anew with this probability, else multiplied by one of the factors.
+_RESAMPLE_PROBABILITY = 0.25
+_FACTORS = (0.8, 1.2)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a hyperparameter may take; `is_log` draws uniformly in the logarithm."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def vary(self, value: float, rng: np.random.Generator) -> float:
+        """Returns `value` times 0.8 or 1.2 within the range, or another draw from it."""
+        if rng.random() >= _RESAMPLE_PROBABILITY:
+            return float(np.clip(value * rng.choice(_FACTORS), self.low, self.high))
+        if self.is_log:
+            return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return float(rng.uniform(self.low, self.high))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A member at an evaluation."""
+
+    score: float
+    learner: LearnerState
+
+
+@dataclass(frozen=True)
+class _Postponed:
+    """The answer to members that are to evaluate again before they exchange anything."""
+
+
+class Exchange:
+    """Copies the best members over the worst, after each evaluation but the last.
+
+    The bottom quarter by mean return takes over parameters, optimiser, statistics and hyperparameters of
+    members drawn from those of the top quarter that are better, the hyperparameters varied. The draws depend
+    on `seed`, the step and the copies before it, so a population that is resumed repeats them.
+    """
+
+    def __init__(self, members: Sequence[str], ranges: Mapping[str, Range], seed: int, lineage: Path) -> None:
+        """Prepares the exchange.
+
+        Args:
+          members: the names of the members.
+          ranges: by the name of the hyperparameter; the others are copied as they are.
+          seed: of the draws.
+          lineage: file to which each copy is added as a JSON line: step, member, source, both scores, values.
+        """
+        self._members = members
+        self._ranges = ranges
+        self._seed = seed
+        self._lineage = lineage
+
+    def callbacks(
+        self, calls: SharedCalls, interruption: Interruption
+    ) -> list[Callable[[Trainer, Result], None]]:
+        """The callbacks for the trainers of the members, after an evaluation.
+
+        A signal may keep a member from its evaluation. Then none takes over anything: all evaluate again
+        once they are resumed.
+        """
+
+        def choose(
+            candidates: Mapping[int, tuple[int, Candidate]],
+        ) -> dict[int, LearnerState | None] | dict[int, _Postponed]:
+            # A member that was kept had seen the signal before it left, so before this call.
+            if interruption.signum is not None:
+                return dict.fromkeys(candidates, _Postponed())
+            return self.choose(candidates)
+
+        def take_part(member: int, trainer: Trainer, result: Result) -> None:
+            if trainer.progress.iteration >= trainer.config.num_iterations:
+                return
+            candidate = trainer.steps, Candidate(result.mean, trainer.state.learner)
+            learner = calls.call(member, choose, candidate)
+            if isinstance(learner, _Postponed):
+                trainer.postpone_evaluation()
+            elif learner is not None:
+                trainer.adopt(learner)
+
+        return [functools.partial(take_part, member) for member in range(len(self._members))]
+
+    def rewind(self, step: int, repeats: bool) -> None:
+        """Forgets the copies after `step`, from which the population resumes; with `repeats` also its."""
+        if self._lineage.exists():
+            last = step - 1 if repeats else step
+            kept = [line for line in read_objects(self._lineage) if line["step"] <= last]
+            replace_text(self._lineage, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def choose(self, candidates: Mapping[int, tuple[int, Candidate]]) -> dict[int, LearnerState | None]:
+        """The learner with which each member continues, given (step, candidate); None for its own."""
+        step = next(iter(candidates.values()))[0]
+        found = {member: candidate for member, (_, candidate) in candidates.items()}
+        ranked = self._ranked(found, step)
+        count = max(1, int(_SHARE * len(ranked))) if len(ranked) > 1 else 0
+        rng = np.random.default_rng([self._seed, step])
+        chosen: dict[int, LearnerState | None] = dict.fromkeys(found)
+        lines = []
+        for loser in ranked[:count]:
+            better = [m for m in reversed(ranked[-count:]) if found[m].score > found[loser].score]
+            if not better:
+                continue
+            winner = better[int(rng.integers(len(better)))]
+            values = self._values(found[winner].learner, rng)
+            chosen[loser] = _copy(found[winner].learner, found[loser].learner, values)
+            scores = {"score": found[loser].score, "source_score": found[winner].score}
+            names = {"member": self._members[loser], "source": self._members[winner]}
+            lines.append({"step": step, **names, **scores, "values": values})
+        with self._lineage.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        return chosen
+
+    def _ranked(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
+        """The members, the worst first; of equal ones those whose values are newer, then by lot."""
+        since = held_since(self._lineage)
+        lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
+
+        def place(member: int) -> tuple[float, int, int]:
+            return candidates[member].score, -since.get(self._members[member], 0), int(lots[member])
+
+        return sorted(candidates, key=place)
+
+    def _values(self, learner: LearnerState, rng: np.random.Generator) -> dict[str, float]:
+        """The hyperparameters of a copy that may vary."""
+        own = {name: float(getattr(learner.hyperparams, name)) for name in self._ranges}
+        return {name: self._ranges[name].vary(value, rng) for name, value in own.items()}
+
+
+def held_since(lineage: Path) -> dict[str, int]:
+    """The step of the latest copy that each member took over, by its name; others have their first values."""
+    return {line["member"]: line["step"] for line in read_objects(lineage)} if lineage.exists() else {}
+
+
+def _copy(source: LearnerState, own: LearnerState, values: Mapping[str, float]) -> LearnerState:
+    """The source on the device of `own`, with these hyperparameters; fields per environment stay."""
+    moved: LearnerState = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), source, own)
+    of_environments = {name: getattr(own, name) for name in marks(type(own), Sharded)}
+    device = jax.tree.leaves(own.hyperparams)[0].sharding
+    varied = {name: jax.device_put(jnp.float32(value), device) for name, value in values.items()}
+    hyperparams = dataclasses.replace(moved.hyperparams, **varied)
+    return dataclasses.replace(moved, hyperparams=hyperparams, **of_environments)

@@ -1,0 +1,128 @@
+"""One member of a population, as a trainer sees it: a run like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.config import Config
+from jaxrl.evaluation.during_training import Evaluators
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, await_episodes
+from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.experience.episodes import Episodes
+from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.coordination import Coordinator
+from jaxrl.parallel.signals import Interruption
+from jaxrl.population.programs import EpisodesProgram, Programs
+from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.programs.runtime import Runtime
+from jaxrl.training.assembly import Assembly
+from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, TrainState, Trajectory
+
+
+class MemberRuntime(Runtime):
+    """Runs a member's iterations together with those of the others; everything else on its own device."""
+
+    one_program = True
+
+    def __init__(self, config: Config, member: int, programs: Programs, calls: SharedCalls) -> None:
+        self._member = member
+        self._programs = programs
+        self._calls = calls
+        self._alone = programs.runtime_of(member)
+        self.spec = self._alone.spec
+        self.agent = self._alone.agent
+        self.learning = self._alone.learning.with_config(config)
+
+    def trace(self) -> Any:
+        return self._programs.training.trace()
+
+    def compile(self) -> None:
+        self._programs.training.compile()
+        self.compiled = self._programs.training.compiled
+
+    def prepare(self, state: TrainState) -> TrainState:
+        return state
+
+    def advance(
+        self, state: TrainState, interval: Interval, count: int
+    ) -> tuple[TrainState, Interval, Array]:
+        arguments = state, interval, jnp.int32(count)
+        advanced: tuple[TrainState, Interval, Array] = self._calls.call(
+            self._member, self._programs.training.advance, arguments, is_urgent=True
+        )
+        return advanced
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+        return self._alone.rollout(state)
+
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
+        return self._alone.rollouts(count)
+
+    def failed_rollout(self, state: TrainState) -> Trajectory | None:
+        return self._alone.failed_rollout(state)
+
+    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        return self._alone.alone(state)
+
+    def shares(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing runs beside the program."""
+
+
+class MemberEvaluator(Evaluator):
+    """Plays a member's episodes together with those of the others."""
+
+    def __init__(
+        self, member: int, program: EpisodesProgram, calls: SharedCalls, given_up: Callable[[], bool]
+    ) -> None:
+        self._member = member
+        self._program = program
+        self._calls = calls
+        self._given_up = given_up
+
+    @property
+    def compiled(self) -> Sequence[Any]:
+        return self._program.compiled
+
+    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
+        self._program.compile(state, episodes, sample)
+
+    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
+        self.compile(state, episodes, sample)
+        play = self._program.play_function(episodes, sample)
+        key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
+        played: Episodes = self._calls.call(self._member, play, (state, key))
+        return await_episodes(played, self._given_up)
+
+
+def assemble(
+    config: Config,
+    member: int,
+    programs: Programs,
+    calls: SharedCalls,
+    interruption: Interruption,
+    process_started: float | None,
+) -> Assembly:
+    """The assembly that the trainer of a member drives; see `Assembly.build`."""
+    clock = Clock(process_started=process_started)
+    coordinator = Coordinator(clock, interruption=interruption)
+    runtime = MemberRuntime(config, member, programs, calls)
+
+    def evaluator_of(task: EvaluationTask) -> MemberEvaluator:
+        return MemberEvaluator(member, programs.evaluation[task], calls, coordinator.gives_up)
+
+    return Assembly(
+        config=config,
+        clock=clock,
+        topology=runtime.learning.topology,
+        coordinator=coordinator,
+        runtime=runtime,
+        evaluators=Evaluators(config, programs.plan, evaluator_of),
+    )

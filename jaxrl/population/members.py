@@ -1,0 +1,170 @@
+"""The members of a population: the training of each, and of all of one shape together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxrl import algorithms
+from jaxrl.config import Config
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.parallel.watchdog import watch_progress
+from jaxrl.population.exchange import Exchange
+from jaxrl.population.member import assemble
+from jaxrl.population.programs import Programs
+from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.reporting.logs import run_name
+from jaxrl.reporting.writers import MultiWriter, Writer, configured_writers
+from jaxrl.reporting.writers.population import PopulationRows
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.callbacks import Callbacks
+from jaxrl.training.in_folder import train_in
+from jaxrl.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a population.
+
+    Attributes:
+      name: for people, before its log records.
+      config: resolved for one device.
+      folder: a run folder like any other.
+    """
+
+    name: str
+    config: Config
+    folder: RunFolder
+
+
+@dataclass(frozen=True)
+class MemberEnding:
+    """The end of a member.
+
+    Attributes:
+      summary: as in its summary.json, or with a signal as its reason; None if it failed.
+      error: the error that ended it then.
+    """
+
+    summary: Mapping[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Settings that the members of a population share.
+
+    Attributes:
+      topology: the devices among which they are divided.
+      interruption: the signals that the process receives.
+      debug: see `Trainer`.
+      process_started: see `Assembly.build`.
+      watchdog: seconds without progress of any member until the process ends itself; 0: never.
+    """
+
+    topology: Topology
+    interruption: Interruption
+    debug: bool = False
+    process_started: float | None = None
+    watchdog: float = 0.0
+
+
+def program_shape(config: Config) -> Config:
+    """The part that members of one program have in common: all but seed and numeric hyperparameters."""
+    learner = config.learner
+    numbers = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
+    same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
+    alike: Any = dataclasses.replace(learner, **same)  # type: ignore[type-var]
+    return dataclasses.replace(config, seed=0, learner=alike)
+
+
+def train_members(
+    members: Sequence[Member],
+    rows: PopulationRows,
+    conditions: Conditions,
+    exchange: Exchange | None = None,
+) -> list[MemberEnding]:
+    """Trains members of one `program_shape` to the end; returns the ending of each.
+
+    Every member is a `Trainer` in a thread of its own, which resumes, evaluates, saves and stops as a single
+    run does. Their iterations and episodes run as one program. With an `exchange` none can be resumed alone,
+    so all resume from the newest step of which every member has an intact checkpoint.
+
+    Raises:
+      ConfigError: the configuration cannot be trained here.
+    """
+    if exchange is not None:
+        exchange.rewind(*_rewind(members))
+    programs = Programs(members[0].config, len(members), conditions.topology)
+    calls = SharedCalls(len(members))
+    assemblies = [
+        assemble(member.config, i, programs, calls, conditions.interruption, conditions.process_started)
+        for i, member in enumerate(members)
+    ]
+    taking_part = exchange.callbacks(calls, conditions.interruption) if exchange else None
+    endings: dict[int, MemberEnding] = {}
+
+    def train(i: int) -> None:
+        run_name.set(members[i].name)
+        try:
+            callbacks = Callbacks(on_evaluation=taking_part[i] if taking_part else None)
+            endings[i] = MemberEnding(
+                _train(members[i], assemblies[i], rows.of(i), callbacks, conditions.debug)
+            )
+        except Exception as error:  # It must not end the others.
+            endings[i] = MemberEnding(None, " ".join(str(error).split()) or type(error).__name__)
+            log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
+        finally:
+            calls.leave(i)
+            rows.leave(i, failed=endings[i].summary is None)
+
+    def idle() -> tuple[str | None, float]:
+        training = [assembly.clock for i, assembly in enumerate(assemblies) if i not in endings]
+        return min((clock.idle() for clock in training), key=lambda each: each[1], default=(None, 0.0))
+
+    threads = [threading.Thread(target=train, args=(i,), daemon=True) for i in range(len(members))]
+    with watch_progress(idle, conditions.watchdog):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return [endings[i] for i in range(len(members))]
+
+
+def _train(
+    member: Member, assembly: Assembly, rows: Writer, callbacks: Callbacks[Trainer], debug: bool
+) -> Mapping[str, Any]:
+    """Trains one member in its folder; returns the summary."""
+    folder, config = member.folder, member.config
+    folder.create()
+    with folder.lock(), folder.logs() as logs:
+        folder.require_same(config)
+        highlights = assembly.runtime.learning.learning.highlights
+        writers = configured_writers(folder.path, config, logs, highlights)
+        with contextlib.closing(MultiWriter([*writers, rows])) as writer:
+            return train_in(folder, Trainer(config, folder, writer, assembly, debug, callbacks), assembly)
+
+
+def _rewind(members: Sequence[Member]) -> tuple[int, bool]:
+    """Takes all members back to the newest step of which each has an intact checkpoint.
+
+    Returns:
+      (the step, or 0; whether they are still to be evaluated there).
+    """
+    for member in members:
+        member.folder.create()
+    steps = [set(member.folder.checkpoints.intact_steps()) for member in members]
+    newest = max(set.intersection(*steps), default=0)
+    for member in members:
+        member.folder.checkpoints.rewind(newest)
+    owes = [bool(m.folder.checkpoints.meta(newest).get("owes_evaluation")) for m in members if newest]
+    return newest, any(owes)

@@ -1,0 +1,146 @@
+"""The programs of a population: every member's iterations, and every member's episodes, as one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from envs import registry
+from envs.vector import VectorEnv
+from jaxrl.config import Config
+from jaxrl.evaluation.during_training import EvaluationPlan
+from jaxrl.evaluation.evaluator import player
+from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.experience.episodes import Episodes
+from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.sharding import Topology
+from jaxrl.population.placement import Placement
+from jaxrl.population.shared_calls import SharedFunction
+from jaxrl.programs.device_runtime import DeviceRuntime, environment
+from jaxrl.programs.iteration import Iteration
+from jaxrl.types import Acting, Array, Axis, TrainState
+
+
+class TrainingProgram:
+    """Advances members by some iterations each; compiled once for all.
+
+    Attributes:
+      compiled: the program, once `compile` has run.
+    """
+
+    def __init__(self, iteration: Iteration, placement: Placement) -> None:
+        self.compiled: Any = None
+        self._iteration = iteration
+        self._placement = placement
+        self._lock = threading.Lock()
+
+    def trace(self) -> Any:
+        """The program (states, intervals, counts) -> (states, intervals, failed), all of [rows, ...]."""
+        iteration = self._iteration
+        algorithm, config = iteration.learning.algorithm, iteration.learning.config
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        state = jax.eval_shape(iteration.init, key, algorithm.hyperparameters(config))
+        interval = jax.eval_shape(iteration.learning.empty_interval)
+        count = jax.ShapeDtypeStruct((), jnp.int32)
+        return self._placement.trace_members(iteration.repeat_members, state, interval, count)
+
+    def compile(self) -> None:
+        """Compiles, or waits for the member that does."""
+        with self._lock:
+            if self.compiled is None:
+                self.compiled = self.trace().lower().compile()
+
+    def advance(
+        self, arguments: Mapping[int, tuple[TrainState, Interval, Array]]
+    ) -> dict[int, tuple[TrainState, Interval, Array]]:
+        """Starts the iterations of some members, given (state, interval, count); the others make none."""
+        no_iterations = jnp.zeros((), jnp.int32)
+        some_state, some_interval, _ = next(iter(arguments.values()))
+        others = dict.fromkeys(range(self._placement.rows), (some_state, some_interval, no_iterations))
+        rows = self._placement.scatter(self.compiled(*self._placement.gather(others | dict(arguments))))
+        return {member: rows[member] for member in arguments}
+
+
+class EpisodesProgram:
+    """Plays the episodes of an evaluation for each member; compiled once for all."""
+
+    def __init__(self, iteration: Iteration, task: EvaluationTask, placement: Placement) -> None:
+        self._agent = iteration.learning.algorithm.agent
+        self._reports = task.reports
+        self._env = VectorEnv(registry.make(task.env, task.wrappers))
+        self._placement = placement
+        self._lock = threading.Lock()
+        self._compiled: dict[tuple[int, bool], Any] = {}
+        self._play_functions: dict[tuple[int, bool], SharedFunction] = {}
+
+    @property
+    def compiled(self) -> tuple[Any, ...]:
+        """The programs compiled so far."""
+        return tuple(self._compiled.values())
+
+    def compile(self, state: Acting, episodes: int, sample: bool) -> None:
+        """Compiles for a number of episodes, or waits for the member that does; `state` may be abstract."""
+        with self._lock:
+            if (episodes, sample) in self._compiled:
+                return
+            play = player(self._agent, self._env, Axis(), episodes, sample, self._reports)
+            program = self._placement.trace(play, state, jax.eval_shape(lambda: jax.random.key(0)))
+            compiled = self._compiled[episodes, sample] = program.lower().compile()
+            self._play_functions[episodes, sample] = functools.partial(self._play, compiled)
+
+    def play_function(self, episodes: int, sample: bool) -> SharedFunction:
+        """The function of (policy state, key) by member that plays this number of episodes for each."""
+        return self._play_functions[episodes, sample]
+
+    def _play(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Episodes]:
+        rows = self._placement.scatter(compiled(*self._placement.gather(arguments)))
+        return {member: rows[member] for member in arguments}
+
+
+class Programs:
+    """Everything that is compiled for members of one shape.
+
+    Attributes:
+      training: the program of their iterations.
+      plan: the plan of their evaluations.
+      evaluation: the programs of their episodes, by task.
+    """
+
+    def __init__(self, config: Config, members: int, topology: Topology) -> None:
+        """Builds everything; nothing is compiled.
+
+        Args:
+          config: of any member; they differ in seeds and numeric hyperparameters.
+          members: the number of members.
+          topology: the devices among which they are divided.
+
+        Raises:
+          ConfigError: the configuration cannot be trained here.
+        """
+        self._placement = Placement(members, topology)
+        if topology.axis.platform != "cpu" and config.network.recurrence == "auto":
+            # The kernel is compared with the scan before a run takes it, but not under vmap.
+            config = dataclasses.replace(
+                config, network=dataclasses.replace(config.network, recurrence="scan")
+            )
+        # For the work of a single member: its first state, and the search for values that are not finite.
+        self._runtimes = [DeviceRuntime(config, Topology.on([device])) for device in topology.local_devices]
+        # No mesh inside: members know nothing of each other.
+        axis = dataclasses.replace(topology.axis, name=None, size=1)
+        env, spec = environment(config)
+        iteration = Iteration.build(config, env, self._runtimes[0].agent, axis)
+        self.training = TrainingProgram(iteration, self._placement)
+        self.plan = EvaluationPlan.of(config, spec)
+        self.evaluation = {
+            task: EpisodesProgram(iteration, task, self._placement) for task in self.plan.every_task
+        }
+
+    def runtime_of(self, member: int) -> DeviceRuntime:
+        """The runtime of the member's device."""
+        return self._runtimes[self._placement.device_of(member)]

@@ -1,0 +1,183 @@
+"""`population.seeds`: one run folder with a run for each seed in it, trained as one program."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from envs import registry
+from jaxrl import algorithms
+from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
+from jaxrl.config.errors import RunError
+from jaxrl.config.sections import PopulationConfig
+from jaxrl.config.trust import needs_trust
+from jaxrl.metrics import text
+from jaxrl.parallel import cpu_devices
+from jaxrl.parallel.compilation import use_compilation_cache
+from jaxrl.parallel.processes import Processes
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
+from jaxrl.reporting.writers import MultiWriter, require_packages
+from jaxrl.reporting.writers.population import HIGHLIGHTS, PopulationRows
+from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.records import MEMBERS
+from jaxrl.runs.storage.bucket import require_client
+from jaxrl.training.in_folder import run_writers
+from jaxrl.training.outcome import RunOutcome
+
+
+def run_population(
+    config: ConfigDict,
+    workdir: str,
+    interruption: Interruption,
+    debug: bool = False,
+    processes: Processes = Processes(),  # noqa: B008
+    process_started: float | None = None,
+) -> RunOutcome:
+    """Trains, or resumes, `population.seeds` members in `workdir`; arguments as for `training.run.run`.
+
+    Raises:
+      ConfigError: the configuration or the folder is wrong, or no population can be trained of it.
+      RunError: every member failed.
+    """
+    _require_trainable(config, processes)
+    seeds, cores = config.population.seeds, cpu_devices.available_cores()
+    cpu_devices.offer_cpu_devices(min(seeds, config.num_devices or cores))
+    resolved = resolve(config, 1)
+    members = [
+        Member(f"seed_{each.seed}", each, _member_folder(workdir, each, interruption))
+        for each in _member_configs(resolved)
+    ]
+    require_packages(resolved)
+    require_client("storage.sync_to", resolved.storage.sync_to)
+    use_compilation_cache()
+    topology = Topology.of(min(seeds, config.num_devices or jax.local_device_count()))
+    folder = RunFolder(workdir, resolved.checkpoint.keep, interruption)
+    folder.create()
+    with folder.lock():
+        folder.require_same(resolved)
+        folder.write_config(resolved)
+        with _writers(folder, resolved, topology) as writer:
+            writer.message(f"run folder: {folder.path}, each seed in {MEMBERS}/")
+            conditions = Conditions(topology, interruption, debug, process_started, processes.watchdog)
+            endings = train_members(members, PopulationRows(seeds, writer), conditions)
+            return _conclude(folder, resolved, members, endings, writer, interruption)
+
+
+def _require_trainable(config: ConfigDict, processes: Processes) -> None:
+    checked = check_config(config)
+    seeds = checked.population.seeds
+    refused = {
+        "one process trains a population": bool(processes.num_processes),
+        f"`env.name` (={checked.env.name!r}) runs on the host": registry.is_host(checked.env.name),
+        "`resume_from` continues a single run": bool(checked.resume_from),
+        "`profile` traces single runs": bool(checked.profile.steps or checked.profile.host),
+        "`hardware_profile` fits single runs": checked.hardware_profile != "none",
+    }
+    for reason, holds in refused.items():
+        if holds:
+            raise ConfigError(f"`population.seeds` (={seeds}): {reason}")
+
+
+def _member_configs(config: Config) -> Iterator[Config]:
+    """The configuration of each member, as of a single run with its seed on one device.
+
+    Raises:
+      ConfigError: a seed is out of range.
+    """
+    alone = dataclasses.replace(config, population=PopulationConfig(seeds=1), num_devices=0)
+    for seed in range(config.seed, config.seed + config.population.seeds):
+        yield dataclasses.replace(alone, seed=declared_fields()["seed"].check(seed))
+
+
+def _member_folder(workdir: str, config: Config, interruption: Interruption) -> RunFolder:
+    return RunFolder(
+        os.path.join(workdir, MEMBERS, f"seed_{config.seed}"), config.checkpoint.keep, interruption
+    )
+
+
+@contextlib.contextmanager
+def _writers(folder: RunFolder, config: Config, topology: Topology) -> Iterator[MultiWriter]:
+    """Opens the display and the writers of the whole population."""
+    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    shown = algorithms.build_agent(config, spec).describe()
+    placed = dataclasses.replace(config, device_count=topology.axis.size)
+    with run_writers(folder, placed, HIGHLIGHTS, shown) as writer:
+        yield writer
+
+
+def _conclude(
+    folder: RunFolder,
+    config: Config,
+    members: Sequence[Member],
+    endings: Sequence[MemberEnding],
+    writer: MultiWriter,
+    interruption: Interruption,
+) -> RunOutcome:
+    """Writes the summary and returns the outcome of the population."""
+    ended = {
+        member.name: ending.summary
+        for member, ending in zip(members, endings, strict=True)
+        if ending.summary is not None
+    }
+    failed = {m.name: e.error for m, e in zip(members, endings, strict=True) if e.summary is None}
+    if not ended:
+        name, error = next(iter(failed.items()))
+        raise RunError(f"all {len(failed)} members failed; {name}: {error}")
+    reasons = {str(summary["stop_reason"]) for summary in ended.values()}
+    interrupted = interruption.name in reasons
+    resumable = interrupted or "wall_seconds" in reasons
+    reason = str(interruption.name) if interrupted else " and ".join(sorted(reasons))
+    summary: dict[str, Any] = {
+        "stop_reason": reason,
+        "steps": max(each["steps"] for each in ended.values()),
+        "seconds": max(each["seconds"] for each in ended.values()),
+    }
+    best = None
+    if not interrupted:
+        summary |= _statistics(ended) | {"failed": failed}
+        best = summary["best_member"]
+        folder.write_summary(summary)
+    writer.finish(summary)
+    for name, error in failed.items():
+        writer.message(f"{name} failed: {error}")
+    if best is not None:
+        shown = text.number(summary["best_return"])
+        writer.message(f"best: {best}, return {shown} at step {summary['best_step']:,}")
+    return RunOutcome(
+        exit_code=interruption.exit_code if interrupted else 0,
+        folder=str(folder.path),
+        resumable=resumable,
+        needs_trust=needs_trust(config),
+        has_tensorboard="tensorboard" in config.log.writers,
+        is_first=True,
+    )
+
+
+def _statistics(ended: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a population's summary.json beside how it ended: medians, the best, each member."""
+    first = next(iter(ended.values()))
+    returns = [each["eval_return"] for each in ended.values() if each["eval_return"] is not None]
+    found = {name: each for name, each in ended.items() if each["best_return"] is not None}
+    best = max(found, key=lambda name: found[name]["best_return"], default=None)
+    shared = ("eval_mode", "eval_episodes", "environment", "device", "peak_memory_bytes")
+    kept = ("seed", "stop_reason", "steps", "eval_return", "best_return", "best_step")
+    return {
+        "steps_per_second": sum(each["steps_per_second"] for each in ended.values()),
+        "compile_seconds": max(each["compile_seconds"] for each in ended.values()),
+        "eval_return": statistics.median(returns) if returns else None,
+        "eval_return_std": statistics.stdev(returns) if len(returns) > 1 else None,
+        "best_member": best and f"{MEMBERS}/{best}",
+        "best_return": found[best]["best_return"] if best else None,
+        "best_step": found[best]["best_step"] if best else None,
+        "members": {name: {key: each[key] for key in kept} for name, each in ended.items()},
+        **{name: first[name] for name in (*shared, "versions", "commits")},
+    }

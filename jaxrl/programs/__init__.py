@@ -1,0 +1,1 @@
+"""An iteration as one compiled program, and the runtimes that run it."""

@@ -1,0 +1,113 @@
+"""Training on environments that are JAX code, or without any: whole iterations are one program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import EnvSpec, JaxEnv
+from jaxrl import algorithms
+from jaxrl.config import Config
+from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.sharding import REPLICATED, Topology
+from jaxrl.programs.iteration import Iteration
+from jaxrl.programs.recurrence import network_on
+from jaxrl.programs.runtime import Runtime
+from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
+
+
+class DeviceRuntime(Runtime):
+    """See `Runtime`.
+
+    Attributes:
+      iteration: the program of one device.
+    """
+
+    one_program = True
+
+    def __init__(self, config: Config, topology: Topology) -> None:
+        self._env, self.spec = environment(config)
+        self.agent = algorithms.build_agent(network_on(config, topology), self.spec)
+        self.iteration = Iteration.build(config, self._env, self.agent, topology.axis)
+        self.learning = ShardedLearning(self.iteration.learning, self.iteration.init, topology)
+        specs = self.learning.state_specs
+        outputs = (specs, *self.learning.rollout_specs)
+        self._rollout = topology.shard(self._rows, (specs,), outputs, donate=True)
+        self._failed = topology.shard(self._rows, (specs,), outputs)
+
+    def trace(self) -> Any:
+        return self.learning.trace(self.iteration.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
+
+    def compile(self) -> None:
+        self.compiled = self.trace().lower().compile()
+
+    def prepare(self, state: TrainState) -> TrainState:
+        return state
+
+    def advance(
+        self, state: TrainState, interval: Interval, count: int
+    ) -> tuple[TrainState, Interval, Array]:
+        iterations = self.learning.topology.replicate(np.int32(count))
+        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, iterations)
+        return advanced
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+        collected: tuple[TrainState, Trajectory | None, EpisodeTotals | None] = self._rollout(state)
+        return collected
+
+    def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
+        if not self.learning.learning.config.collects:
+            return None
+        axis = self.learning.topology.axis
+        specs = self.learning.state_specs
+
+        def rollout(_: Array, loop: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            before, total = loop
+            state, trajectory, _totals = self.iteration.rollout(before)
+            # Everything in a trajectory must be used, or XLA leaves it out.
+            used = sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(trajectory))
+            return dataclasses.replace(state, iteration=before.iteration + 1), total + used
+
+        def repeat(state: TrainState) -> tuple[TrainState, Array]:
+            after, total = jax.lax.fori_loop(0, count, rollout, (state, jnp.zeros(())))
+            return after, axis.psum(total)
+
+        program: Callable[[TrainState], PyTree] = self.learning.topology.shard(
+            repeat, (specs,), (specs, REPLICATED)
+        )
+        return program
+
+    def failed_rollout(self, state: TrainState) -> Trajectory | None:
+        trajectory: Trajectory | None = self._failed(state)[1]
+        return trajectory
+
+    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        config = dataclasses.replace(self.learning.learning.config, device_count=1)
+        return Iteration.build(config, self._env, self.agent, Axis()).iterate, (state,)
+
+    def shares(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing runs beside the program."""
+
+    def _rows(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+        """`Iteration.rollout` with totals of [1], one on each device."""
+        state, trajectory, totals = self.iteration.rollout(state)
+        return state, trajectory, jax.tree.map(lambda x: x[None], totals)
+
+
+def environment(config: Config) -> tuple[JaxEnv | None, EnvSpec]:
+    """The environment that training steps, None if nothing is collected, and the spec of `env.name`."""
+    name, wrappers = config.env.name, config.env.wrappers
+    if not config.collects:
+        return None, registry.spec_of(name, wrappers)
+    env = registry.make(name, wrappers)
+    return env, env.spec

@@ -1,0 +1,281 @@
+"""Training on host environments: an actor thread collects rollouts, the devices learn from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import HostEnv, HostFactory, HostOptions, has_large_images
+from jaxrl import algorithms
+from jaxrl.config import Config, ConfigError
+from jaxrl.experience import memory
+from jaxrl.experience.host.actor import Actor
+from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.fused_collector import FusedCollector
+from jaxrl.experience.host.stepped_collector import SteppedCollector
+from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.experience.statistics import EpisodeReports, no_totals
+from jaxrl.metrics.clock import Clock
+from jaxrl.metrics.reduction import Interval
+from jaxrl.metrics.tracing import host_phase
+from jaxrl.parallel.sharding import Topology, one_copy
+from jaxrl.programs import host_start
+from jaxrl.programs.learning import Learning
+from jaxrl.programs.recurrence import network_on
+from jaxrl.programs.runtime import Runtime
+from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.types import (
+    Acting,
+    Array,
+    Axis,
+    BehaviourPolicy,
+    EpisodeTotals,
+    LearnerState,
+    PyTree,
+    TrainState,
+    Trajectory,
+)
+
+
+class HostRuntime(Runtime):
+    """See `Runtime`.
+
+    Environments are started with the first rollout, and again with the first one after `close`: at the
+    beginning of an episode, with seeds that follow from the state's key and iteration. `TrainState` holds
+    nothing of them: their episodes cannot be continued by another process.
+    """
+
+    one_program = False
+
+    def __init__(
+        self, config: Config, topology: Topology, clock: Clock, given_up: Callable[[], bool]
+    ) -> None:
+        """Builds and checks everything.
+
+        Args:
+          config: the resolved configuration.
+          topology: all devices.
+          clock: of the run.
+          given_up: whether a signal asks not to wait for environments any more.
+
+        Raises:
+          ConfigError: the environments of a process cannot be divided into groups.
+        """
+        factory: HostFactory = registry.make_host(config.env.name, config.env.wrappers)
+        self._factory = factory
+        self.spec = factory.spec
+        self.agent = algorithms.build_agent(network_on(config, topology), factory.spec)
+        algorithm = algorithms.build(config, self.agent, topology.axis)
+        self._reports = EpisodeReports.of(factory.spec, config.env.success)
+        held = memory.build(algorithm.memory)
+        learning = Learning(config, algorithm, held, topology.axis, self._reports)
+        self.learning = ShardedLearning(learning, self._init, topology)
+        self._restart = topology.shard(
+            algorithm.restart_episodes,
+            (self.learning.state_specs.learner,),
+            self.learning.state_specs.learner,
+        )
+        self._config = config
+        self._topology = topology
+        self._clock = clock
+        self._given_up = given_up
+        self._index = topology.local_rows(config.envs_per_device)
+        if len(self._index) % config.host.num_groups:
+            raise ConfigError(
+                f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._index)} "
+                f"environments of a process, of `env.num_envs` (={config.env.num_envs})"
+            )
+        self._decode = jax.jit(lambda obs: (factory.decode(obs), factory.action_mask(obs)))
+        self._action_keys = jax.jit(host_start.action_keys)
+        self._start_numbers = jax.jit(
+            lambda key, iteration, index: host_start.start_numbers(factory.spec, key, iteration, index)
+        )
+        self._exploration = jax.jit(algorithm.exploration)
+        self._actor: Actor | None = None
+        self._collector: HostCollector | None = None
+        overlap = config.host.overlap
+        pays = topology.axis.platform != "cpu" and "host.overlap" in algorithm.offers
+        self._overlap = pays if overlap is None else overlap
+        self._copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+        self._latest: Trajectory | None = None
+        self._behaviour: BehaviourPolicy | None = None  # with overlap, of the rollout that comes next
+        self._waited = 0.0
+        self._measured_at = clock.total()
+        self._measured: dict[str, float] = {}
+
+    def trace(self) -> Any:
+        example = jax.eval_shape(
+            lambda: host_start.example_rollout(
+                self._config, self.agent, self.spec, self._reports, self._overlap
+            )
+        )
+        rollout = self._topology.abstract(example, self.learning.rollout_specs)
+        return self.learning.trace(self._learn, self.learning.rollout_specs, *rollout)
+
+    def compile(self) -> None:
+        self.compiled = self.trace().lower().compile()
+
+    def prepare(self, state: TrainState) -> TrainState:
+        """Starts the environments, unless they run; what `state` holds of earlier episodes ends.
+
+        Where that is given up, because of a signal, `state` is returned as it is.
+        """
+        if self._actor is not None:
+            return state
+        key = jax.random.wrap_key_data(jnp.array(jax.random.key_data(one_copy(state.key))))
+        collector = self._collector = self._start(key, int(state.iteration))
+        self._waited = 0.0
+        self._measured = {}
+        self._measured_at = self._clock.total()
+        keys_of = lambda iteration: self._action_keys(key, iteration, self._index)  # noqa: E731
+        self._actor = Actor(collector, keys_of, self._overlap, self._given_up)
+        try:
+            self._actor.prepare(self._acting(state))
+        except Cancelled:
+            self.close()
+            return state
+        return dataclasses.replace(state, learner=self._restart(state.learner))
+
+    def advance(
+        self, state: TrainState, interval: Interval, count: int
+    ) -> tuple[TrainState, Interval, Array]:
+        assert count == 1
+        state, trajectory, totals = self.rollout(state)
+        self._latest = trajectory
+        advanced: tuple[TrainState, Interval, Array] = self.compiled(state, interval, trajectory, totals)
+        return advanced
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory, EpisodeTotals]:
+        """Waits for the rollout of the state's iteration; iterations must come one after the other.
+
+        Raises:
+          HostEnvError: an environment failed; everything is closed.
+          Cancelled: it was given up; everything is closed.
+        """
+        try:
+            state = self.prepare(state)
+            if self._actor is None:
+                raise Cancelled
+            started = time.perf_counter()
+            with host_phase("rollout"):
+                trajectory, totals = self._actor.rollout(int(state.iteration), self._acting(state))
+            self._waited += time.perf_counter() - started
+        except BaseException:
+            self.close()
+            raise
+        if self._overlap:
+            # The actor has begun the next rollout with this policy, whose arrays learning will donate.
+            given = BehaviourPolicy(self._copy(state.learner.policy.obs_stats))
+            trajectory = dataclasses.replace(trajectory, behaviour=self._behaviour or given)
+            self._behaviour = given
+        return state, trajectory, totals
+
+    def rollouts(self, count: int) -> None:
+        return None
+
+    def failed_rollout(self, state: TrainState) -> Trajectory:
+        """The latest: none was collected for the learner since."""
+        assert self._latest is not None
+        return self._latest
+
+    def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+        config = dataclasses.replace(self._config, device_count=1)
+        algorithm = algorithms.build(config, self.agent, Axis())
+        learning = Learning(config, algorithm, memory.build(algorithm.memory), Axis(), self._reports)
+        return learning.update, (state, self.failed_rollout(state), no_totals(self._reports, 1))
+
+    def shares(self) -> dict[str, float]:
+        """Shares of the time since the last call, see docs/metrics.md."""
+        if self._collector is None:
+            return {}
+        now = self._clock.total()
+        seconds = max(now - self._measured_at, 1e-9)
+        self._measured_at = now
+        so_far = self._collector.waits() | {"rollout_wait": self._waited}
+        since = {name: so_far[name] - self._measured.get(name, 0.0) for name in so_far}
+        self._measured = so_far
+        return {f"time/{name}": min(1.0, waited / seconds) for name, waited in since.items()}
+
+    def close(self) -> None:
+        if self._actor is not None:
+            self._actor.close()
+        self._behaviour = None
+        self._actor = None  # the collector stays, for `shares`
+
+    def _init(self, key: Array, hyperparams: PyTree) -> TrainState:
+        # The second key starts environments if these are JAX code.
+        params_key, _, run_key = jax.random.split(key, 3)
+
+        def example(learner: LearnerState) -> Trajectory:
+            return host_start.example_rollout(
+                self._config, self.agent, self.spec, self._reports, self._overlap, per_device=True
+            )[0]
+
+        return self.learning.learning.init(params_key, run_key, hyperparams, None, example)
+
+    def _acting(self, state: TrainState) -> Acting:
+        """The agent that collects, on the first device of this process."""
+        learner = one_copy(state.learner)
+        return dataclasses.replace(learner.policy, exploration=self._exploration(learner))
+
+    def _learn(
+        self, state: TrainState, interval: Interval, trajectory: Trajectory, totals: EpisodeTotals
+    ) -> tuple[TrainState, Interval, Array]:
+        return self.learning.learning.learn(state, state, interval, trajectory, totals)
+
+    def _start(self, key: Array, iteration: int) -> HostCollector:
+        """Starts the environments, each at the beginning of an episode, and what collects from them."""
+        config = self._config
+        host = self._config.host
+        seeds, cuts = self._start_numbers(key, iteration, self._index)
+        staggered = host_start.is_staggered(config, self.spec)
+        env = self._factory.start(
+            HostOptions(
+                seeds=tuple(map(int, seeds)),
+                num_groups=host.num_groups,
+                num_workers=host.num_workers,
+                timeout=host.timeout,
+                first_episode_steps=tuple(map(int, cuts)) if staggered else None,
+                info_keys=self._reports.info_keys,
+            )
+        )
+        options = HostCollectorOptions(
+            length=config.rollout_length,
+            chunk=config.sequence_length,
+            staggered=staggered,
+            device=self._topology.local_devices[0],
+            reports=self._reports,
+            index=tuple(map(int, self._index)),
+            place=self._place,
+        )
+        stepped = SteppedCollector(self.agent, env, options)
+        traced = env.traced() if self._fuses(env) else None
+        return stepped if traced is None else FusedCollector(stepped, traced, options)
+
+    def _fuses(self, env: HostEnv) -> bool:
+        """False if observations are large images: the policy then takes nearly all the time."""
+        on_cpu = self._topology.local_devices[0].platform == "cpu"
+        return self._config.host.fused and on_cpu and not has_large_images(env.spec.observation_space)
+
+    def _place(self, trajectory: Trajectory, totals: EpisodeTotals) -> tuple[Trajectory, EpisodeTotals]:
+        """On the devices, each of which gets its environments; the totals count on the first."""
+        count = len(self._topology.local_devices)
+        rows = jax.tree.map(lambda x: np.append(x, np.zeros(count - 1, np.float32)), totals)
+
+        def decode(part: tuple[Trajectory, EpisodeTotals]) -> tuple[Trajectory, EpisodeTotals]:
+            obs, mask = self._decode(part[0].obs)
+            next_obs, _ = self._decode(part[0].next_obs)
+            return dataclasses.replace(part[0], obs=obs, action_mask=mask, next_obs=next_obs), part[1]
+
+        both = (trajectory, rows)
+        found: tuple[Trajectory, EpisodeTotals] = self._topology.distribute(
+            both, self.learning.rollout_specs, decode
+        )
+        return found

@@ -1,0 +1,86 @@
+"""The start of environments on the host: keys, seeds, lengths of first episodes, shapes of a rollout."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from envs.base import EnvSpec, zeros
+from jaxrl.algorithms import Agent
+from jaxrl.config import Config
+from jaxrl.experience.statistics import EpisodeReports, no_totals
+from jaxrl.programs.learning import environment_keys, iteration_keys
+from jaxrl.types import Array, BehaviourPolicy, EpisodeTotals, PyTree, Trajectory
+
+# Keeps the seeds of environments apart from everything else derived from the same key.
+_SEEDS = 0x53454544
+
+
+def is_staggered(config: Config, spec: EnvSpec) -> bool:
+    """True if first episodes are cut off at random lengths."""
+    return config.env.stagger and (spec.max_episode_steps or 0) > 1
+
+
+def action_keys(key: Array, iteration: Array, index: Array) -> Array:
+    """One key per environment for the actions of an iteration: the keys that a device collector would use."""
+    rollout_key, _ = iteration_keys(key, iteration)
+    return environment_keys(rollout_key, index)
+
+
+def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
+    """Draws (seeds, lengths of staggered first episodes) for environments that start at an iteration.
+
+    Args:
+      spec: of the environments.
+      key: the base key of the state.
+      iteration: the state's; environments that start later in a run get other numbers.
+      index: global indices.
+    """
+    key = jax.random.fold_in(jax.random.fold_in(key, _SEEDS), iteration)
+    seed_keys, stagger_keys = jax.vmap(jax.random.split, out_axes=1)(environment_keys(key, index))
+    limit = min(spec.max_episode_steps or 1, 2**31 - 2)  # one more must still be an int32
+    seeds = jax.vmap(lambda k: jax.random.randint(k, (), 0, 2**31 - 1))(seed_keys)
+    return seeds, jax.vmap(lambda k: jax.random.randint(k, (), 1, limit + 1))(stagger_keys)
+
+
+def example_rollout(
+    config: Config,
+    agent: Agent,
+    spec: EnvSpec,
+    reports: EpisodeReports,
+    overlap: bool,
+    per_device: bool = False,
+) -> tuple[Trajectory, EpisodeTotals]:
+    """A rollout of zeros, of all environments or of one device's, and totals of [devices]; for shapes."""
+    length = config.rollout_length
+    num_envs = config.envs_per_device if per_device else config.env.num_envs
+    carry = agent.initial_carry(num_envs)
+    flags = jnp.zeros((length, num_envs), bool)
+    obs = zeros(spec.observation_space, (length, num_envs))
+    acting = agent.init(jax.random.key(0))
+    mask = jnp.ones((length, num_envs, spec.mask_size), bool) if spec.has_action_mask else None
+    first_obs, first_mask = jax.tree.map(lambda x: x[0], (obs, mask))
+    out = agent.forward(acting, first_obs, carry, flags[0], first_mask)
+    action, extras = agent.choose(out, agent.draw_noise(jax.random.key(0), (num_envs,)))
+    last = agent.bootstrap(out)
+
+    def rows(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), tree)
+
+    trajectory = Trajectory(
+        obs=obs,
+        reset=flags,
+        action=rows(action),
+        action_mask=mask,
+        reward=jnp.zeros((length, num_envs)),
+        terminated=flags,
+        truncated=flags,
+        carry=jax.tree.map(lambda x: jnp.broadcast_to(x, (config.num_chunks, *x.shape)), carry),
+        next_obs=first_obs,
+        extras=rows(extras),
+        bootstrap=rows(last),
+        last=last,
+        valid=flags,
+        behaviour=BehaviourPolicy(acting.obs_stats) if overlap else None,
+    )
+    return trajectory, no_totals(reports, config.device_count)

@@ -1,0 +1,201 @@
+"""Whole iterations as pure functions: collect from environments that are JAX code, if at all, then learn."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.base import JaxEnv
+from envs.vector import VectorEnv
+from jaxrl import algorithms
+from jaxrl.algorithms import Agent
+from jaxrl.config import Config
+from jaxrl.experience import memory
+from jaxrl.experience.device import DeviceCollector
+from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.experience.tasks import TASK_KEY, TaskSampler
+from jaxrl.metrics import tracing
+from jaxrl.metrics.reduction import Interval, Metrics
+from jaxrl.programs.learning import Learning, environment_keys, iteration_keys
+from jaxrl.types import Array, Axis, EpisodeTotals, LearnerState, PyTree, TrainState, Trajectory, unless
+
+Members = tuple[TrainState, Interval, Array]
+
+
+@flax.struct.dataclass
+class _Repeated:
+    """The values that one iteration hands to the next.
+
+    Attributes:
+      made: int32[], iterations.
+      state: after them.
+      interval: the metrics so far.
+      failed: bool[], whether the last was not finite; `state` is then the one before it.
+    """
+
+    made: Array
+    state: TrainState
+    interval: Interval
+    failed: Array
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The training program of one device that steps its own environments.
+
+    Attributes:
+      learning: what follows a rollout.
+      collector: makes rollouts; None if nothing is collected.
+    """
+
+    learning: Learning
+    collector: DeviceCollector | None
+
+    @classmethod
+    def build(
+        cls, config: Config, env: JaxEnv | None, agent: Agent, axis: Axis, tasks: TaskSampler | None = None
+    ) -> Iteration:
+        """Builds the program; `env` is None if the configuration collects nothing."""
+        collector, reports = None, EpisodeReports()
+        if env is not None:
+            reports = EpisodeReports.of(env.spec, config.env.success)
+            collector = DeviceCollector(
+                agent=agent,
+                env=VectorEnv(env, stagger=config.env.stagger),
+                length=config.rollout_length,
+                chunk=config.sequence_length,
+                axis=axis,
+                few_kernels=axis.pays_for_launches,
+                unroll=axis.unroll,
+                reports=reports,
+                tasks=tasks,
+            )
+        algorithm = algorithms.build(config, agent, axis)
+        learning = Learning(config, algorithm, memory.build(algorithm.memory), axis, reports, tasks)
+        return cls(learning, collector)
+
+    def init(self, key: Array, hyperparams: PyTree) -> TrainState:
+        """The state before the first iteration; `key` is the run's one source of randomness."""
+        params_key, reset_key, run_key = jax.random.split(key, 3)
+        collect = self.collector
+        if collect is None:
+            return self.learning.init(params_key, run_key, hyperparams)
+        sampler = self.learning.tasks
+        tasks = None if sampler is None else sampler.init(jax.random.fold_in(reset_key, TASK_KEY))
+        collector = collect.init(self._environment_keys(reset_key), tasks)
+
+        def example(learner: LearnerState) -> Trajectory:
+            acting = self.learning.algorithm.acting(learner)
+            return collect.collect(collector, acting, self._environment_keys(reset_key), tasks)[1]
+
+        state = self.learning.init(params_key, run_key, hyperparams, collector, example)
+        return dataclasses.replace(state, tasks=tasks)
+
+    def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """One rollout and what is learnt from it."""
+        state, trajectory, totals = self.rollout(state)
+        return self.learning.update(state, trajectory, totals)
+
+    def repeat(
+        self, state: TrainState, interval: Interval, iterations: Array
+    ) -> tuple[TrainState, Interval, Array]:
+        """Up to `iterations` (a traced count) times `iterate`.
+
+        Unless the configuration skips such updates, the loop ends before an iteration in which a NaN or an
+        infinity appeared: the state returned is the one that led to it.
+
+        Args:
+          state: donated by callers.
+          interval: the metrics so far.
+          iterations: int32[].
+
+        Returns:
+          (state, interval, failed): bool[], whether the loop ended early.
+        """
+        start = _Repeated(jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
+        end = jax.lax.while_loop(lambda loop: _unfinished(loop, iterations), self._iteration_of, start)
+        return end.state, end.interval, end.failed
+
+    def repeat_members(
+        self, states: TrainState, intervals: Interval, iterations: Array
+    ) -> tuple[TrainState, Interval, Array]:
+        """`repeat` for the members of a population, leaves [M, ...]; copies no large memory of all of them.
+
+        On accelerators they are batched. A CPU computes one after the other: it gains nothing from batches of
+        small products, and under `vmap` a branch computes both sides.
+        """
+        if self.learning.axis.platform == "cpu":
+            return self.repeat_in_turn(states, intervals, iterations)
+        return self.repeat_together(states, intervals, iterations)
+
+    def repeat_in_turn(
+        self, states: TrainState, intervals: Interval, iterations: Array
+    ) -> tuple[TrainState, Interval, Array]:
+        """Member after member: holds one of them twice."""
+
+        def one(member: Array, loop: Members) -> Members:
+            state, interval = jax.tree.map(lambda x: x[member], loop[:2])
+            after = self.repeat(state, interval, iterations[member])
+            put: Members = jax.tree.map(lambda x, y: x.at[member].set(y), loop, after)
+            return put
+
+        failed = jnp.zeros(iterations.shape, bool)
+        found: Members = jax.lax.fori_loop(0, len(iterations), one, (states, intervals, failed))
+        return found
+
+    def repeat_together(
+        self, states: TrainState, intervals: Interval, iterations: Array
+    ) -> tuple[TrainState, Interval, Array]:
+        """All members in each turn of one loop, until none has anything left to do.
+
+        A loop of each member under `vmap` would select over everything that it carries in every turn. Here
+        members that are done keep what they have, except for rows of large memories beyond the cursor, which
+        count no more than those of an iteration that failed: the next one writes the same rows again.
+        """
+
+        def turn(loop: _Repeated, wanted: Array) -> _Repeated:
+            return unless(~_unfinished(loop, wanted), loop, self._iteration_of(loop))
+
+        count = len(iterations)
+        start = _Repeated(jnp.zeros(count, jnp.int32), states, intervals, jnp.zeros(count, bool))
+        end = jax.lax.while_loop(
+            lambda loop: _unfinished(loop, iterations).any(),
+            lambda loop: jax.vmap(turn)(loop, iterations),
+            start,
+        )
+        return end.state, end.interval, end.failed
+
+    def _iteration_of(self, loop: _Repeated) -> _Repeated:
+        state, trajectory, totals = self.rollout(loop.state)
+        state, interval, failed = self.learning.learn(loop.state, state, loop.interval, trajectory, totals)
+        return _Repeated(made=loop.made + 1, state=state, interval=interval, failed=failed)
+
+    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+        """Steps the environments; `state.iteration` selects the keys but is not advanced.
+
+        Returns:
+          (state, trajectory, totals): both None if nothing is collected.
+        """
+        if self.collector is None:
+            return state, None, None
+        with tracing.phase("rollout"):
+            key, _ = iteration_keys(state.key, state.iteration)
+            collector, trajectory, totals = self.collector.collect(
+                state.collector,
+                self.learning.algorithm.acting(state.learner),
+                self._environment_keys(key),
+                state.tasks,
+            )
+        return dataclasses.replace(state, collector=collector), trajectory, totals
+
+    def _environment_keys(self, key: Array) -> Array:
+        n = self.learning.config.envs_per_device
+        return environment_keys(key, self.learning.axis.index() * n + jnp.arange(n))
+
+
+def _unfinished(loop: _Repeated, iterations: Array) -> Array:
+    return (loop.made < iterations) & ~loop.failed

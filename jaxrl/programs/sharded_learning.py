@@ -1,0 +1,105 @@
+"""Training programs over all devices: sharded, compiled when first used, on global arrays."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxrl.algorithms import Algorithm
+from jaxrl.config import Config
+from jaxrl.metrics.reduction import Interval, Metrics
+from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
+from jaxrl.programs.learning import Learning
+from jaxrl.types import Array, EpisodeTotals, PyTree, TrainState, Trajectory
+
+
+class ShardedLearning:
+    """`Learning` on a topology. Arguments called `state` are donated, unless said otherwise.
+
+    Attributes:
+      learning: what one device does; built for the topology's axis.
+      topology: the devices.
+      state_specs: how a `TrainState` lies on them.
+      rollout_specs: how a trajectory does, and totals of episodes, one on each device; of nothing if nothing
+        is collected.
+    """
+
+    def __init__(
+        self, learning: Learning, init: Callable[[Array, PyTree], TrainState], topology: Topology
+    ) -> None:
+        """`init` makes one device's part of the first state, from a key and hyperparameters."""
+        self.learning = learning
+        self.topology = topology
+        memory = learning.memory.state_type
+        self.state_specs = specs(
+            TrainState,
+            learner=specs(learning.algorithm.state_type),
+            memory=REPLICATED if memory is None else specs(memory),
+        )
+        self.rollout_specs = (specs(Trajectory), SHARDED) if learning.config.collects else (None, None)
+        self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs)
+        self._init_memory = topology.shard(
+            lambda key, hyperparams: init(key, hyperparams).memory,
+            (REPLICATED, REPLICATED),
+            self.state_specs.memory,
+        )
+        inputs = (self.state_specs, *self.rollout_specs)
+        self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
+
+    def with_config(self, config: Config) -> ShardedLearning:
+        """The same programs for a run with another seed and other numeric hyperparameters."""
+        other = copy.copy(self)
+        other.learning = dataclasses.replace(self.learning, config=config)
+        return other
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that learns."""
+        return self.learning.algorithm
+
+    def initial_state(self) -> TrainState:
+        """The state before the first iteration, from the configuration's seed."""
+        state: TrainState = self._init(*self._start())
+        return state
+
+    def empty_memory(self) -> PyTree:
+        """The memory of the first state; the rest of that is not made."""
+        return self._init_memory(*self._start())
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, dtypes and shardings of the state."""
+        shapes = jax.eval_shape(self._init, *self._start())
+        return self.topology.abstract(shapes, self.state_specs)
+
+    def empty_interval(self) -> Interval:
+        """The metrics of no iterations, on the devices."""
+        interval: Interval = self.topology.replicate(self.learning.empty_interval())
+        return interval
+
+    def update(
+        self, state: TrainState, trajectory: Trajectory | None, totals: EpisodeTotals | None
+    ) -> tuple[TrainState, Metrics]:
+        """`Learning.update`; totals are of [devices]."""
+        updated: tuple[TrainState, Metrics] = self._update(state, trajectory, totals)
+        return updated
+
+    def trace(self, fn: Callable[..., Any], inputs: Any, *arguments: Any) -> Any:
+        """A program (state, interval, ...) -> (state, interval, failed) over all devices, as JAX traced it.
+
+        Args:
+          fn: what one device does.
+          inputs: specs of its arguments after the first two.
+          arguments: these, or their shapes.
+        """
+        outputs = (self.state_specs, REPLICATED, REPLICATED)
+        program = self.topology.shard(fn, (self.state_specs, REPLICATED, *inputs), outputs, donate=True)
+        interval = self.topology.abstract(jax.eval_shape(self.learning.empty_interval), REPLICATED)
+        return program.trace(self.abstract_state(), interval, *arguments)
+
+    def _start(self) -> tuple[Array, PyTree]:
+        config = self.learning.config
+        return jax.random.key(config.seed), self.learning.algorithm.hyperparameters(config)

@@ -1,0 +1,1 @@
+"""Metrics for people: writers and displays."""

@@ -1,0 +1,241 @@
+"""The display of a run: a live panel on a terminal or in a notebook, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TextIO
+
+from jaxrl.metrics import text
+from jaxrl.metrics.files import discard
+from jaxrl.reporting.display import notebook, terminal
+from jaxrl.reporting.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.logs import WarningHandler
+from jaxrl.reporting.writers.base import Writer
+
+_HEADER_EVERY = 25
+_PLAIN_WIDTH = 79  # of a line, so that it does not wrap on a terminal
+
+
+class Console(Writer):
+    """Shows a run to a person, from the first compile to the summary.
+
+    On a terminal it is one panel that a thread redraws several times a second, so that the time keeps
+    running while XLA compiles, and below the cell of a notebook one that every row redraws; elsewhere it is
+    one line per row, without escape codes. Warnings that are logged meanwhile are shown too.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        subtitle: str,
+        total_steps: int | None,
+        total_seconds: float | None = None,
+        *,
+        highlights: Sequence[tuple[str, str]] = (),
+        clock: str = "steps",
+        stream: TextIO | None = None,
+    ) -> None:
+        """Starts the display.
+
+        Args:
+          title: the task.
+          subtitle: network, number of environments, devices.
+          total_steps: budget in units of the run's clock, or None.
+          total_seconds: budget in seconds, or None; training ends with the first budget used up.
+          highlights: (metric, label) of the numbers to show; plain lines show the first that fit.
+          clock: the unit of the clock: "steps" of environments, or "updates".
+          stream: the output; None for standard output.
+        """
+        in_cell = stream is None and notebook.is_here()
+        # Standard output is None if the process was started without one.
+        stream = stream or sys.stdout or _NullStream()
+        self._encoding = getattr(stream, "encoding", None)
+        self._run = RunProgress(
+            self._clean(title), self._clean(subtitle), total_steps, total_seconds, highlights, clock
+        )
+        self._view = _view(self._run, stream, in_cell)
+        self._warnings = WarningHandler(lambda line: self._view.message(self._clean(line)))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.update(step, scalars)
+        self._view.row(scalars)
+
+    def resume_from(self, step: int) -> None:
+        self._run.start_at(step)
+        self._view.message(f"resumed from the checkpoint at {self._run.clock[:-1]} {step:,}")
+
+    def status(self, phase: str) -> None:
+        self._run.enter(self._clean(phase))
+        self._view.phase()
+
+    def message(self, line: str) -> None:
+        self._view.message(self._clean(line))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._run.finish(self._clean(_conclusion(summary, self._run.clock)))
+        self._view.phase()
+
+    def close(self) -> None:
+        self._warnings.close()
+        self._view.close()
+
+    def _clean(self, line: str) -> str:
+        return text.printable(line, self._encoding)
+
+
+def _view(run: RunProgress, stream: TextIO, in_cell: bool) -> _View:
+    if in_cell:
+        return notebook.NotebookView(run)
+    return _LiveView(run, stream) if can_redraw(stream) else _PlainView(run, stream)
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """True if the stream is a terminal on which a display can be redrawn."""
+    # `!jaxrl train` in a notebook has a terminal, but its cell cannot redraw a panel.
+    in_notebook = "JPY_PARENT_PID" in os.environ
+    known_terminal = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    known_terminal = known_terminal and not in_notebook
+    return known_terminal and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class _NullStream(io.StringIO):
+    """A stream that discards everything."""
+
+    def write(self, line: str) -> int:
+        return len(line)
+
+
+class _View(Protocol):
+    """One way to show a run."""
+
+    def row(self, scalars: Mapping[str, float]) -> None: ...
+
+    def phase(self) -> None: ...
+
+    def message(self, line: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _LiveView:
+    """A panel on a terminal, redrawn by rich's thread."""
+
+    def __init__(self, run: RunProgress, stream: TextIO) -> None:
+        import rich.console
+        import rich.live
+
+        from jaxrl.reporting.display.panel import RunPanel
+
+        terminal.prepare(stream)
+        self._console = rich.console.Console(file=stream, force_terminal=True)
+        self._live = rich.live.Live(RunPanel(run), console=self._console, refresh_per_second=8)
+        self._live.start(refresh=True)
+
+    def row(self, scalars: Mapping[str, float]) -> None:
+        """Nothing to do: the thread reads the run's progress."""
+
+    def phase(self) -> None:
+        self._live.refresh()
+
+    def message(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # The terminal has gone.
+            self._live.stop()
+        terminal.restore()
+
+
+class _PlainView:
+    """A table that grows by a line per row of training metrics."""
+
+    def __init__(self, run: RunProgress, stream: TextIO) -> None:
+        self._run = run
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._rows = 0
+        self._announced: set[str] = set()
+        self._columns = list(_columns(run.highlights))
+        self.message(run.title)
+        self.message(run.subtitle)
+
+    def row(self, scalars: Mapping[str, float]) -> None:
+        # Evaluations come in rows of their own; they show in the next line of training metrics.
+        if PACE not in scalars:
+            return
+        if self._rows % _HEADER_EVERY == 0:
+            headings = [f"{heading:>{width}}" for _, heading, width in self._columns]
+            self.message(" ".join([_begin(self._run.clock, "%", _pace(self._run.clock)), *headings]))
+        self._rows += 1
+        fraction = self._run.fraction()
+        latest = self._run.latest
+        share = "-" if fraction is None else f"{100 * fraction:.1f}"
+        cells = [_begin(f"{self._run.steps:,}", share, text.pace(scalars[PACE]))]
+        cells += [f"{_cell(key, latest.get(key)):>{width}}" for key, _, width in self._columns]
+        self.message(" ".join(cells))
+
+    def phase(self) -> None:
+        # A phase that returns after every evaluation is worth one line, not hundreds.
+        if self._run.phase not in self._announced:
+            self._announced.add(self._run.phase)
+            self.message(self._run.phase)
+
+    def message(self, line: str) -> None:
+        with self._lock:  # Warnings come from other threads.
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except OSError:
+                discard(self._stream)  # The disk is full, or the reader has gone.
+
+    def close(self) -> None:
+        """Nothing to do: every line has been flushed."""
+
+
+def _columns(highlights: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, int]]:
+    """(metric, heading, width) of the columns of a plain row after the pace, as many as fit on a line."""
+    labels = ((RETURN, "return"), (LENGTH, "length"), (EVALUATION, "eval"))
+    columns = [(ITERATION, "iteration", 9), *((key, label, 7) for key, label in labels)]
+    columns += [(key, label, max(len(label), 8)) for key, label in highlights]
+    room = _PLAIN_WIDTH - len(_begin("", "", ""))
+    for key, label, width in columns:
+        if 1 + width <= room:
+            room -= 1 + width
+            yield key, label, width
+
+
+def _begin(steps: str, share: str, pace: str) -> str:
+    return f"{steps:>11} {share:>5} {pace:>7}"
+
+
+def _cell(key: str, value: float | None) -> str:
+    return text.interval(value) if key == ITERATION and value is not None else text.number(value)
+
+
+def _pace(clock: str) -> str:
+    """The heading of a column of 7 characters."""
+    return f"{clock}/s" if len(clock) <= 5 else "per s"
+
+
+def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
+    reasons = {
+        "return": "target return reached",
+        "steps": f"all {clock} made",
+        "seconds": "time is up",
+        "wall_seconds": "the time of the process is up",
+    }
+    reason = str(summary.get("stop_reason", ""))
+    if reason.startswith("SIG"):
+        return f"{reason}: saved at {clock[:-1]} {summary['steps']:,}"
+    parts = [f"done: {reasons.get(reason, reason)}"]
+    if summary.get("eval_return") is not None:
+        mode = "sampled" if summary.get("eval_mode") == "sample" else "greedy"
+        parts.append(f"{mode} return {text.number(summary['eval_return'])}")
+    if "steps" in summary and "seconds" in summary:
+        parts.append(f"{summary['steps']:,} {clock} in {text.seconds(summary['seconds'])}")
+    return ", ".join(parts)

@@ -1,0 +1,185 @@
+"""One run as a panel that fits the terminal: `train` draws one, `watch` one for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from jaxrl.metrics import text
+from jaxrl.reporting.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
+
+MAX_WIDTH = 100
+
+_CURVES = (
+    (RETURN, "return, training", "cyan"),
+    (EVALUATION, "return, greedy", "green"),
+    (LENGTH, "episode length", "blue"),
+    (PACE, "{clock} per second", "magenta"),
+)
+_SECONDS = (
+    ("time/compile_seconds", "compile"),
+    ("time/train_seconds", "train"),
+    ("time/evaluate_seconds", "evaluate"),
+    ("time/save_seconds", "save"),
+)
+
+
+class RunPanel:
+    """Draws a run at every refresh by rich; its only state is the spinner's frame."""
+
+    def __init__(
+        self,
+        run: RunProgress,
+        *,
+        compact: bool = False,
+        state: Text | None = None,
+        place: str = "",
+        load: bool = True,
+        notes: Sequence[Text] = (),
+        spinner: str = "dots",
+    ) -> None:
+        """Draws `run`.
+
+        Args:
+          run: the run, drawn as it is at the time.
+          compact: draw only progress and curves.
+          state: the state of the run, beside the title; None for a line with the phase and a spinner.
+          place: the path of the run, for the lower border.
+          load: draw the load of the machine, as the run logged it.
+          notes: lines below everything else.
+          spinner: the name of one of rich's spinners.
+        """
+        self._run = run
+        self._compact = compact
+        self._state = state
+        self._place = place
+        self._load = load
+        self._notes = notes
+        self._spinner = Spinner(spinner, style="cyan")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, MAX_WIDTH)
+        parts = self._short(width - 4) if self._compact else self._long(width - 4)
+        title = Text(self._run.title, style="bold", overflow="ellipsis", no_wrap=True)
+        if self._state is not None:
+            title = Text.assemble(title, "  ", self._state, overflow="ellipsis", no_wrap=True)
+        yield Panel(
+            Group(*parts, *(_line(note) for note in self._notes)),
+            title=title, title_align="left", subtitle=Text(self._place, style="dim") if self._place else None,
+            subtitle_align="left", box=box.ROUNDED, border_style="dim", width=width,
+        )  # fmt: skip
+
+    def _short(self, width: int) -> Iterator[RenderableType]:
+        yield self._bar(self._steps())
+        yield self._curves(width, tuple(curve for curve in _CURVES if curve[0] != LENGTH))
+
+    def _long(self, width: int) -> Iterator[RenderableType]:
+        run = self._run
+        if run.subtitle:
+            yield _line(Text(run.subtitle, style="dim"))
+        if run.fraction() is not None:
+            yield self._bar()
+        counts = [self._steps()]
+        if run.clock != "updates":
+            # Every algorithm counts its gradient steps under its own name.
+            counts += [
+                f"{text.count(x)} updates" for key, x in run.latest.items() if key.endswith("/updates")
+            ]
+        spent = f" of {text.clock(run.total_seconds)}" if run.total_seconds else " elapsed"
+        yield _line(Text(", ".join([*counts, text.clock(run.elapsed()) + spent])))
+        if self._state is None:
+            yield self._phase(width)
+        yield from (Text(), self._curves(width, _CURVES))
+        if run.highlights:
+            yield from (Text(), self._numbers(width))
+        lines = [self._seconds(), *([self._machine()] if self._load else [])]
+        if any(lines):
+            yield Text()
+            yield from (_line(Text(line, style="dim")) for line in lines if line)
+
+    def _steps(self) -> str:
+        budget = self._run.total_steps
+        return f"{self._run.steps:,}" + (f" of {budget:,}" if budget else "") + f" {self._run.clock}"
+
+    def _bar(self, *cells: str) -> Table:
+        run = self._run
+        fraction = run.fraction() or 0.0
+        remaining = "" if run.finished else f"ETA {text.clock(run.remaining())}"
+        bar = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        bar.add_column(ratio=1)
+        for _ in range(2 + len(cells)):
+            bar.add_column(justify="right", no_wrap=True)
+        bar.add_row(ProgressBar(total=1.0, completed=fraction), f"{fraction:.1%}", *cells, remaining)
+        return bar
+
+    def _phase(self, width: int) -> RenderableType:
+        run = self._run
+        if run.finished:
+            return _line(Text(run.phase, style="bold green"))
+        waited = int(run.now() - run.phase_since)
+        phase = Text(f"{run.phase}…" + (f" {waited} s" if waited else ""))
+        phase.truncate(width - 2, overflow="ellipsis")  # The spinner would wrap it.
+        self._spinner.update(text=phase)
+        return self._spinner
+
+    def _curves(self, width: int, curves: Sequence[tuple[str, str, str]]) -> Table:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="dim", min_width=16, no_wrap=True)
+        table.add_column(justify="right", min_width=8, no_wrap=True)
+        table.add_column(no_wrap=True)
+        for key, label, color in curves:
+            value = self._run.latest.get(key)
+            shown = text.pace(value) if key == PACE else text.number(value)
+            sparkline = self._run.histories[key].sparkline(max(width - 32, 0))
+            label = label.format(clock=self._run.clock)
+            table.add_row(label, Text(shown, style="bold"), Text(sparkline, style=color))
+        return table
+
+    def _numbers(self, width: int) -> Table:
+        highlights = self._run.highlights
+        label_width = max(14, *(len(label) for _, label in highlights))
+        pairs = max(1, min(3, width // (label_width + 14)))
+        table = Table.grid(padding=(0, 1, 0, 0))
+        for pair in range(pairs):
+            table.add_column(style="dim", min_width=label_width, no_wrap=True)
+            table.add_column(justify="right", min_width=10, no_wrap=True)
+            if pair < pairs - 1:
+                table.add_column(min_width=max(0, (width - pairs * (label_width + 13)) // (pairs - 1)))
+        for first in range(0, len(highlights), pairs):
+            cells: list[str] = []
+            for key, label in highlights[first : first + pairs]:
+                cells += [label, text.number(self._run.latest.get(key)), ""]
+            table.add_row(*cells[: len(table.columns)])
+        return table
+
+    def _seconds(self) -> str:
+        latest = self._run.latest
+        parts = [f"{label} {text.seconds(latest[key])}" for key, label in _SECONDS if key in latest]
+        if "checkpoint/step" in latest:
+            parts.append(f"checkpoint at {text.count(latest['checkpoint/step'])}")
+        return ", ".join(parts)
+
+    def _machine(self) -> str:
+        """The load of the cores and the devices, and the seconds of an iteration."""
+        latest = self._run.latest
+        shares = {
+            "cores": ("host/cpu_utilization", "host/peak_memory_bytes"),
+            "devices": ("device/utilization", "device/peak_memory_bytes"),
+        }
+        found = {name: text.load(*map(latest.get, keys)) for name, keys in shares.items()}
+        parts = [f"{name} {shown}" for name, shown in found.items() if shown != "-"]
+        if ITERATION in latest:
+            parts.append(f"{text.interval(latest[ITERATION])} per iteration")
+        return ", ".join(parts)
+
+
+def _line(content: Text) -> Text:
+    content.overflow, content.no_wrap = "ellipsis", True
+    return content

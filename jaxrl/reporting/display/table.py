@@ -1,0 +1,98 @@
+"""Tables that a command prints: in parts on a narrow terminal, whole in a file or a pipe."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jaxrl.metrics.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_GAP = 2
+# The reader of a file or a pipe has no width at which to wrap.
+_UNBOUNDED = 10_000
+
+
+def open_console() -> Console:
+    """Standard output, as wide as the terminal; in a file or a pipe as wide as necessary."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_UNBOUNDED)
+
+
+def show(
+    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], *, names: int = 1, title: str = ""
+) -> None:
+    """Prints a table.
+
+    Args:
+      headings: one per column.
+      rows: cells, as text without markup or with a style of their own.
+      names: the number of first columns, of words, that each part of a wide table repeats.
+      title: the line above the table.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    encoding = open_console().encoding
+    headings = [printable(heading, encoding) for heading in headings]
+    cells = [
+        [cell if isinstance(cell, Text) else Text(printable(cell, encoding)) for cell in row] for row in rows
+    ]
+    widths = [max(map(_length, column)) for column in zip(headings, *cells, strict=True)]
+    room = open_console().width
+    for number, columns in enumerate(parts(widths, names, room)):
+        table = Table(
+            title=Text(title, style="bold") if title and not number else None,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+        )
+        for index in columns:
+            justify = "left" if index < names else "right"
+            table.add_column(Text(headings[index]), justify=justify, header_style="dim", no_wrap=True)  # type: ignore[arg-type]
+        for row in cells:
+            table.add_row(*(row[index] for index in columns))
+        if number:
+            print()
+        width = max(sum(widths[index] + _GAP for index in columns), _length(title))
+        Console(highlight=False, width=width).print(table)
+
+
+def show_fields(rows: Iterable[tuple[str, str]], indent: int) -> None:
+    """Prints a name and a text per row; a long text continues in the next line, indented by `indent`."""
+    console = open_console()
+    room = max(console.width - indent, 20)
+    for name, content in rows:
+        lines = textwrap.wrap(
+            printable(content, console.encoding), room, break_long_words=False, break_on_hyphens=False
+        )
+        for head, line in itertools.zip_longest([name], lines or [""], fillvalue=""):
+            print(f"{printable(head, console.encoding):<{indent}}{line}".rstrip())
+
+
+def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:
+    """The columns of each part of a table, at most `room` characters wide unless one column exceeds that."""
+    first = list(range(names))
+    used, columns = sum(widths[i] + _GAP for i in first) - _GAP, list(first)
+    begun = used
+    for index in range(names, len(widths)):
+        if len(columns) > names and used + _GAP + widths[index] > room:
+            yield columns
+            used, columns = begun, list(first)
+        columns.append(index)
+        used += _GAP + widths[index]
+    yield columns
+
+
+def _length(cell: str | Text) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(str(cell))

@@ -1,0 +1,54 @@
+"""Modes of the terminal under a live display: changed while it is open, restored afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import termios
+from typing import TextIO
+
+_SHOW_CURSOR = "\x1b[?25h"
+# The stream of the display, and the local modes to restore; empty without a display.
+_prepared: list[tuple[TextIO, int | None]] = []
+
+
+def prepare(stream: TextIO) -> None:
+    """Keeps the terminal from echoing Ctrl-C as ^C, which would push a display out of its place."""
+    modes = None
+    with contextlib.suppress(OSError, termios.error):
+        modes = termios.tcgetattr(stream.fileno())[3]
+        _set_modes(stream, modes & ~termios.ECHOCTL)
+    _prepared.append((stream, modes))
+
+
+def restore() -> None:
+    """Undoes `prepare` once the display is closed."""
+    while _prepared:
+        stream, modes = _prepared.pop()
+        if modes is not None:
+            _set_modes(stream, modes)
+
+
+def restore_before_exit() -> None:
+    """Undoes `prepare` under a display that is still drawn, before the process ends at once."""
+    for stream, _ in _prepared:
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(f"{_SHOW_CURSOR}\n")
+            stream.flush()
+    restore()
+
+
+def _set_modes(stream: TextIO, modes: int) -> None:
+    with contextlib.suppress(OSError, ValueError, termios.error):
+        terminal = stream.fileno()
+        now = termios.tcgetattr(terminal)
+        now[3] = modes
+        if not _in_background(terminal):  # The kernel would stop this process for it.
+            termios.tcsetattr(terminal, termios.TCSANOW, now)
+
+
+def _in_background(terminal: int) -> bool:
+    try:
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    except OSError:  # not the terminal that started this
+        return False

@@ -1,0 +1,111 @@
+"""Log records: all go to a file, warnings also to the user's display."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from io import TextIOWrapper
+
+from jaxrl.metrics.files import no_link
+
+_log = logging.getLogger(__name__)
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(run)s%(message)s"
+
+# The run for which a thread works, of several in this process: a prefix of its log records.
+run_name: contextvars.ContextVar[str] = contextvars.ContextVar("run_name", default="")
+
+
+@contextlib.contextmanager
+def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Appends records of this package and of `envs` from INFO up, and all warnings, during the block.
+
+    absl's handler, which would write across a live display, is off meanwhile. If `path` cannot be written
+    (gs://, a full disk) there is a warning and no file.
+    """
+    root, packages = logging.getLogger(), [logging.getLogger(name) for name in ("jaxrl", "envs")]
+    handler = _file_handler(path)
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.addFilter(_add_run)
+    silenced = [other for other in root.handlers if _writes_to_terminal(other)]
+    levels = [package.level for package in packages]
+    for other in silenced:
+        root.removeHandler(other)
+    root.addHandler(handler)
+    for package in packages:
+        package.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for package, level in zip(packages, levels, strict=True):
+            package.setLevel(level)
+        root.removeHandler(handler)
+        for other in silenced:
+            root.addHandler(other)
+        handler.close()
+
+
+def _run_prefix() -> str:
+    return f"{run_name.get()}: " if run_name.get() else ""
+
+
+def _add_run(record: logging.LogRecord) -> bool:
+    """Adds the field `run`, a prefix of the message."""
+    record.__dict__["run"] = _run_prefix()
+    return True
+
+
+def _file_handler(path: str | os.PathLike[str]) -> logging.Handler:
+    try:
+        return _LogFile(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        _log.warning("there will be no log file: %s", error)
+        return logging.NullHandler()
+
+
+class _LogFile(logging.FileHandler):
+    """Drops a record that cannot be written, as on a full disk, silently."""
+
+    def _open(self) -> TextIOWrapper:
+        binary = open(self.baseFilename, "ab", opener=no_link)  # noqa: SIM115
+        return TextIOWrapper(binary, self.encoding, self.errors)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+def _writes_to_terminal(handler: logging.Handler) -> bool:
+    from absl.logging import ABSLHandler
+
+    # rich replaces sys.stderr while a display is live; handlers made before keep the original.
+    terminal = (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
+    return isinstance(handler, ABSLHandler) or getattr(handler, "stream", handler) in terminal
+
+
+class WarningHandler(logging.Handler):
+    """Passes each warning or error to a display as one line of text, until closed."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+        logging.getLogger().addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._show(f"{record.levelname.lower()}: {_run_prefix()}{record.getMessage()}")
+        except OSError:
+            pass  # Standard output is a full disk, or its reader has gone.
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        logging.getLogger().removeHandler(self)
+        super().close()

@@ -1,0 +1,137 @@
+"""The display of a search: a live line on a terminal, a plain line per trial anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from jaxrl.metrics import text
+from jaxrl.metrics.files import discard
+from jaxrl.parallel.signals import before_leaving
+from jaxrl.reporting.display import terminal
+from jaxrl.reporting.display.console import can_redraw
+from jaxrl.search.space import label
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_LINE_SECONDS = 60.0  # between lines about the whole search, if the display cannot be redrawn
+_REFRESH_SECONDS = 1.0
+
+
+class SearchDisplay:
+    """Shows a search: trials done, running, pruned and failed, the best so far, the time left."""
+
+    def __init__(
+        self, title: str, total: int, jobs: int | None, objective: Objective, stream: TextIO | None = None
+    ) -> None:
+        """Starts the display.
+
+        Args:
+          title: the method and the task.
+          total: the number of trials of the whole search.
+          jobs: the number of trials that run here at once; None for as many as run at the moment.
+          objective: ranks the trials.
+          stream: the output; None for standard output.
+        """
+        self._total = total
+        self._jobs = jobs
+        self._objective = objective
+        self._stream = stream or sys.stdout
+        self._seconds: list[float] = []
+        self._shown = time.monotonic()
+        self._live: Live | None = None
+        self.message(title)
+        if self._stream is not None and can_redraw(self._stream):
+            self._open()
+
+    def _open(self) -> None:
+        import rich.console
+        import rich.live
+
+        before_leaving(terminal.restore_before_exit)
+        terminal.prepare(self._stream)
+        console = rich.console.Console(file=self._stream, force_terminal=True)
+        self._live = rich.live.Live(console=console, refresh_per_second=4)
+        self._live.start()
+
+    def is_due(self) -> bool:
+        """True if the interval between updates has passed."""
+        every = _REFRESH_SECONDS if self._live is not None else _LINE_SECONDS
+        return time.monotonic() - self._shown >= every
+
+    def update(self, trials: Sequence[StudyTrial]) -> None:
+        """Shows the state of all trials."""
+        self._shown = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._bar(trials))
+        else:
+            self.message(self.line(trials))
+
+    def line(self, trials: Sequence[StudyTrial]) -> str:
+        """`12 of 20 trials done, 2 running, 1 failed, best 487.3 (trial 4), 3:20 left`."""
+        counts = {state: sum(t.state == state for t in trials) for state in (DONE, PRUNED, FAILED)}
+        running = sum(not trial.ended for trial in trials)
+        parts = [f"{counts[DONE]} of {self._total} trials done", f"{running} running"]
+        parts += [f"{counts[state]} {state}" for state in (PRUNED, FAILED)]
+        if ranked := self._objective.rank(list(trials)):
+            parts.append(f"best {text.number(ranked[0].score)} (trial {ranked[0].number})")
+        if (left := self._left(trials)) is not None:
+            parts.append(f"{text.clock(left)} left")
+        return ", ".join(parts)
+
+    def _left(self, trials: Sequence[StudyTrial]) -> float | None:
+        if not self._seconds:
+            return None
+        open_ = max(self._total - sum(trial.ended for trial in trials), 0)
+        jobs = self._jobs or max(1, sum(not trial.ended for trial in trials))
+        return open_ * sum(self._seconds) / len(self._seconds) / jobs
+
+    def _bar(self, trials: Sequence[StudyTrial]) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        ended = sum(trial.ended for trial in trials)
+        line = Text(self.line(trials), overflow="ellipsis", no_wrap=True)
+        grid.add_row(ProgressBar(total=max(self._total, 1), completed=ended, width=20), line)
+        return grid
+
+    def show_end(self, trial: StudyTrial, seconds: float) -> None:
+        """Prints a line on a trial that has ended, `seconds` after it started."""
+        self._seconds.append(seconds)
+        self.message(describe(trial))
+
+    def message(self, line: str) -> None:
+        """Prints a line, above the bar if there is one."""
+        line = text.printable(line, getattr(self._stream, "encoding", None))
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        elif self._stream is not None:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except OSError:
+                discard(self._stream)  # Its reader has gone; the search goes on.
+
+    def close(self) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+            self._live = None
+            terminal.restore()
+
+
+def describe(trial: StudyTrial) -> str:
+    """`trial 3: done, 487.3 in 12 s, ppo.learning_rate 0.0003`."""
+    score = "" if trial.score is None else f", {text.number(trial.score)}"
+    spent = "" if trial.seconds is None else f" in {text.seconds(trial.seconds)}"
+    values = ", ".join(f"{name} {label(value)}" for name, value in trial.values.items())
+    said = f": {trial.reason}" if trial.state == FAILED else f"{score}{spent}"
+    return f"trial {trial.number}: {trial.state}{said}, {values}"

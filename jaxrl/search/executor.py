@@ -1,0 +1,231 @@
+"""Execution of the runs of trials: the interface that the loop needs, and child processes."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from jaxrl.config import Config
+from jaxrl.config.listing import config_file
+from jaxrl.parallel import child_process
+
+KILL_AFTER = 120.0  # seconds that a run may take to save
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
+_LINE = 300  # characters of a reason
+# The last line of a traceback, and what libraries print before they end a process.
+_ERROR = re.compile(r"([A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b|[Ff]atal|terminate called|F\d{4} )")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a trial: its name among all runs, its configuration, and its run folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of a run; `reason` is "" if it reached its end, else one line."""
+
+    name: str
+    reason: str
+
+
+class Executor(abc.ABC):
+    """Executes runs; a run that is started again in its folder resumes from its last checkpoint."""
+
+    @abc.abstractmethod
+    def room(self) -> int:
+        """The number of further runs that it takes now."""
+
+    @abc.abstractmethod
+    def start(self, runs: Sequence[PlannedRun]) -> list[str]:
+        """Starts runs, at most `room()` of them.
+
+        Returns:
+          The names of those that were started; the folders of the others are locked by other processes.
+        """
+
+    @abc.abstractmethod
+    def poll(self) -> list[Ending]:
+        """The runs that have ended since the last call."""
+
+    @abc.abstractmethod
+    def stop(self, name: str) -> None:
+        """Asks a run to save and end; `poll` returns its end."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets all runs save and end, and waits for them."""
+
+
+@dataclass
+class _Child:
+    run: PlannedRun
+    process: subprocess.Popen[bytes]
+    slot: int
+    lock: BinaryIO
+    stopped_at: float | None = None
+
+
+class ProcessExecutor(Executor):
+    """Executes each run in a process of `python -m jaxrl.main`, whose failure does not affect the search.
+
+    The process inherits the lock of its run, which is free once both search and run have ended.
+    """
+
+    def __init__(self, jobs: int, gpus: Sequence[str] = ()) -> None:
+        """Takes the number of runs at the same time, and the GPUs that they share in turn."""
+        self._jobs = jobs
+        self._gpus = tuple(gpus)
+        self._children: dict[str, _Child] = {}
+
+    def room(self) -> int:
+        return self._jobs - len(self._children)
+
+    def start(self, runs: Sequence[PlannedRun]) -> list[str]:
+        return [run.name for run in runs if self._start(run)]
+
+    def _start(self, run: PlannedRun) -> bool:
+        lock = take_lock(run)
+        if lock is None:
+            return False
+        file = run.folder.with_suffix(".py")
+        file.write_text(config_file(run.config) + "\n")
+        slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
+        command = child_process.command("jaxrl.main", f"--config={file}", f"--workdir={run.folder}")
+        with run.folder.with_suffix(".log").open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment(slot),
+                pass_fds=(lock.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
+            )
+        self._give_cores(process, slot)
+        self._children[run.name] = _Child(run, process, slot, lock)
+        return True
+
+    def _environment(self, slot: int) -> dict[str, str]:
+        environment = child_environment()
+        if self._gpus and self._jobs > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
+            # JAX takes three quarters of a GPU otherwise, so that a second run finds no memory.
+            sharing = -(-self._jobs // len(self._gpus))
+            environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / sharing:.2f}")
+        return environment
+
+    def _give_cores(self, process: subprocess.Popen[bytes], slot: int) -> None:
+        """Gives each of several runs cores of its own: threads of one would wait for those of another."""
+        if self._jobs == 1 or not hasattr(os, "sched_setaffinity"):
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        share = len(cores) // self._jobs
+        if share:
+            with contextlib.suppress(OSError):  # It may have ended.
+                os.sched_setaffinity(process.pid, cores[slot * share : (slot + 1) * share])
+
+    def poll(self) -> list[Ending]:
+        endings = []
+        for name, child in list(self._children.items()):
+            if child.process.poll() is None:
+                if child.stopped_at is not None and time.monotonic() - child.stopped_at > KILL_AFTER:
+                    child.process.kill()
+                continue
+            del self._children[name]
+            child.lock.close()
+            log = child.run.folder.with_suffix(".log")
+            endings.append(Ending(name, reason(child.process.returncode, log)))
+        return endings
+
+    def stop(self, name: str) -> None:
+        child = self._children[name]
+        if child.stopped_at is None:
+            child.stopped_at = time.monotonic()
+            child.process.terminate()
+
+    def close(self) -> None:
+        for name in self._children:
+            self.stop(name)
+        while self._children:
+            self.poll()
+            time.sleep(0.05)
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them, without starting JAX."""
+    if os.environ.get("JAX_PLATFORMS", "").strip() == "cpu":
+        return []
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in given.split(",") if name.strip()]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    count = sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return [str(index) for index in range(count)]
+
+
+def take_lock(run: PlannedRun) -> BinaryIO | None:
+    """Locks a run; the process that trains it inherits the lock. None if another process has it."""
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = run.folder.with_suffix(".lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a process that trains, which finds the same modules as this one."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def reason(code: int, output: Path) -> str:
+    """The reason why a process ended early, in one line; "" for success. `output` is a file."""
+    if code == 0:
+        return ""
+    lines = _read(output).splitlines()
+    said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
+    memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
+    if memory and not said:
+        said = f"out of memory: {memory.strip()}"
+    if not said and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        said = "killed by SIGKILL, as the system does where memory is short"
+    if not said:
+        # The last line may be of the display, such as what the run was about to do.
+        error = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
+        said = f"{_ended_by(code)}{error and f': {error}'}"
+    return " ".join(said.split())[:_LINE]
+
+
+def _ended_by(code: int) -> str:
+    """`killed by SIGSEGV` or `exit code 3`."""
+    number = -code if code < 0 else code - 128
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"exit code {code}"
+
+
+def _read(output: Path) -> str:
+    with contextlib.suppress(OSError):
+        return output.read_text(errors="replace")
+    return ""

@@ -1,0 +1,74 @@
+"""python -m jaxrl.search.generation FILE: trains runs of a search together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl.config import Config, from_json, read_section
+from jaxrl.config.data_files import read_object
+from jaxrl.metrics.files import replace_text
+from jaxrl.parallel import cpu_devices
+from jaxrl.parallel.compilation import use_compilation_cache
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.population.exchange import Exchange, Range
+from jaxrl.population.members import Conditions, Member, program_shape, train_members
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.reporting.writers.population import PopulationRows
+from jaxrl.runs.folder import RunFolder
+
+
+def train(file: Path, interruption: Interruption) -> None:
+    """Trains the runs of `file`; writes the reason of each failure, else "", to FILE.results.json.
+
+    Runs of one `program_shape` are one program; such groups are trained one after the other.
+    """
+    plan = read_object(file)
+    members = list(_members(plan["runs"], interruption))
+    exchange = plan["exchange"] and _exchange(members, plan["exchange"])
+    cpu_devices.offer_cpu_devices(min(len(members), cpu_devices.available_cores()))
+    use_compilation_cache()
+    groups: dict[Config, list[Member]] = {}
+    for member in members:
+        groups.setdefault(program_shape(member.config), []).append(member)
+    results: dict[str, str] = {}
+    for group in groups.values():
+        if interruption.signum is None:
+            results |= _train_group(group, interruption, exchange)
+            replace_text(file.with_suffix(".results.json"), json.dumps(results))
+
+
+def _members(runs: Sequence[Mapping[str, Any]], interruption: Interruption) -> Iterator[Member]:
+    for run in runs:
+        config = read_section(from_json(run["config"]))  # The parent process has imported it.
+        yield Member(run["name"], config, RunFolder(run["folder"], config.checkpoint.keep, interruption))
+
+
+def _exchange(members: Sequence[Member], plan: Mapping[str, Any]) -> Exchange:
+    ranges = {name: Range(*given) for name, given in plan["ranges"].items()}
+    return Exchange([member.name for member in members], ranges, plan["seed"], Path(plan["lineage"]))
+
+
+def _train_group(
+    group: Sequence[Member], interruption: Interruption, exchange: Exchange | None
+) -> Mapping[str, str]:
+    topology = Topology.of(min(len(group), jax.local_device_count()))
+    rows = PopulationRows(len(group), MultiWriter(()))
+    endings = train_members(group, rows, Conditions(topology, interruption), exchange)
+    return {
+        member.name: ending.error
+        for member, ending in zip(group, endings, strict=True)
+        if ending.summary is None or ending.summary["stop_reason"] != interruption.name
+    }
+
+
+if __name__ == "__main__":
+    with catch_signals() as interruption:
+        train(Path(sys.argv[1]), interruption)
+    sys.exit(interruption.exit_code)

@@ -1,0 +1,289 @@
+"""A whole search: check, run the trials, verify the winner, write the results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from envs import registry
+from jaxrl.config import ConfigError, check_config
+from jaxrl.config.algorithms import algorithm_of
+from jaxrl.config.errors import RunError
+from jaxrl.config.files import load_config
+from jaxrl.metrics import text
+from jaxrl.parallel.signals import Interruption
+from jaxrl.search import pbt, probe, ray_search, report
+from jaxrl.search.display import SearchDisplay, describe
+from jaxrl.search.executor import Executor, ProcessExecutor, visible_gpus
+from jaxrl.search.options import SearchOptions
+from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
+from jaxrl.search.pareto import ParetoSampler, pareto_front
+from jaxrl.search.population import PopulationExecutor
+from jaxrl.search.ray_plan import RayPlan
+from jaxrl.search.runner import Task, TrialRunner
+from jaxrl.search.samplers import GridSampler, RandomSampler, Sampler
+from jaxrl.search.search_folder import SearchFolder, study_name
+from jaxrl.search.space import Space
+from jaxrl.search.study import LocalStudy, Study
+from jaxrl.search.trials import FAILED, Objective, StudyTrial, TrialRecords
+from jaxrl.search.winner import Verified, best_config, summary_of, verify
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    Attributes:
+      folder: the folder of the search.
+      trials: all trials, by number.
+      best: the winner; None if the search was interrupted, or other processes still search.
+      verified: its results with fresh seeds; None without verification.
+      candidates: all trials that were verified, the winner first.
+      config: the winner's configuration, to be trained; None without a winner.
+    """
+
+    folder: str
+    trials: list[StudyTrial]
+    best: StudyTrial | None = None
+    verified: Verified | None = None
+    candidates: tuple[Verified, ...] = ()
+    config: ConfigDict | None = None
+
+
+def optimize(
+    config: ConfigDict | str, space: Mapping[str, Any] | Space, trials: int | None = None, **options: Any
+) -> SearchResult:
+    """Searches values of a configuration's fields, each trial being a run in a process of its own.
+
+    A folder that holds the same search is continued.
+
+    Args:
+      config: the configuration that trials change; a ConfigDict, a config file or a shipped config's
+        name.
+      space: `{"ppo.learning_rate": {"log": [1e-5, 1e-2]}, ...}`, see `Space.parse`.
+      trials: the number of trials; None for the method's default.
+      options: of `SearchOptions`, such as `method="grid"`, `workdir="runs/mine"`, `jobs=2`.
+
+    Raises:
+      ConfigError: the configuration, the space or an option is wrong.
+      RunError: no trial reached its end.
+    """
+    chosen = SearchOptions(trials=trials, **options)
+    given = load_config(config) if isinstance(config, str) else config
+    checked = space if isinstance(space, Space) else Space.parse(space, algorithm_of(given))
+    return search(given, checked, chosen, Interruption())
+
+
+def search(
+    config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
+) -> SearchResult:
+    """Searches as `optimize` does; a signal in `interruption` ends it, and it can be continued."""
+    if options.exchanges:
+        pbt.require_exchangeable(config, space)
+    if options.method == "ray":
+        ray_search.require_installed(options)
+    if (options.population > 1 or options.method == "pbt") and registry.is_host(config.env.name):
+        raise ConfigError(
+            f"`env.name` (={config.env.name!r}) runs on the host, "
+            "where each trial needs a process: no population of them can be one program"
+        )
+    if config.stop.steps is None and (options.prunes or options.exchanges):
+        raise ConfigError("`stop.steps` (=None) must be a number: this search compares trials by their steps")
+    if config.population.seeds > 1:
+        raise ConfigError(
+            f"`population.seeds` (={config.population.seeds}): a trial is a single run; --population=N "
+            "trains N of them as one program"
+        )
+    probe.require_trainable(space.probes(config), options.metric)
+    folder = SearchFolder(options.folder)
+    with folder.claim(check_config(config), space, options):
+        return _search(Task.of(config, space, options), options, folder, interruption)
+
+
+def _search(
+    task: Task, options: SearchOptions, folder: SearchFolder, interruption: Interruption
+) -> SearchResult:
+    study, total, note = _study(task, options, folder)
+    title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
+    jobs = None if options.method == "ray" else options.jobs * options.population
+    with _display(title, total, jobs, task.objective) as display, interruption.defer():
+        if options.method == "ray":
+            alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
+        else:
+            with contextlib.closing(_executor(options, task, folder)) as executor:
+                alone = TrialRunner(task, study, executor, folder, display, interruption).run()
+        found = study.trials()
+        if options.exchanges:
+            found = pbt.with_last_values(found, task.config, folder.path)
+        display.message(display.line(found))
+        unfinished = SearchResult(str(folder.path), found)
+        if interruption.signum is not None:
+            return unfinished
+        if not alone:
+            display.message("others still run: the last of them, or this command again, names the best")
+            return unfinished
+        with folder.claim_verification() as mine:
+            if not mine:
+                display.message("another process verifies the best")
+                return unfinished
+            with contextlib.closing(_verifier(options)) as verifier:
+                return _conclude(found, task, options, folder, verifier, interruption, display)
+
+
+def _executor(options: SearchOptions, task: Task, folder: SearchFolder) -> Executor:
+    """The executor of the trials."""
+    if options.method == "pbt":
+        exchange = pbt.exchange_of(task.config, task.space, options.seed, folder.path)
+        return PopulationExecutor(options.budget, exchange)
+    if options.population > 1:
+        return PopulationExecutor(options.population)
+    return ProcessExecutor(options.jobs, visible_gpus())
+
+
+def _verifier(options: SearchOptions) -> Executor:
+    """The executor of the winner's runs with fresh seeds."""
+    if options.method == "pbt" or options.population > 1:
+        return PopulationExecutor(max(options.population, options.verify))
+    return ProcessExecutor(options.jobs, visible_gpus())
+
+
+def _conclude(
+    found: list[StudyTrial],
+    task: Task,
+    options: SearchOptions,
+    folder: SearchFolder,
+    executor: Executor,
+    interruption: Interruption,
+    display: SearchDisplay,
+) -> SearchResult:
+    """Verifies the best and writes the results."""
+    ranked = task.objective.rank(found)
+    if not ranked:
+        last = next((trial for trial in reversed(found) if trial.state == FAILED), None)
+        why = f"; trial {last.number} failed: {last.reason}" if last else ""
+        raise RunError(f"no trial of {folder.path} reached its end{why}")
+    candidates: list[Verified] = []
+    if options.verify:
+        candidates = verify(ranked, options.verify, task, folder, executor, interruption, display.message)
+        if interruption.signum is not None:
+            return SearchResult(str(folder.path), found)
+    verified = candidates[0] if candidates else None
+    best = verified.trial if verified else ranked[0]
+    folder.write("best_config.py", best_config(best, verified, task))
+    result = SearchResult(
+        folder=str(folder.path),
+        trials=found,
+        best=best,
+        verified=verified,
+        candidates=tuple(candidates),
+        config=task.space.apply(task.config, best.values),
+    )
+    folder.write("result.json", json.dumps(_record(result, task), indent=2) + "\n")
+    front = pareto_front(found, task.objective) if options.method == "pareto" else []
+    for line in (*_front_lines(front), *conclusion(result), _report_line(result, task, folder)):
+        display.message(line)
+    return result
+
+
+def _report_line(result: SearchResult, task: Task, folder: SearchFolder) -> str:
+    """The line with the path of the report, or with the reason why there is none."""
+    try:
+        return f"report: {report.write(result.trials, result.candidates, task, folder)}"
+    except ConfigError as error:
+        return f"no report: {error}"
+
+
+def _front_lines(front: list[StudyTrial]) -> Iterator[str]:
+    """The Pareto front, a line each."""
+    if front:
+        yield "no trial is better in less time than these:"
+        yield from (f"  {describe(trial)}" for trial in front)
+
+
+def conclusion(result: SearchResult) -> Iterator[str]:
+    """The lines on the best trial, with its searched and its verified score."""
+    best, verified = result.best, result.verified
+    if best is None or best.score is None:
+        return
+    if verified is None:
+        yield f"best: trial {best.number} with {text.number(best.score)}, not verified with other seeds"
+    else:
+        searched = f"best: trial {best.number}, searched {text.number(best.score)}"
+        change = "" if math.isnan(verified.score) else f": {verified.score - best.score:+.4g}"
+        yield f"{searched}, verified {summary_of(verified)}{change}"
+    yield f"config: {result.folder}/best_config.py"
+
+
+def _record(result: SearchResult, task: Task) -> dict[str, Any]:
+    """The content of result.json."""
+    best = result.best
+    assert best is not None
+    return {
+        "metric": task.objective.metric,
+        "score": task.objective.score,
+        "direction": task.objective.direction,
+        "best": {"trial": best.number, "values": dict(best.values), "searched": best.score},
+        "front": [
+            {"trial": t.number, "score": t.score, "seconds": t.seconds, "values": dict(t.values)}
+            for t in pareto_front(result.trials, task.objective)
+        ],
+        "verified": [
+            {
+                "trial": v.trial.number,
+                "searched": v.trial.score,
+                "verified": None if math.isnan(v.score) else v.score,
+                "seeds": list(v.seeds),
+                "scores": list(v.scores),
+            }
+            for v in result.candidates
+        ],
+    }
+
+
+def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[Study, int, str]:
+    """The study, the number of its trials, and a note for the title."""
+    records = TrialRecords(folder.path)
+
+    def check(values: Mapping[str, Any]) -> str:
+        return task.space.problem(task.config, values)
+
+    total, note = options.budget, ""
+    if options.method == "optuna":
+        settings = OptunaSettings(
+            options=options,
+            name=study_name(check_config(task.config), task.space, options),
+            steps=task.config.stop.steps,
+            folder=folder.path,
+        )
+        note = f"; {options.sampler}, pruner {options.pruner}"
+        return OptunaStudy(records, task.space, check, settings), total, note
+    if options.method == "ray":
+        note = f"; {options.searcher}, scheduler {options.scheduler}"
+    sampler: Sampler
+    if options.method == "grid":
+        sampler = GridSampler(task.space, check, options.budget, options.seed)
+        total = min(total, sampler.size)
+        if sampler.size > total:
+            note = f"; the grid has {sampler.size} points, of which they are a random part (--trials)"
+        if sampler.invalid:
+            note += f"; {sampler.invalid} combinations are not valid and left out"
+    elif options.method == "pareto":
+        sampler = ParetoSampler(task.space, check, task.objective, options.seed)
+    else:
+        sampler = RandomSampler(task.space, check, options.seed)
+    return LocalStudy(records, sampler, options.budget), total, note
+
+
+@contextlib.contextmanager
+def _display(title: str, total: int, jobs: int | None, objective: Objective) -> Iterator[SearchDisplay]:
+    display = SearchDisplay(title, total, jobs, objective)
+    try:
+        yield display
+    finally:
+        display.close()

@@ -1,0 +1,78 @@
+"""The plan of a search on Ray, in a file that its processes read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import check_config, to_json
+from jaxrl.config.algorithms import algorithm_of
+from jaxrl.config.data_files import read_object
+from jaxrl.metrics.files import replace_text
+from jaxrl.search.options import SearchOptions
+from jaxrl.search.runner import Task
+from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.space import Space, as_choice
+
+PLAN, NUMBER, VALUES = "plan", "number", "values"  # keys of the configuration that Ray gives a trial
+_FILE, _STOP = "ray.json", ".ray.stop"
+_DERIVED = ("derived", "device_count")
+
+
+@dataclass(frozen=True)
+class RayPlan:
+    """A search on Ray.
+
+    Attributes:
+      task: the task of the trials.
+      options: the options of the search.
+      folder: the folder of the search, which all nodes see.
+    """
+
+    task: Task
+    options: SearchOptions
+    folder: SearchFolder
+
+    @classmethod
+    def read(cls, file: Path) -> RayPlan:
+        """Reads the plan that `write` has written."""
+        data = read_object(file)
+        config = {name: value for name, value in data["config"].items() if name not in _DERIVED}
+        options, space = SearchOptions(**data["options"]), Space.parse(data["space"], algorithm_of(config))
+        task = Task.of(ConfigDict(config), space, options)
+        return cls(task, options, SearchFolder(str(file.parent)))
+
+    def write(self) -> None:
+        """Writes the plan, and cancels an earlier request to stop."""
+        data = {
+            "config": to_json(check_config(self.task.config)),
+            "space": self.task.space.to_json(),
+            "options": asdict(self.options),
+        }
+        self.stop_file.unlink(missing_ok=True)
+        replace_text(self.file, json.dumps(data, indent=2) + "\n")
+
+    @property
+    def file(self) -> Path:
+        return self.folder.path.absolute() / _FILE
+
+    @property
+    def log(self) -> Path:
+        """The output of Ray and of the process that drives it."""
+        return self.file.with_suffix(".log")
+
+    @property
+    def stop_file(self) -> Path:
+        """The file that asks all trials, on all nodes, to save and end."""
+        return self.folder.path.absolute() / _STOP
+
+
+def values_in(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a trial, from the configuration that Ray passes to it."""
+    values = {name: as_choice(value) for name, value in json.loads(config.get(VALUES, "{}")).items()}
+    return values | {name: v for name, v in config.items() if name not in (PLAN, NUMBER, VALUES)}

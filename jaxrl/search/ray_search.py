@@ -1,0 +1,139 @@
+"""A search on Ray, from the command's side: a child process drives Ray Tune, this one shows its records.
+
+Thus Ray's threads, handlers and output stay out of the search and of its caller.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import subprocess
+import time
+from typing import TextIO
+
+from jaxrl.config import ConfigError, installation
+from jaxrl.config.errors import RunError
+from jaxrl.parallel import child_process
+from jaxrl.parallel.signals import Interruption
+from jaxrl.search.display import SearchDisplay
+from jaxrl.search.executor import KILL_AFTER, child_environment, reason
+from jaxrl.search.options import SearchOptions
+from jaxrl.search.ray_plan import RayPlan
+from jaxrl.search.runner import unknown_metric
+from jaxrl.search.trials import TrialRecords
+
+_POLL_SECONDS = 0.2
+_MODULES = {"random": "ray", "bayesopt": "bayes_opt", "hyperopt": "hyperopt"}
+# Nothing is sent to Ray's makers; results without a score are those of failed trials.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+
+def require_installed(options: SearchOptions) -> None:
+    """Raises ConfigError if Ray, or a package of its searcher, is missing."""
+    for name, value, module in (
+        ("method", "ray", "ray"),
+        ("searcher", options.searcher, _MODULES[options.searcher]),
+    ):
+        if importlib.util.find_spec(module) is None:
+            command = installation.command("ray")
+            raise ConfigError(f"`--{name}` (={value!r}) needs the `ray` extra: {command}")
+
+
+def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption) -> bool:
+    """Runs the trials that the folder still lacks.
+
+    Returns:
+      True unless another process runs them.
+
+    Raises:
+      ConfigError: the cluster cannot be reached, or has no room for a trial, or no trial logs the metric.
+      RunError: Ray failed.
+    """
+    with (plan.folder.path / ".ray.lock").open("a") as lock:
+        if not _take_lock(lock, plan):
+            return False
+        trials = TrialRecords(plan.folder.path).read()
+        if sum(trial.ended for trial in trials) >= plan.options.budget:
+            return True
+        plan.write()
+        process = _start(plan, lock.fileno())
+        try:
+            _watch(plan, process, display, interruption)
+        finally:
+            _end(plan, process)
+    if interruption.signum is None and process.returncode:
+        said = reason(process.returncode, plan.log)
+        raise (ConfigError if process.returncode == 2 else RunError)(f"{said} (see {plan.log})")
+    return True
+
+
+def _take_lock(lock: TextIO, plan: RayPlan) -> bool:
+    """Takes the lock for driving Ray; returns False if another search has it.
+
+    A driver whose search was killed may still be saving its trials: that one is waited for.
+    """
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not plan.folder.is_alone():
+                return False
+        time.sleep(_POLL_SECONDS)
+
+
+def _start(plan: RayPlan, lock: int) -> subprocess.Popen[bytes]:
+    with plan.log.open("wb") as output:
+        return subprocess.Popen(
+            child_process.command("jaxrl.search.ray_tuner", str(plan.file)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=child_environment() | _SETTINGS,
+            pass_fds=(lock,),
+            start_new_session=True,  # Ctrl-C is for the search, which then asks trials to save.
+        )
+
+
+def _watch(
+    plan: RayPlan, process: subprocess.Popen[bytes], display: SearchDisplay, interruption: Interruption
+) -> None:
+    """Shows the trials as they end, until all have ended or a signal arrives.
+
+    Raises:
+      ConfigError: no trial logs the metric.
+    """
+    records, began = TrialRecords(plan.folder.path), dict[int, float]()
+    shown = {trial.number for trial in records.read() if trial.ended}
+    alive = True
+    while alive and interruption.signum is None:
+        alive = process.poll() is None
+        trials = records.read()
+        for trial in trials:
+            began.setdefault(trial.number, time.monotonic())
+            if trial.ended and trial.number not in shown:
+                shown.add(trial.number)
+                display.show_end(trial, time.monotonic() - began[trial.number])
+                if (problem := unknown_metric(trial, trials, plan.task.objective)) is not None:
+                    raise problem
+        if display.is_due():
+            display.update(trials)
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(plan: RayPlan, process: subprocess.Popen[bytes]) -> None:
+    """Lets the trials save, and waits until Ray has ended."""
+    if process.poll() is None:
+        plan.stop_file.touch()
+        try:
+            process.wait(KILL_AFTER)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

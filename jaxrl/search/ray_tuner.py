@@ -1,0 +1,229 @@
+"""python -m jaxrl.search.ray_tuner FILE: lets Ray Tune run the trials of a search."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    FIFOScheduler,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
+from ray.tune.search.basic_variant import BasicVariantGenerator
+
+from jaxrl.parallel.cpu_devices import available_cores
+from jaxrl.search import pbt
+from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
+from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
+from jaxrl.search.ray_trial import SCORE, STEP, RayTrial
+from jaxrl.search.samplers import RandomSampler
+from jaxrl.search.space import Dimension
+from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
+
+_RETRIES = 2  # of a trial whose node was lost
+_KEPT = 4  # copies of each member
+
+
+def drive(file: str) -> str:
+    """Runs the trials that the folder of the plan lacks; returns a problem of the cluster, or ""."""
+    plan = RayPlan.read(Path(file))
+    resources = _resources(plan)
+    if (problem := _lacking(resources)) is not None:
+        return problem
+    shutil.rmtree(_storage(plan), ignore_errors=True)  # Ray's own records; ours list the remaining trials.
+    tuner = tune.Tuner(
+        tune.with_resources(RayTrial, resources),
+        param_space=_space(plan),
+        tune_config=tune.TuneConfig(trial_name_creator=_name, **_deciding(plan)),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(_storage(plan)),
+            stop=_Stop(plan),
+            callbacks=[Recorder(plan)],
+            failure_config=tune.FailureConfig(max_failures=_RETRIES),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=_KEPT, checkpoint_at_end=False),
+            verbose=0,
+        ),
+    )
+    tuner.fit()
+    shutil.rmtree(_storage(plan), ignore_errors=True)
+    return ""
+
+
+def _name(trial: Any) -> str:
+    """The number of a trial. Its configuration may be that of another once it has taken over a run."""
+    return str(trial.config[NUMBER])
+
+
+def _storage(plan: RayPlan) -> Path:
+    return plan.file.parent / "ray"
+
+
+class _Stop(tune.Stopper):
+    """Ends all trials once the stop file exists."""
+
+    def __init__(self, plan: RayPlan) -> None:
+        self._file = plan.stop_file
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._file.exists()
+
+
+def _resources(plan: RayPlan) -> dict[str, float]:
+    """The resources of each trial."""
+    gpus = plan.options.gpus_per_trial
+    if gpus is None:
+        gpus = 1 if ray.cluster_resources().get("GPU", 0) else 0
+    return {"CPU": plan.options.cpus_per_trial, "GPU": gpus}
+
+
+def _lacking(resources: Mapping[str, float]) -> str | None:
+    """A message about the first resource that no node has enough of; None if all suffice."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for name, count in resources.items():
+        most = max(node.get(name, 0) for node in nodes)
+        if count > most:
+            flag = f"--{name.lower()}s_per_trial"
+            return f"`{flag}` (={count:g}): no node of the cluster has more than {most:g}"
+    return None
+
+
+def _deciding(plan: RayPlan) -> dict[str, Any]:
+    """Scheduler and search algorithm, with the results of trials that have ended."""
+    known = TrialRecords(plan.folder.path).read()
+    random.seed(plan.options.seed)  # of population based training
+    if plan.options.scheduler == "pbt":
+        members = _members(plan, known)
+        return {
+            "scheduler": _exchange(plan),
+            "search_alg": BasicVariantGenerator(points_to_evaluate=members),
+            "num_samples": len(members),
+        }
+    left = plan.options.budget - sum(trial.ended for trial in known)
+    scheduler = _halving(plan, known) if plan.options.scheduler == "asha" else FIFOScheduler()
+    return {"scheduler": scheduler, "search_alg": Proposals(plan), "num_samples": left}
+
+
+def _space(plan: RayPlan) -> dict[str, Any]:
+    """The entries of Ray's configurations of trials; for members also their values, which it varies."""
+    if plan.options.scheduler != "pbt":
+        return {PLAN: str(plan.file)}
+    ranges = {d.name: tune.uniform(d.low, d.high) for d in plan.task.space.dimensions}
+    return {PLAN: str(plan.file), NUMBER: tune.choice(list(range(plan.options.budget))), **ranges}
+
+
+def _halving(plan: RayPlan, known: list[StudyTrial]) -> TrialScheduler:
+    """Asynchronous successive halving that knows the trials of the folder that have ended."""
+    steps = plan.task.config.stop.steps
+    scheduler = AsyncHyperBandScheduler(
+        time_attr=STEP,
+        metric=SCORE,
+        mode=mode_of(plan),
+        max_t=max(steps, 1),
+        grace_period=max(1, steps // 20),
+        reduction_factor=3,
+        stop_last_trials=False,
+    )
+    for trial in known:
+        if trial.ended:
+            curve = TrialCurve(plan.folder.trial(trial.number), plan.task.objective.metric)
+            curve.poll()
+            ended = _Ended(f"known-{trial.number}")
+            scheduler.on_trial_add(None, ended)
+            for step, values in curve.history():
+                if (score := plan.task.objective.of(values)) is not None:
+                    scheduler.on_trial_result(None, ended, {STEP: step, SCORE: score})
+    return scheduler
+
+
+class _Ended:
+    """A trial of an earlier process, of which the scheduler needs only the name."""
+
+    def __init__(self, trial_id: str) -> None:
+        self.trial_id = trial_id
+
+
+def _members(plan: RayPlan, known: list[StudyTrial]) -> list[dict[str, Any]]:
+    """The population: members with the values that they have now, unless they have ended."""
+    task = plan.task
+    sampler = RandomSampler(task.space, lambda v: task.space.problem(task.config, v), plan.options.seed)
+    records = TrialRecords(plan.folder.path)
+    with records.lock():
+        for number in range(len(known), plan.options.budget):
+            known.append(StudyTrial(number, sampler.draw(number)))
+            records.append(known[-1])
+    now = pbt.with_last_values(known, task.config, plan.folder.path)
+    return [{PLAN: str(plan.file), NUMBER: trial.number, **trial.values} for trial in now if not trial.ended]
+
+
+def _exchange(plan: RayPlan) -> TrialScheduler:
+    """Population based training, every 5% of the steps, as on a single device."""
+    dimensions = plan.task.space.dimensions
+
+    def within(config: dict[str, Any]) -> dict[str, Any]:
+        return config | {d.name: min(max(config[d.name], d.low), d.high) for d in dimensions}
+
+    return PopulationBasedTraining(
+        time_attr=STEP,
+        metric=SCORE,
+        mode=mode_of(plan),
+        perturbation_interval=max(1, plan.task.config.stop.steps // 20),
+        hyperparam_mutations={d.name: _draw(d) for d in dimensions},
+        custom_explore_fn=within,
+        log_config=False,
+    )
+
+
+def _draw(dimension: Dimension) -> Callable[[], float]:
+    return lambda: dimension.at(random.random())
+
+
+def _connect(plan: RayPlan) -> None:
+    address = plan.options.address
+    given: dict[str, Any] = {"address": address or "local", "logging_level": logging.ERROR}
+    if not address.startswith("ray://"):
+        given |= {"log_to_driver": False}
+    if not address:
+        given |= {"include_dashboard": False, "num_cpus": available_cores()}
+    ray.init(**given)
+
+
+def main(file: str) -> int:
+    """Connects to Ray and drives it there; returns the exit code (2: the cluster cannot be used)."""
+    plan = RayPlan.read(Path(file))
+    try:
+        _connect(plan)
+    except Exception as error:  # Which one depends on the address.
+        where = f"`--address` (={plan.options.address!r})" if plan.options.address else "Ray on this machine"
+        print(f"error: {where} cannot be used: {' '.join(str(error).split())}")
+        return 2
+    # SIGTERM means that the search was killed. Ray would end at once; with the file, trials save first.
+    signal.signal(signal.SIGTERM, lambda *_: plan.stop_file.touch())
+    try:
+        if plan.options.address.startswith("ray://"):
+            # Tune decides on the cluster: this machine may be far away from it.
+            problem = ray.get(ray.remote(num_cpus=0)(drive).remote(file))
+        else:
+            problem = drive(file)
+    finally:
+        ray.shutdown()
+    if problem:
+        print(f"error: {problem}")
+    return 2 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,233 @@
+"""The loop of a search: start trials, watch them, stop those without prospects, record their ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import Config, ConfigError, check_config, words
+from jaxrl.config.errors import RunError, did_you_mean
+from jaxrl.parallel.signals import Interruption
+from jaxrl.search.display import SearchDisplay
+from jaxrl.search.executor import Ending, Executor, PlannedRun
+from jaxrl.search.options import SearchOptions
+from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.space import Space
+from jaxrl.search.study import Study
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial, TrialCurve
+
+_POLL_SECONDS = 0.1
+_NO_METRIC = "it logged no"
+_FEWEST_EVALUATIONS = 20  # in a run of a trial that may be stopped early
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task of every trial.
+
+    Attributes:
+      config: the configuration that trials change.
+      space: the values that they may take.
+      objective: the score of a trial.
+      is_compared_early: True if trials are compared while they train: they are evaluated every 5% of their
+        steps.
+      exchanges: True if they are members that exchange what they have learnt: each saves at every
+        evaluation.
+      has_own_seeds: True if each has a seed of its own, counted from the configuration's.
+    """
+
+    config: ConfigDict
+    space: Space
+    objective: Objective
+    is_compared_early: bool = False
+    exchanges: bool = False
+    has_own_seeds: bool = False
+
+    @classmethod
+    def of(cls, config: ConfigDict, space: Space, options: SearchOptions) -> Task:
+        """The task of a search with these options."""
+        return cls(
+            config=config,
+            space=space,
+            objective=Objective(options.metric, options.score, options.direction),
+            is_compared_early=options.prunes or options.exchanges,
+            exchanges=options.exchanges,
+            # A run that Ray copies continues with its whole state, its random numbers included.
+            has_own_seeds=options.method == "pbt",
+        )
+
+    def config_of(self, trial: StudyTrial, seed: int | None = None) -> Config:
+        """The configuration of a trial, with another seed to verify it.
+
+        Raises:
+          ConfigError: its values are not valid together.
+        """
+        config = self.space.apply(self.config, trial.values)
+        if seed is not None:
+            config.seed = seed
+        if "jsonl" not in config.log.writers:
+            config.log.writers = (*config.log.writers, "jsonl")
+        if self.has_own_seeds and seed is None:
+            config.seed += trial.number
+        if self.is_compared_early:  # Also to verify: a mean over other evaluations would be another score.
+            often = max(1, config.stop.steps // _FEWEST_EVALUATIONS)
+            config.evaluate.every_steps = min(config.evaluate.every_steps or often, often)
+        if self.exchanges:
+            config.checkpoint.update(every_steps=config.evaluate.every_steps, every_seconds=0.0)
+        return check_config(config)
+
+
+@dataclass
+class _Running:
+    trial: StudyTrial
+    curve: TrialCurve
+    began: float
+    pruned: bool = False
+
+
+class TrialRunner:
+    """Runs the trials of a study, as many at a time as the executor takes."""
+
+    def __init__(
+        self,
+        task: Task,
+        study: Study,
+        executor: Executor,
+        folder: SearchFolder,
+        display: SearchDisplay,
+        interruption: Interruption,
+    ) -> None:
+        self._task = task
+        self._study = study
+        self._executor = executor
+        self._folder = folder
+        self._display = display
+        self._interruption = interruption
+        self._running: dict[str, _Running] = {}
+        self._has_started = False
+
+    def run(self) -> bool:
+        """Runs until no trial is left to start.
+
+        Returns:
+          True unless trials of other processes must be waited for. Those in other folders need not be if
+          this process has started none.
+
+        Raises:
+          ConfigError: the first trial to end did not log the metric.
+          RunError: no valid point was found.
+        """
+        self._adopt()
+        proposes = True
+        while True:
+            for ending in self._executor.poll():
+                self._end(ending)
+            self._watch()
+            if self._display.is_due():
+                self._display.update(self._study.trials())
+            while proposes and self._executor.room():
+                trial = self._study.propose()
+                proposes = trial is not None
+                if trial is not None:
+                    self._start([trial])
+            if not self._running and not proposes:
+                others = [trial for trial in self._study.trials() if not trial.ended]
+                if not others:
+                    return True
+                if not any(trial.here for trial in others):
+                    return not self._has_started  # Reported once; another host may have stopped for good.
+                if not self._folder.is_alone():
+                    return False
+                self._adopt()  # A run whose search was killed may take a while to save.
+            if self._interruption.signum is not None:
+                self._executor.close()
+                return False
+            time.sleep(_POLL_SECONDS)
+
+    def _adopt(self) -> None:
+        """Continues unfinished trials of this folder whose process has ended."""
+        for trial in self._study.trials():
+            if trial.here and not trial.ended and str(trial.number) not in self._running:
+                if not self._executor.room():
+                    return
+                self._start([trial])
+
+    def _start(self, trials: Sequence[StudyTrial]) -> None:
+        for trial in trials:
+            name, folder = str(trial.number), self._folder.trial(trial.number)
+            run = PlannedRun(name, self._task.config_of(trial), folder)
+            if self._executor.start([run]):
+                curve = TrialCurve(folder, self._task.objective.metric)
+                self._running[name] = _Running(trial, curve, time.monotonic())
+                self._has_started = True
+
+    def _watch(self) -> None:
+        """Reads new evaluations and stops trials that the study prunes."""
+        for name, running in self._running.items():
+            if running.pruned or not running.curve.poll():
+                continue
+            score = self._task.objective.of(running.curve.curve)
+            if score is not None and self._study.should_prune(running.trial, running.curve.step, score):
+                running.pruned = True
+                self._executor.stop(name)
+
+    def _end(self, ending: Ending) -> None:
+        running = self._running.pop(ending.name)
+        trial = conclude(running.trial, running.curve, self._task.objective, ending.reason, running.pruned)
+        self._study.finish(trial)
+        self._display.show_end(trial, time.monotonic() - running.began)
+        if (problem := unknown_metric(trial, self._study.trials(), self._task.objective)) is not None:
+            self._executor.close()
+            raise problem
+
+
+def conclude(
+    trial: StudyTrial, curve: TrialCurve, objective: Objective, reason: str, pruned: bool
+) -> StudyTrial:
+    """The trial after the end of its run; early for a `reason`, or because it was stopped (`pruned`)."""
+    curve.poll()
+    trial = replace(trial, score=objective.of(curve.curve), seconds=curve.seconds)
+    if reason and pruned:
+        return replace(trial, state=PRUNED)
+    if reason:
+        return replace(trial, state=FAILED, reason=reason)
+    if not curve.curve.size:
+        hint = words.metric_hint(objective.metric)
+        hint = hint or did_you_mean(objective.metric, curve.keys - {"step", "time"})
+        return replace(trial, state=FAILED, reason=f"{_NO_METRIC} {objective.metric}{hint}")
+    if trial.score is None:
+        return replace(trial, state=FAILED, reason=f"{objective.metric} is not finite")
+    return replace(trial, state=DONE)
+
+
+def unknown_metric(
+    trial: StudyTrial, trials: Sequence[StudyTrial], objective: Objective
+) -> ConfigError | None:
+    """The error that ends a search whose first trials do not log the metric."""
+    if not trial.reason.startswith(_NO_METRIC) or any(t.state in (DONE, PRUNED) for t in trials):
+        return None
+    return ConfigError(f"`--metric` (={objective.metric!r}): trial {trial.number}: {trial.reason}")
+
+
+def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interruption) -> dict[str, str]:
+    """Executes runs to the end; returns the reason of each failure by name, "" for success.
+
+    Raises:
+      RunError: another process has one of them.
+    """
+    waiting, reasons = list(runs), dict[str, str]()
+    while waiting or len(reasons) < len(runs):
+        for ending in executor.poll():
+            reasons[ending.name] = ending.reason
+        while waiting and executor.room():
+            run = waiting.pop(0)
+            if not executor.start([run]):
+                raise RunError(f"{run.folder} is in use by another process: wait for that and run this again")
+        if interruption.signum is not None:
+            executor.close()
+            break
+        time.sleep(_POLL_SECONDS)
+    return reasons

@@ -1,0 +1,270 @@
+"""The training loop: collect, learn, log, evaluate, save, stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from envs.base import HostEnvError
+from jaxrl.config import Config
+from jaxrl.config.errors import RunError
+from jaxrl.experience.host.waiting import Cancelled
+from jaxrl.metrics import reduction
+from jaxrl.metrics.tracing import Traces, host_phase
+from jaxrl.parallel.process_group import num_processes
+from jaxrl.reporting.writers import Writer
+from jaxrl.training.assembly import Assembly
+from jaxrl.training.callbacks import Notifier
+from jaxrl.training.nonfinite import Finding
+from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
+from jaxrl.training.recovery import Recovery
+from jaxrl.training.reporter import Reporter
+from jaxrl.training.run_state import RunState
+from jaxrl.training.saver import StateSaver
+from jaxrl.training.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingLoop:
+    """Trains a run to its end.
+
+    Attributes:
+      config: the resolved configuration.
+      assembly: the compiled programs and what belongs to them.
+      run: what is trained.
+      pipeline: dispatches iterations to the devices.
+      schedule: says what is due, and when the run ends.
+      saver: writes checkpoints.
+      recovery: acts on a value that is not finite.
+      reporter: writes rows.
+      writer: shows what the loop does.
+      notifier: calls the callbacks of the user.
+      traces: records profiles.
+    """
+
+    config: Config
+    assembly: Assembly
+    run: RunState
+    pipeline: Pipeline
+    schedule: Schedule
+    saver: StateSaver
+    recovery: Recovery
+    reporter: Reporter
+    writer: Writer
+    notifier: Notifier[Any]
+    traces: Traces
+
+    def train(self) -> dict[str, Any]:
+        """Compiles, trains until there is a reason to stop, and ends the run; returns the summary.
+
+        Raises:
+          NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
+          SaveError: the final state could not be saved.
+          RunError: no step was made in time, or a host environment failed; the state before it is saved.
+        """
+        coordinator = self.assembly.coordinator
+        try:
+            coordinator.begin()
+            reason = self.schedule.stop_reason(self.run.progress)
+            if reason == "wall_seconds":
+                raise self._out_of_time()
+            if reason is not None and self.run.progress.is_evaluated:
+                self.writer.status("nothing to do: the run has used up its budget")
+                return self._finish(reason)
+            self._compile()
+            with coordinator.interruption.defer():
+                return self._finish(self._iterate())
+        except HostEnvError as error:
+            self._log_finished(0)
+            self._save(last=True)
+            self.writer.flush()
+            raise RunError(str(error)) from error
+
+    def _compile(self) -> None:
+        self.writer.status("compiling the training program")
+        self.run.replace(self.assembly.compile(lambda: self.run.state))
+        log.info("compiled in %.1f s", self.assembly.clock.seconds("compile"))
+        self.writer.status("training")
+
+    def _iterate(self) -> str:
+        """Collects, learns, logs, evaluates and saves until there is a reason to stop; returns that."""
+        run = self.run
+        self.saver.begin()
+        reason = self._stop_reason()
+        while reason is None:
+            if run.progress.owes_evaluation:
+                self._evaluate_late()
+                reason = self._stop_reason()
+                continue
+            self._collect_and_learn()
+            due = self.schedule.due(run.progress.iteration, self.saver.saved_at)
+            # The host reads old metrics while the devices work, and waits for them only at an event.
+            in_flight = 0 if due.evaluation or due.checkpoint else MAX_IN_FLIGHT - 1
+            goes_on = self._log_finished(in_flight)
+            if goes_on and due.evaluation:
+                goes_on = self._evaluate()
+            if goes_on and (due.checkpoint or run.progress.is_best):
+                self._save_between()
+            reason = self._stop_reason()
+        self.traces.close()
+        self.assembly.runtime.close()
+        return reason
+
+    def _collect_and_learn(self) -> None:
+        """Dispatches iterations up to the next event, or as many as go at once."""
+        iteration = self.run.progress.iteration
+        if self.assembly.coordinator.interruption.takes_trace():
+            self.traces.request(iteration, exact=num_processes() == 1)
+        self.traces.step(iteration, self.run.state)
+        event = min(self.config.next_event(iteration), self.traces.edge())
+        target = self.pipeline.fits(iteration, event)
+        closes_row = self.schedule.due(target).row
+        state, iteration = self.pipeline.dispatch(self.run.state, iteration, target, closes_row)
+        self.run.advance(state, iteration)
+
+    def _stop_reason(self) -> str | None:
+        """Returns the reason to stop, with all rows logged; None to train on.
+
+        What was still in flight may have to be rolled back. The reason may be gone then.
+        """
+        reason = self.schedule.stop_reason(self.run.progress)
+        if reason is None:
+            return None
+        goes_on = self._log_finished(0)
+        return reason if goes_on else self.schedule.stop_reason(self.run.progress)
+
+    def _log_finished(self, in_flight: int) -> bool:
+        """Waits until `in_flight` dispatches are left and logs the rows of the others.
+
+        Returns:
+          False if one was not finite and the run was rolled back, so that nothing is due any more.
+        """
+        for dispatch in self.pipeline.drain(in_flight):
+            if dispatch.failed:
+                self._recover()
+                return False
+            if dispatch.closes_row:
+                row = self.reporter.row(dispatch.iteration, dispatch.interval)
+                if self.recovery.has_stalled(dispatch.iteration, row):
+                    self._give_up()
+            if dispatch.metrics:
+                self.notifier.iteration(reduction.row(dispatch.metrics))
+        return True
+
+    def _evaluate(self, last: bool = False) -> bool:
+        """Evaluates and reports; a return of the `last` evaluation that is not finite ends the run.
+
+        Returns:
+          False if a signal ended the wait for it, or if a return was not finite and the run was rolled back.
+        """
+        self.writer.status("evaluating")
+        iteration = self.run.progress.iteration
+        policy = self.run.state.learner.policy
+        try:
+            with self.assembly.clock.measure("evaluate"), host_phase("evaluate"):
+                result, row, samples = self.assembly.evaluators(policy, iteration)
+        except Cancelled:
+            self.run.postpone_evaluation()
+            return False
+        except HostEnvError:
+            self.run.postpone_evaluation()
+            raise
+        finding = self.reporter.evaluation(iteration, result, row, samples)
+        if finding and self.config.nonfinite != "skip":
+            if last:
+                self._give_up(finding)
+            self._recover(finding)
+            return False
+        self.run.record_evaluation(None if finding else result)
+        if not finding:
+            self.notifier.evaluation(result)
+        self.writer.status("training")
+        return True
+
+    def _evaluate_late(self) -> None:
+        """Makes the evaluation that was due when the state was saved, before a step more is trained."""
+        self._evaluate()
+        progress = self.run.progress
+        if progress.is_best or self.schedule.due(progress.iteration).checkpoint:
+            self.saver.save_score()
+
+    def _save_between(self) -> None:
+        """Saves the state, unless the run ends with it: that one is saved at the end."""
+        if self.schedule.stop_reason(self.run.progress) is None:
+            self._save()
+
+    def _save(self, last: bool = False) -> None:
+        """Saves the state, unless it is saved; a failure is a warning, with `last` an error."""
+        saved = self.saver.save(last)
+        if saved:
+            self.recovery.note_checkpoint()
+            self.reporter.checkpoint()
+            self.notifier.checkpoint(self.run.steps)
+
+    def _recover(self, finding: Finding | None = None) -> None:
+        """Rolls back after a NaN or an infinity; gives up if that is not wanted, or was done too often.
+
+        Args:
+          finding: the value; None if it arose in training.
+        """
+        if self.recovery.halts:
+            self._give_up(finding)
+        self.run.count_finite()
+        cause = str(finding or f"iteration {self.run.progress.iteration + 1} was not finite")
+        self.run.drop_memory()
+        state, progress = self.recovery.roll_back(cause)
+        self.run.roll_back(state, progress)
+        self.pipeline.restart(progress.interval)
+        self.writer.resume_from(self.run.steps)
+
+    def _give_up(self, finding: Finding | None = None) -> NoReturn:
+        """Saves the state before the iteration that failed, and says where the value comes from.
+
+        Args:
+          finding: the value; None looks for it.
+
+        Raises:
+          NonFiniteError: always.
+        """
+        self.run.count_finite()
+        self._save()
+        self.writer.status("looking for the first value that is not finite")
+        self.recovery.give_up(self.run.state, finding)
+
+    def _finish(self, reason: str) -> dict[str, Any]:
+        """Logs, evaluates and saves the final state if the schedule has not; returns the summary.
+
+        After a signal it only saves: its sender does not wait for an evaluation. If the time of the process
+        is up, it evaluates only if an earlier evaluation has shown how long that takes.
+        """
+        if reason == "wall_seconds" and not self.run.steps_of_process:
+            raise self._out_of_time()
+        interruption = self.assembly.coordinator.interruption
+        interrupted = reason == interruption.name
+        if not interrupted:
+            self._log_last_row()
+            evaluates = reason != "wall_seconds" or self.assembly.clock.seconds("evaluate") > 0
+            if evaluates and not self.run.progress.is_evaluated:
+                interrupted = not self._evaluate(last=True)
+        self.run.record_end(interrupted)
+        if interrupted:
+            reason = str(interruption.name)
+            self.writer.status(f"{reason}: saving")
+        self._save(last=True)
+        self.writer.flush()
+        log.info("stopped at step %d: %s", self.run.steps, reason)
+        if interrupted:
+            return {"stop_reason": reason, **self.reporter.short_summary()}
+        return {"stop_reason": reason, **self.reporter.summary(self.assembly.topology.description)}
+
+    def _log_last_row(self) -> None:
+        """Logs the iterations since the last row, if there are any."""
+        if int(self.pipeline.interval.iterations):
+            self.reporter.row(self.run.progress.iteration, self.pipeline.interval)
+            self.pipeline.restart()
+
+    def _out_of_time(self) -> RunError:
+        return self.schedule.out_of_time(self.assembly.clock.seconds("compile"))

@@ -1,0 +1,111 @@
+"""The state of a run: what it has learnt, and how far it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config import Config
+from jaxrl.evaluation.result import Result
+from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.training.progress import Progress
+from jaxrl.training.start import StartingPoint
+from jaxrl.types import LearnerState, TrainState
+
+
+class RunState:
+    """Holds the `TrainState` and the `Progress` of a run; everything that works on the run shares one.
+
+    Attributes:
+      first_iteration: the one from which this process trains.
+      interrupted: True if a signal ended training.
+    """
+
+    def __init__(self, config: Config, learning: ShardedLearning) -> None:
+        """Begins at the seed; the first state is made when it is first asked for."""
+        self._steps_per_iteration = config.steps_per_iteration
+        self._learning = learning
+        self._state: TrainState | None = None
+        self._progress = Progress(learning.empty_interval())
+        self._has_begun = False
+        self.first_iteration = 0
+        self.interrupted = False
+
+    @property
+    def state(self) -> TrainState:
+        """The `TrainState`; replaced, and its buffers donated, by every step."""
+        if self._state is None:
+            self._state = self._learning.initial_state()
+        return self._state
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is."""
+        return self._progress
+
+    @property
+    def steps(self) -> int:
+        """Environment steps taken."""
+        return self._progress.iteration * self._steps_per_iteration
+
+    @property
+    def steps_of_process(self) -> int:
+        """Environment steps taken since this process began the run, or resumed it."""
+        return self.steps - self.first_iteration * self._steps_per_iteration
+
+    @property
+    def is_untouched(self) -> bool:
+        """True if there is no state yet, and no starting point was taken."""
+        return self._state is None and not self._has_begun
+
+    def begin(self, point: StartingPoint) -> None:
+        """Takes a starting point."""
+        self._state = point.state
+        self._progress = point.progress
+        self._has_begun = True
+        self.first_iteration = point.progress.iteration
+
+    def advance(self, state: TrainState, iteration: int) -> None:
+        """Takes the state at the end of `iteration`."""
+        self._state = state
+        self._progress = dataclasses.replace(self._progress, iteration=iteration, owes_evaluation=False)
+
+    def drop_memory(self) -> None:
+        """Frees the memory of the state, which is about to be replaced: the devices may not hold two."""
+        self._state = dataclasses.replace(self.state, memory=None)
+
+    def roll_back(self, state: TrainState, progress: Progress) -> None:
+        """Returns to an earlier state."""
+        self._state = state
+        self._progress = progress
+
+    def count_finite(self) -> None:
+        """Counts the iterations up to the state, which is the one before an iteration that was not finite."""
+        self.advance(self.state, int(self.state.iteration))
+
+    def replace(self, state: TrainState) -> None:
+        """Takes another state of the same iteration."""
+        self._state = state
+
+    def adopt(self, learner: LearnerState) -> None:
+        """Takes what another run has learnt; no evaluation is known of it."""
+        self._state = dataclasses.replace(self.state, learner=learner)
+        self._progress = dataclasses.replace(self._progress, evaluated_at=-1)
+
+    def record_evaluation(self, result: Result | None) -> None:
+        """Records the evaluation of this state; None if it was not finite."""
+        iteration = self._progress.iteration
+        self._progress = dataclasses.replace(
+            self._progress, evaluation=result, evaluated_at=iteration, owes_evaluation=False
+        )
+
+    def postpone_evaluation(self) -> None:
+        """Records that this state is still to be evaluated, by the process that resumes the run."""
+        self._progress = dataclasses.replace(self._progress, evaluated_at=-1, owes_evaluation=True)
+
+    def record_save(self) -> None:
+        """Records that this state is saved."""
+        self._progress = self._progress.after_save()
+
+    def record_end(self, interrupted: bool) -> None:
+        """Records the end of training, by a signal or not."""
+        self.interrupted = interrupted

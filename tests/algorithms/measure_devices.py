@@ -1,0 +1,66 @@
+"""Runs every algorithm on one device and on two, in a process of its own that has two, and prints JSON.
+
+`python -m tests.algorithms.measure_devices` says, by algorithm, how far apart parameters and metrics are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.metrics.reduction import row
+from jaxrl.parallel.sharding import Topology, to_host
+from jaxrl.programs.device_runtime import DeviceRuntime
+from tests.algorithms.tiny import ALGORITHMS, tiny_config
+
+ITERATIONS = 3
+
+
+def trained(algorithm: str, devices: int) -> dict[str, Any]:
+    runtime = DeviceRuntime(tiny_config(algorithm, devices), Topology.of(devices))
+    runtime.compile()
+    state, interval, failed = runtime.advance(
+        runtime.learning.initial_state(), runtime.learning.empty_interval(), ITERATIONS
+    )
+    assert not bool(failed)
+    replicated = jax.tree.leaves(state.learner.policy.params)
+    copies = [[np.asarray(shard.data) for shard in x.addressable_shards] for x in replicated]
+    memory = {}
+    if state.memory is not None:
+        memory = {
+            "rows": to_host({name: state.memory.rows[name] for name in ("action", "reset", "valid")}),
+            "counts": to_host((state.memory.cursor, state.memory.count, state.memory.draws)),
+            "error": float(state.memory.error),
+        }
+    return {
+        "params": to_host(state.learner.policy.params),
+        "metrics": row(interval.metrics),
+        "memory": memory,
+        "replicas_equal": all((x == each[0]).all() for each in copies for x in each),
+    }
+
+
+def compared(algorithm: str) -> dict[str, Any]:
+    one, two = (trained(algorithm, devices) for devices in (1, 2))
+    apart = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), one["params"], two["params"])
+    same = True
+    if one["memory"]:
+        equal = [
+            jax.tree.map(lambda x, y: bool((x == y).all()), one["memory"][name], two["memory"][name])
+            for name in ("rows", "counts")
+        ]
+        same = all(jax.tree.leaves(equal))
+    return {
+        "params_apart": max(jax.tree.leaves(apart)),
+        "metrics": [one["metrics"], two["metrics"]],
+        "memory_equal": same,
+        "error": [each["memory"].get("error", 0.0) for each in (one, two)],
+        "replicas_equal": two["replicas_equal"],
+    }
+
+
+if __name__ == "__main__":
+    print("FOUND" + json.dumps({algorithm: compared(algorithm) for algorithm in ALGORITHMS}))

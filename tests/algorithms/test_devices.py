@@ -1,0 +1,47 @@
+"""N devices learn what one learns, whatever the algorithm; `measure_devices` does the computing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.algorithms.tiny import ALGORITHMS
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    # Virtual devices are made when jax starts.
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.algorithms.measure_devices"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.partition("FOUND")[2])
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_devices_learn_what_one_learns(measured: dict[str, Any], algorithm: str) -> None:
+    # correctness 12, 13 and 25: sums of devices are added in another order, and nothing else differs.
+    found = measured[algorithm]
+    assert found["params_apart"] < 1e-4
+    assert found["replicas_equal"]
+    one, two = found["metrics"]
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert two[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+def test_two_devices_remember_and_draw_the_same_rows(measured: dict[str, Any]) -> None:
+    assert measured["dqn"]["memory_equal"]
+    one, two = measured["dqn"]["error"]
+    assert two == pytest.approx(one, rel=1e-4)

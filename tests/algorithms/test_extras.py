@@ -1,0 +1,199 @@
+"""What learning computes of the sequences that it takes is what the agent said when it acted.
+
+Before the first update a ratio of probabilities is 1 and a value is the one that was stored, at every step,
+for every core, across ends of episodes inside sequences. A carry, a reset or a minibatch that is off by one
+step changes it at once, and nothing else would tell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+from envs.base import HostOptions
+from jaxrl import algorithms
+from jaxrl.algorithms.minibatches import Minibatches
+from jaxrl.config import Config
+from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.fused_collector import FusedCollector
+from jaxrl.experience.host.stepped_collector import SteppedCollector
+from jaxrl.programs.iteration import Iteration
+from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
+from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
+
+# correctness 33: in float32.
+TOLERANCE = 3e-7
+CORES = ("lstm", "gru", "mingru", "lru", "none")
+ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
+ROLLOUTS = 3
+
+slow = pytest.mark.slow
+
+
+def differences(
+    config: Config, agent: Any, acting: Acting, trajectories: list[Trajectory]
+) -> dict[str, float]:
+    """By name of an extra, its largest difference between acting and learning, over all rollouts."""
+    algorithm = algorithms.build(config, agent, Axis())
+    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(config))
+    learner = dataclasses.replace(learner, policy=dataclasses.replace(acting, exploration=None))
+    of = _of_replay if algorithm.name == "uniform_dqn" else _of_minibatches
+    found = [jax.jit(of, static_argnums=0)(algorithm, learner, t) for t in trajectories]
+    return {name: max(float(each[name]) for each in found) for name in found[0]}
+
+
+def _of_minibatches(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
+    """Through the engine, with a learning rate of 0: every minibatch of the last epoch is a first one."""
+    prepared = algorithm.prepare(learner, trajectory)
+    rate = jnp.zeros_like(learner.hyperparams.learning_rate)
+    frozen = dataclasses.replace(
+        prepared.learner, hyperparams=dataclasses.replace(learner.hyperparams, learning_rate=rate)
+    )
+
+    def loss(params: PyTree, batch: Any, key: Array) -> tuple[Array, dict[str, Array], PyTree]:
+        acting = dataclasses.replace(learner.policy, params=params)
+        out = algorithm.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+        said = _said(out, batch.action)
+        total = sum(batch.total(x) for x in said.values())
+        return (
+            total,
+            {"loss/none": total},
+            {name: _distance(name, x, batch.rows[name]) for name, x in said.items()},
+        )
+
+    engine = Minibatches(algorithm.config, algorithm.agent, algorithm.axis, loss)
+    rows = engine(frozen, prepared.batch, jax.random.key(1)).per_row
+    assert rows.keys() == trajectory.extras.keys()
+    valid = jnp.ones(trajectory.reward.shape, bool) if trajectory.valid is None else trajectory.valid
+    return {name: jnp.where(valid, x, 0.0).max() for name, x in rows.items()}
+
+
+def _of_replay(algorithm: Any, learner: Any, trajectory: Trajectory) -> dict[str, Array]:
+    """Of sequences that a memory gives back."""
+    memory = algorithm.memory
+    state = memory.init(jax.eval_shape(lambda: trajectory))
+    sample = memory.draw(memory.add(state, trajectory), trajectory, jax.random.key(1))
+    rows = sample.rows
+    acting = learner.policy
+    out = algorithm.agent.apply(acting, rows["obs"], sample.carry, rows["reset"], rows["action_mask"])
+    # The final observations of episodes too: their values are bootstrapped from.
+    return {name: _distance(name, x, rows["extras"][name]).max() for name, x in _said(out, None).items()}
+
+
+def _said(out: Any, action: Array | None) -> dict[str, Array]:
+    if hasattr(out, "distribution"):
+        return {"log_prob": out.distribution.log_prob(action), "value": out.value}
+    return {"value": out.value}
+
+
+def _distance(name: str, x: Array, said: Array) -> Array:
+    """|ratio - 1| of probabilities, else the difference relative to the larger of 1 and the value."""
+    if name == "log_prob":
+        return jnp.abs(jnp.expm1(x - said))
+    return jnp.abs(x - said) / jnp.maximum(jnp.abs(said), 1.0)
+
+
+def on_device(config: Config) -> tuple[Any, Acting, list[Trajectory]]:
+    iteration: Iteration = iteration_of(config)
+    algorithm = iteration.learning.algorithm
+
+    @jax.jit
+    def collect(state: Any, key: Array) -> tuple[Any, Trajectory]:
+        return iteration.collector.collect(state, acting, jax.random.split(key, ENVS))[:2]
+
+    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(config))
+    acting = algorithm.acting(learner)
+    acting = dataclasses.replace(acting, params=loud(acting.params))
+    state, found = iteration.collector.init(jax.random.split(jax.random.key(1), ENVS)), []
+    for i in range(ROLLOUTS):
+        state, trajectory = collect(state, jax.random.key(2 + i))
+        found.append(trajectory)
+    return iteration.collector.agent, acting, found
+
+
+def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]:
+    factory = envs.make_host(ON_HOST)
+    agent = algorithms.build_agent(config, factory.spec)
+    algorithm = algorithms.build(config, agent, Axis())
+    acting = algorithm.acting(algorithm.init(jax.random.key(0), algorithm.hyperparameters(config)))
+    acting = dataclasses.replace(acting, params=loud(acting.params))
+    env = factory.start(HostOptions(seeds=tuple(range(ENVS)), num_groups=2))
+    options = HostCollectorOptions(LENGTH, CHUNK)
+    collector: HostCollector = SteppedCollector(agent, env, options)
+    if fused:
+        traced = env.traced()
+        assert traced is not None
+        collector = FusedCollector(collector, traced, options)  # type: ignore[arg-type]
+    keys = [jax.random.split(jax.random.key(2 + i), ENVS) for i in range(ROLLOUTS)]
+    found = [collector.collect(None, acting, each)[1] for each in keys]
+    env.close()
+    return agent, acting, found
+
+
+def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[Trajectory]) -> None:
+    # Ends of episodes inside sequences, and values that differ: otherwise nothing would be seen.
+    resets = np.concatenate([t.reset for t in trajectories])
+    assert resets.reshape(-1, CHUNK, ENVS)[:, 1:].any()
+    for name, x in trajectories[-1].extras.items():
+        assert np.asarray(x).std() > 0.01, name
+    found = differences(config, agent, acting, trajectories)
+    assert all(x <= TOLERANCE for x in found.values()), found
+
+
+@pytest.mark.parametrize("core", [c if c == "gru" else pytest.param(c, marks=slow) for c in CORES])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "dqn"])
+def test_on_the_device(algorithm: str, core: str) -> None:
+    config = tiny_config(algorithm, network__core=core)
+    require_same(config, *on_device(config))
+
+
+@slow
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "dqn"])
+@pytest.mark.parametrize("fused", [False, True], ids=["stepped", "fused"])
+def test_on_the_host(algorithm: str, core: str, fused: bool) -> None:
+    config = tiny_config(algorithm, env__name=ON_HOST, network__core=core)
+    require_same(config, *on_host(config, fused))
+
+
+def carries_by_hand(agent: Any, acting: Acting, trajectories: list[Trajectory]) -> PyTree:
+    """The carries before each row of all rollouts, and after the last: [rows + 1, B, ...]."""
+    joined = {
+        name: jax.tree.map(lambda *x: jnp.concatenate(x), *(getattr(t, name) for t in trajectories))
+        for name in ("obs", "reset", "action_mask")
+    }
+    first = jax.tree.map(lambda x: x[0], trajectories[0].carry)
+
+    def step(carry: PyTree, xs: Any) -> tuple[PyTree, PyTree]:
+        return agent.forward(acting, xs["obs"], carry, xs["reset"], xs["action_mask"]).carry, carry
+
+    last, before = jax.jit(lambda: jax.lax.scan(step, first, joined))()
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), before, last)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn", "dqn", pytest.param("a2c", marks=slow)])
+def test_a_carry_of_another_step_is_found(algorithm: str) -> None:
+    config = tiny_config(algorithm)
+    agent, acting, trajectories = on_device(config)
+    carries = carries_by_hand(agent, acting, trajectories)
+
+    def cut(rollout: int, shift: int) -> Trajectory:
+        at = rollout * LENGTH + np.arange(0, LENGTH, CHUNK) + shift
+        return dataclasses.replace(trajectories[rollout], carry=jax.tree.map(lambda x: x[at], carries))
+
+    np.testing.assert_allclose(
+        *(jax.tree.leaves(t.carry)[0] for t in (cut(1, 0), trajectories[1])), atol=1e-6
+    )
+    for shift in (-1, 1):
+        found = differences(config, agent, acting, [cut(1, shift)])
+        assert min(found.values()) > 1000 * TOLERANCE, (shift, found)
+    # And a reset that comes one step late.
+    late = dataclasses.replace(trajectories[1], reset=jnp.roll(trajectories[1].reset, 1, axis=0))
+    found = differences(config, agent, acting, [late])
+    assert min(found.values()) > 1000 * TOLERANCE, found

@@ -1,0 +1,176 @@
+"""Runs with a large memory that are killed, rolled back, or resumed from an older step; bitwise, or said."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+
+from jaxrl.runs.checkpoint import CheckpointError, checkpoint_folder, memory_files
+from jaxrl.runs.checkpoint.memory_item import MemoryItems
+from jaxrl.training.callbacks import Callbacks
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import TrainState
+from tests.algorithms.replay import UniformReplay
+from tests.algorithms.test_conformance import poisoned
+from tests.algorithms.test_replay import trained, trainer
+from tests.algorithms.tiny import STEPS, assert_equal
+from tests.faults.harness import Run
+
+pytestmark = pytest.mark.slow
+
+EMPTY = "it starts empty"
+
+
+def starts_empty(state: TrainState) -> bool:
+    """True if neither rows nor counts say that anything was remembered."""
+    return not int(state.memory.count) and not np.asarray(state.memory.rows["obs"]).any()
+
+
+def final(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """The digests of all arrays of a run's newest checkpoint, which is intact."""
+    checkpoints = checkpoint_folder.find(epath.Path(folder / "checkpoints")).steps
+    path = checkpoints[max(checkpoints)]
+    record = checkpoint_folder.read_record(path)
+    assert checkpoint_folder.damage(path) is None
+    assert MemoryItems(path.parent).problem(record) is None
+    assert record.memory is not None
+    return record.arrays, record.memory
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--config.num_devices=2",), ("--config.population.seeds=2", "--config.num_devices=1")],
+    ids=["one_device", "two_devices", "population"],
+)
+def test_killed_in_the_middle_it_goes_on_bitwise(options: tuple[str, ...], tmp_path: Path) -> None:
+    config = tmp_path / "config.py"
+    config.write_text(
+        "from tests.algorithms.tiny import STEPS, config_fields\n\n\n"
+        "def get_config():\n"
+        "    c = config_fields('dqn')\n"
+        "    c.stop.steps = 40 * STEPS\n"
+        "    c.checkpoint.every_steps = 4 * STEPS\n"
+        "    return c\n"
+    )
+    straight, run = (Run(tmp_path / name, *options, config=str(config)) for name in ("straight", "killed"))
+    outcome = straight.train()
+    assert (outcome.code, outcome.stderr) == (0, "")
+    training = run.start()
+    of_members = "--config.population.seeds=2" in options
+    names = [f"members/seed_{seed}" for seed in (3, 4)] if of_members else ["."]
+
+    def has_checkpoints() -> bool:
+        folders = [epath.Path(run.folder / name / "checkpoints") for name in names]
+        return all(max(checkpoint_folder.find(each).steps, default=0) >= 4 * STEPS for each in folders)
+
+    training.wait_until(has_checkpoints)
+    assert training.kill().code == 128 + signal.SIGKILL
+    outcome = run.train()
+    assert (outcome.code, outcome.stderr) == (0, "")
+    for name in names:
+        assert final(run.folder / name) == final(straight.folder / name)
+        checkpoints = run.folder / name / "checkpoints"
+        assert [path.name for path in (checkpoints / "memory").iterdir()] == [str(40 * STEPS)]
+
+
+def test_rows_are_restored_in_small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_files, "BLOCK_BYTES", 1_000)
+    state = trained(tmp_path, 6)
+    again = trainer(tmp_path, 6)
+    again.start()
+    assert_equal(again.state, state)
+
+
+def test_another_capacity_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    with pytest.raises(
+        CheckpointError, match=r"does not fit: memory/carry.* is .* there and .* in this conf"
+    ):
+        trainer(tmp_path, 4, learner__capacity=32).start()
+
+
+def test_an_older_step_starts_with_an_empty_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = trainer(tmp_path / "run", 6)
+    assert first.folder is not None
+    first.folder._keep = 2
+    first.fit()
+    other = trainer(tmp_path / "other", 8, resume_from=str(tmp_path / "run" / "checkpoints" / str(4 * STEPS)))
+    other.start()
+    assert int(other.state.iteration) == 4
+    assert starts_empty(other.state)
+    assert sum(message.endswith(EMPTY) for message in caplog.messages) == 1
+    other.fit()
+    assert int(other.state.memory.count) == 4 * 16
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_a_rollback_restores_the_memory_or_says_that_it_is_empty(
+    tmp_path: Path, checkpointed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(UniformReplay, "checkpointed", checkpointed)
+    run = trainer(tmp_path, 8, nonfinite="rollback")
+    run.start()
+    restored: list[tuple[int, int]] = []
+    roll_back = run._run.roll_back
+
+    def watched(state: TrainState, progress: Any) -> None:
+        restored.append((int(state.iteration), int(state.memory.count)))
+        roll_back(state, progress)
+
+    def poison(trainer: Trainer, step: int) -> None:
+        if step == 4 * STEPS and not restored:
+            trainer._run.replace(poisoned(trainer.state, "reward", math.nan))
+
+    run.callbacks = Callbacks(on_checkpoint=poison)
+    monkeypatch.setattr(run._run, "roll_back", watched)
+    run.fit()
+    assert restored == [(4, 4 * 16 if checkpointed else 0)]
+    lines = [message for message in caplog.messages if message.endswith(EMPTY)]
+    assert lines == ([] if checkpointed else ["checkpoints are without the memory: it starts empty"])
+
+
+def test_a_memory_may_stay_out_of_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(UniformReplay, "checkpointed", False)
+    state = trained(tmp_path, 4)
+    checkpoints = tmp_path / "checkpoints"
+    assert not (checkpoints / "memory").exists()
+    record = checkpoint_folder.read_record(epath.Path(checkpoints / str(4 * STEPS)))
+    assert not [name for name in record.arrays if name.startswith("memory")]
+    again = trainer(tmp_path, 6)
+    again.start()
+    assert [message for message in caplog.messages if message.endswith(EMPTY)] == [
+        "checkpoints are without the memory: it starts empty"
+    ]
+    assert starts_empty(again.state)
+    # All but the memory is what it was.
+    for each in ("learner", "collector", "key", "iteration"):
+        assert_equal(getattr(again.state, each), getattr(state, each))
+    again.fit()
+    assert int(again.state.memory.cursor) == 2 * 16
+    # Saved again from here on, it is not there yet.
+    monkeypatch.setattr(UniformReplay, "checkpointed", True)
+    third = trainer(tmp_path, 6)
+    third.start()
+    assert starts_empty(third.state)
+
+
+def test_a_saved_state_is_loaded_with_its_memory(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", 4)
+    run.fit()
+    run.save(tmp_path / "saved")
+    other = trainer(tmp_path / "other", 4)
+    other.load(tmp_path / "saved")
+    assert_equal(dataclasses.replace(other.state, memory=None), dataclasses.replace(run.state, memory=None))
+    assert_equal(other.state.memory, run.state.memory)
+    assert jnp.any(other.state.memory.rows["obs"] != 0)

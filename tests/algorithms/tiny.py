@@ -1,0 +1,138 @@
+"""Tiny programs of every algorithm that the conformance tests run: those that ship, and fixtures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import registry
+from envs.base import JaxEnv
+from jaxrl import algorithms
+from jaxrl.config import Config, default_config, resolve
+from jaxrl.programs.iteration import Iteration
+from jaxrl.types import Axis, PyTree, TrainState, marks
+from jaxrl.types import Bulk as BulkMark
+
+ENVS, LENGTH, CHUNK = 8, 16, 4
+STEPS = ENVS * LENGTH  # of one iteration
+MASKED = "tests.algorithms.environments:Chance(masked=True)"
+
+_ROLLOUTS = {"rollout_length": LENGTH, "sequence_length": CHUNK}
+_MINIBATCHES = {
+    **_ROLLOUTS,
+    "num_epochs": 2,
+    "num_minibatches": 2,
+    "schedule": "constant",
+    "learning_rate": 1e-2,
+}
+# By name: what `algorithm` says, and the fields of its section.
+ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "ppo": ("ppo", _MINIBATCHES),
+    "a2c": ("a2c", _MINIBATCHES),
+    "pqn": ("pqn", {**_MINIBATCHES, "exploration_fraction": 1.0}),
+    # So many draws that each chunk is among them.
+    "dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
+}
+VALUE_LEARNERS = ("pqn", "dqn")
+
+
+def config_fields(algorithm: str, **fields: Any) -> Any:
+    """A tiny configuration; `learner__x` is a field of the algorithm's section, `network__x` of that one."""
+    name, section = ALGORITHMS[algorithm]
+    config = default_config(name)
+    config.algorithm = name
+    own = "uniform_dqn" if algorithm == "dqn" else algorithm
+    config[own].update(section)
+    config.num_devices = 1
+    config.seed = 3
+    config.env.update(name=MASKED, num_envs=ENVS, stagger=False)
+    config.network.update(core="gru", hidden_sizes=(8,), core_size=8)
+    config.normalize.observations = False
+    config.stop.steps = 10 * STEPS
+    config.log.every_steps = 2 * STEPS
+    config.evaluate.update(every_steps=0, episodes=2)
+    config.checkpoint.every_steps = 0
+    for field, value in fields.items():
+        room, _, inner = field.partition("__")
+        if inner:
+            config[own if room == "learner" else room][inner] = value
+        else:
+            config[field] = value
+    return config
+
+
+def tiny_config(algorithm: str, devices: int = 1, **fields: Any) -> Config:
+    return resolve(config_fields(algorithm, **fields), devices)
+
+
+def iteration_of(config: Config, env: JaxEnv | None = None) -> Iteration:
+    """The program of one device."""
+    env = env or registry.make(config.env.name, config.env.wrappers)
+    return Iteration.build(config, env, algorithms.build_agent(config, env.spec), Axis())
+
+
+def first_state(iteration: Iteration, seed: int = 0) -> TrainState:
+    config = iteration.learning.config
+    hyperparams = iteration.learning.algorithm.hyperparameters(config)
+    state: TrainState = jax.jit(iteration.init)(jax.random.key(seed), hyperparams)
+    return state
+
+
+def loud(params: PyTree, factor: float = 100.0) -> PyTree:
+    """With the policy's last layer scaled up, if there is one.
+
+    It starts near zero, so that at first all actions are nearly equally likely whatever the memory holds:
+    a wrong carry would change no log-probability.
+    """
+
+    def scale(path: Any, x: jax.Array) -> jax.Array:
+        return x * factor if "logits" in {str(getattr(p, "key", "")) for p in path} else x
+
+    return jax.tree_util.tree_map_with_path(scale, params)
+
+
+def with_policy(state: TrainState, **fields: Any) -> TrainState:
+    policy = dataclasses.replace(state.learner.policy, **fields)
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, policy=policy))
+
+
+def copied(tree: PyTree) -> PyTree:
+    """Copies that outlive the donation of the original; keys as their data."""
+
+    def copy(x: Any) -> np.ndarray:
+        is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        return np.array(jax.random.key_data(x) if is_key else x)
+
+    return jax.tree.map(copy, tree)
+
+
+def counted(state: TrainState) -> TrainState:
+    """Without the rows of large memories, which are scratch where an iteration failed."""
+    memory = state.memory
+    if memory is None:
+        return state
+    bulk = dict.fromkeys(marks(type(memory), BulkMark))
+    return dataclasses.replace(state, memory=dataclasses.replace(memory, **bulk))
+
+
+def assert_equal(left: PyTree, right: PyTree) -> None:
+    """Bit for bit; NaN equals NaN."""
+    jax.tree.map(np.testing.assert_array_equal, copied(left), copied(right))
+
+
+def assert_close(left: PyTree, right: PyTree, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+    def close(x: Any, y: Any) -> None:
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+    jax.tree.map(close, copied(left), copied(right))
+
+
+def least_move(before: PyTree, after: PyTree) -> float:
+    """Of the array that has moved least, how far it has."""
+    moved = jax.tree.map(lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), before, after)
+    return min(jax.tree.leaves(moved))

@@ -1,0 +1,83 @@
+"""Arguments of commands: one declaration gives the parser, the help and the words of completion."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxrl.commands import COMMANDS, module_of
+from jaxrl.commands.arguments import Argument, help_text, parse
+from jaxrl.config import ConfigError
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = (
+    Argument("RUN", "a folder"),
+    Argument("--seconds=S", "how long (default: {default}); `--seconds=1` is short", float, 20.0, low=0.5),
+    Argument("--steps=N", kind=int, low=1, high=9),
+    Argument("--name=TEXT", "a word of the user's own, which may be as long as a line of the help text", str),
+    Argument("--all", "everything", bool),
+    Argument("--config.FIELD=VALUE", "changes a field"),
+)
+
+
+def test_the_help_of_an_example() -> None:
+    introduction = "jaxrl example RUN: shows the help.\n\nMore about it.\n"
+    assert help_text(introduction, EXAMPLE) == (
+        "jaxrl example RUN: shows the help.\n"
+        "\n"
+        "  RUN                    a folder\n"
+        "  --seconds=S            how long (default: 20); `--seconds=1` is short\n"
+        "  --name=TEXT            a word of the user's own, which may be as long as a\n"
+        "                         line of the help text\n"
+        "  --all                  everything\n"
+        "  --config.FIELD=VALUE   changes a field\n"
+        "\n"
+        "More about it.\n"
+    )
+
+
+def test_values_by_name_and_what_is_left() -> None:
+    argv = ["jaxrl", "runs/a", "--all", "--steps=3", "--config.seed=1"]
+    values, left = parse(EXAMPLE, argv, known_only=True)
+    assert values == {"seconds": 20.0, "steps": 3, "name": None, "all": True}
+    assert left == ["runs/a", "--config.seed=1"]
+
+
+def test_words_of_completion() -> None:
+    assert [x.word for x in EXAMPLE] == ["", "--seconds=", "--steps=", "--name=", "--all", ""]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--steps=10", "--steps=10"),
+        ("--seconds=0.1", "--seconds=0.1"),
+        ("--seconds=nan", "finite"),
+        ("--config.seed=1", "config.seed"),
+        ("runs/a", "`runs/a` is no flag; flags start with --"),
+    ],
+)
+def test_what_is_refused(argument: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(EXAMPLE, ["jaxrl", argument])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_flag_is_declared_once(command: str) -> None:
+    module = module_of(command)
+    words = [argument.word for argument in getattr(module, "ARGUMENTS", ()) if argument.word]
+    assert len(words) == len(set(words))
+    assert not [line for line in str(module.__doc__).splitlines() if line.startswith("  --")]
+
+
+def test_no_help_imports_jax() -> None:
+    code = (
+        "import sys; from jaxrl.commands import COMMANDS, run\n"
+        "assert not any(run(['jaxrl', command, '--help']) for command in COMMANDS)\n"
+        "assert 'jax' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,33 @@
+"""The words of other trainers: each is answered with something that exists here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from jaxrl.commands import COMMANDS, module_of
+from jaxrl.config import declared_fields, words
+
+FLAGS = {argument.name for command in COMMANDS for argument in getattr(module_of(command), "ARGUMENTS", ())}
+
+
+@pytest.mark.parametrize("word", words._FIELDS)
+def test_fields_exist(word: str) -> None:
+    assert words._FIELDS[word] in declared_fields()
+    assert word == words.normalized(word)
+
+
+@pytest.mark.parametrize("word", words._FLAGS)
+def test_flags_exist(word: str) -> None:
+    assert word == words.normalized(word)
+    for flag in re.findall(r"--([\w.-]+)", words._FLAGS[word]):
+        name = flag.removeprefix("config.")
+        assert name in FLAGS if name == flag else name in declared_fields(), flag
+
+
+def test_words_in_any_spelling() -> None:
+    found = words.flag_hint("TOTAL_TIMESTEPS")
+    assert found == words.flag_hint("train.total-timesteps") == "; here it is `--config.stop.steps=VALUE`"
+    assert words.metric_hint("mean_reward") == "; here it is `eval/return`"
+    assert words.flag_hint("nothing-like-it") == words.field_hint("seed") == words.metric_hint("x") == ""

@@ -1,0 +1,154 @@
+"""`jaxrl.load(run).act`: what the policy does, for one observation or a batch, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from envs.base import MultiDiscrete
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.inference.loaded_policy import LoadedPolicy
+from tests.inference.runs import observations, policy_of, save_run
+
+FIELDS: dict[str, Any] = {"env__name": "gymnax:CartPole-v1", "normalize__observations": True}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    save_run(folder, **FIELDS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(run: Path) -> LoadedPolicy:
+    return jaxrl.load(run)
+
+
+def test_a_batch_acts_as_the_policy_does(run: Path, loaded: LoadedPolicy) -> None:
+    function = PolicyFunction.of(trained_policy.load(str(run), devices=1))
+    reference, rng = jax.jit(function), np.random.default_rng(0)
+    _, expected, *_ = function.example(5)
+    carry, actions = None, []
+    for t in range(6):
+        obs = observations(loaded.spec.observation_space, 5, rng)
+        reset = np.arange(5) == t if t else np.ones(5, bool)
+        out = reference(obs, expected, reset)
+        action, carry = loaded.act(obs, carry, None if t == 0 else reset)
+        expected = out["carry"]
+        np.testing.assert_array_equal(action, out["action"])
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), carry, expected)
+        actions.append(action)
+    assert len(np.unique(actions)) == 2
+    assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves((action, carry)))
+    assert loaded.step == 7
+
+
+def test_one_observation_acts_as_a_batch_of_it(loaded: LoadedPolicy) -> None:
+    rng = np.random.default_rng(1)
+    carry = carry_B = None
+    for t in range(4):
+        obs = rng.normal(size=4)  # float64, as Gymnasium's own code often makes them
+        action, carry = loaded.act(obs, carry, reset=t == 2)
+        action_B, carry_B = loaded.act(obs[None], carry_B, reset=[t == 2])
+        assert (np.shape(action), action_B.shape) == ((), (1,))
+        assert action == action_B[0]
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[0]), carry, carry_B)
+    # A reset forgets what came before.
+    fresh, other = loaded.act(obs, None), loaded.act(obs, carry, reset=True)
+    jax.tree.map(np.testing.assert_array_equal, fresh, other)
+    zeros = loaded.act(obs, loaded.initial_carry())
+    jax.tree.map(np.testing.assert_array_equal, fresh, zeros)
+
+
+def test_sampled_actions_follow_the_distribution_and_the_seed(run: Path) -> None:
+    obs = np.full((4000, 4), 0.3, np.float32)
+    function = PolicyFunction.of(trained_policy.load(str(run), devices=1))
+    _, carry, reset = function.example(1)
+    logits = np.asarray(function(obs[:1], carry, reset)["distribution"]["logits"])[0]
+    probability = np.exp(logits[1]) / np.exp(logits).sum()
+    first, again = jaxrl.load(run, seed=3), jaxrl.load(run, seed=3)
+    drawn, _ = first.act(obs, sample=True)
+    assert abs(drawn.mean() - probability) < 4 * np.sqrt(probability * (1 - probability) / 4000)
+    np.testing.assert_array_equal(drawn, again.act(obs, sample=True)[0])
+    assert np.any(drawn != first.act(obs, sample=True)[0])
+
+
+def test_dicts_may_hold_dicts() -> None:
+    name = "jaxrl:Platformer(observation='graph', category='simple')"
+    loaded = LoadedPolicy(policy_of(env__name=name, network__core="none"))
+    env = envs.make(name)
+    _, obs = jax.vmap(env.start)(jnp.arange(2))
+    batch = jax.tree.map(np.asarray, obs)
+    actions, _ = loaded.act(batch)
+    for i, action in enumerate(actions):
+        single, _ = loaded.act(jax.tree.map(lambda x, i=i: x[i], batch))
+        np.testing.assert_array_equal(single, action)
+    with pytest.raises(jaxrl.ConfigError, match=r"`obs\['graph'\]` must be a dict of agent, edge_mask"):
+        loaded.act(batch | {"graph": np.zeros(3)})
+    with pytest.raises(jaxrl.ConfigError, match="one batch dimension for all keys.*'graph.agent': .2,.*"):
+        loaded.act(batch | {"player": batch["player"][0]})
+
+
+def test_dicts_masks_and_vectors_of_actions() -> None:
+    loaded = LoadedPolicy(policy_of(env__name="jaxrl:ProbeDict"))
+    rng = np.random.default_rng(2)
+    batch = observations(loaded.spec.observation_space, 3, rng)
+    actions, _ = loaded.act(batch)
+    for i, action in enumerate(actions):
+        single, _ = loaded.act({key: x[i] for key, x in batch.items()})
+        np.testing.assert_array_equal(single, action)
+    with pytest.raises(jaxrl.ConfigError, match="`obs` must be a dict of"):
+        loaded.act(np.zeros(3))
+    masked = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMask", network__core="none"))
+    space = masked.spec.observation_space
+    for allowed in range(masked.spec.mask_size):
+        mask = np.arange(masked.spec.mask_size) == allowed
+        action, _ = masked.act(observations(space, 1, rng)[0], action_mask=mask, sample=True)
+        assert action == allowed
+    with pytest.raises(jaxrl.ConfigError, match="`action_mask` is missing"):
+        masked.act(observations(space, 1, rng))
+    components = LoadedPolicy(policy_of(env__name="jaxrl:ProbeMultiDiscrete"))
+    assert isinstance(components.spec.action_space, MultiDiscrete)
+    action, _ = components.act(observations(components.spec.observation_space, 1, rng)[0])
+    assert action.shape == components.spec.action_space.shape
+
+
+@pytest.mark.parametrize(
+    ("obs", "arguments", "said"),
+    [
+        (np.zeros((2, 5)), {}, r"`obs` has the shape \[2, 5\], it must be \[4\] or \[B, 4\]"),
+        (np.array(["a"] * 4), {}, "`obs` is of <U1, it must be of float32"),
+        (np.zeros((2, 4)), {"reset": True}, r"`reset` has the shape \[\], it must be \[2\]"),
+        (np.zeros(4), {"carry": {"h": 1}}, "`carry` must be what `act` returned, or None"),
+        (np.zeros(4), {"action_mask": [True, True]}, "has no masks"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    loaded: LoadedPolicy, obs: Any, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(jaxrl.ConfigError, match=said) as caught:
+        loaded.act(obs, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_carry_of_another_batch_is_refused(loaded: LoadedPolicy) -> None:
+    _, carry = loaded.act(np.zeros((3, 4)))
+    with pytest.raises(
+        jaxrl.ConfigError, match=r"`carry policy\.\w` has the shape \[3, 8\], it must be \[2, 8\]"
+    ):
+        loaded.act(np.zeros((2, 4)), carry)
+
+
+def test_names_of_checkpoints(run: Path) -> None:
+    assert jaxrl.load(str(run), checkpoint=7).step == 7
+    with pytest.raises(jaxrl.ConfigError, match="`--checkpoint`"):
+        jaxrl.load(run, checkpoint="newest")

@@ -1,0 +1,148 @@
+"""Population based training: who copies whom, what a copy is, and that a resume repeats it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl.config import resolve
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.population.exchange import Candidate, Exchange, Range
+from jaxrl.population.members import Conditions, Member, train_members
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.reporting.writers.population import PopulationRows
+from jaxrl.runs.folder import RunFolder
+from jaxrl.search.pbt import with_last_values
+from jaxrl.search.trials import DONE, Objective, StudyTrial
+from jaxrl.training.trainer import Trainer
+from tests.programs.test_make_train import tiny_config
+
+RATE = {"learning_rate": Range(1e-4, 1e-1, is_log=True)}
+
+
+def test_values_stay_in_their_range_and_vary_as_published() -> None:
+    rng, found = np.random.default_rng(0), Range(1.0, 100.0, is_log=True)
+    varied = np.array([found.vary(10.0, rng) for _ in range(4000)])
+    assert varied.min() >= 1.0
+    assert varied.max() <= 100.0
+    multiplied = np.isin(varied, (8.0, 12.0))
+    assert abs(multiplied.mean() - 0.75) < 0.03
+    drawn = np.log10(varied[~multiplied])
+    assert abs(drawn.mean() - 1.0) < 0.05  # uniform between 0 and 2
+    assert all(Range(1.0, 2.0).vary(2.0, rng) <= 2.0 for _ in range(20))
+
+
+def learner(rate: float) -> Any:
+    trainer = Trainer(tiny_config(**{"ppo.learning_rate": rate, "seed": int(rate * 1e4)}))
+    return trainer.state.learner
+
+
+@pytest.mark.slow
+def test_the_bottom_quarter_goes_on_as_the_top_quarter(tmp_path: Path) -> None:
+    exchange = Exchange("abcd", RATE, 0, tmp_path / "lineage.jsonl")
+    learners = [learner(rate) for rate in (1e-3, 2e-3, 3e-3, 4e-3)]
+    # By score: 2 is the worst, 0 the best.
+    scores = dict(zip(range(4), (9.0, 3.0, 1.0, 5.0), strict=True))
+    asked = {i: (512, Candidate(scores[i], learners[i])) for i in range(4)}
+    answers = exchange.choose(asked)
+    assert [i for i, answer in answers.items() if answer is not None] == [2]
+    copy, source = answers[2], learners[0]
+    assert copy is not None
+    np.testing.assert_array_equal(*(flat(each.policy.params) for each in (copy, source)))
+    np.testing.assert_array_equal(copy.discounted_return, learners[2].discounted_return)
+    assert float(copy.hyperparams.gamma) == float(source.hyperparams.gamma)
+    assert float(copy.hyperparams.learning_rate) != float(source.hyperparams.learning_rate)
+    (line,) = map(json.loads, (tmp_path / "lineage.jsonl").read_text().splitlines())
+    assert (line["step"], line["member"], line["source"], line["source_score"]) == (512, "c", "a", 9.0)
+    assert line["values"]["learning_rate"] == pytest.approx(float(copy.hyperparams.learning_rate))
+    again = exchange.choose(asked)[2]
+    assert again is not None
+    assert float(again.hyperparams.learning_rate) == float(copy.hyperparams.learning_rate)
+
+
+@pytest.mark.slow
+def test_only_a_better_member_is_copied(tmp_path: Path) -> None:
+    file = tmp_path / "lineage.jsonl"
+    exchange = Exchange("abcd", RATE, 0, file)
+    learners = [learner(rate) for rate in (1e-3, 2e-3, 3e-3, 4e-3)]
+
+    def losers(step: int, *scores: float) -> list[int]:
+        asked = {i: (step, Candidate(score, learners[i])) for i, score in enumerate(scores)}
+        return [i for i, answer in exchange.choose(asked).items() if answer is not None]
+
+    assert all(losers(step, 500.0, 500.0, 500.0, 500.0) == [] for step in range(64))
+    assert file.read_text() == ""
+    # Of equally bad members it is not always the same one, and first the one whose values are the newest.
+    lost = [losers(step, 5.0, 5.0, 5.0, 9.0) for step in range(64, 80)]
+    assert len({tuple(each) for each in lost}) == 1
+    assert lost[0] in ([0], [1], [2])
+    firsts = set()
+    for step in range(100, 120):
+        file.unlink()
+        firsts |= set(losers(step, 5.0, 5.0, 5.0, 9.0))
+    assert firsts == {0, 1, 2}
+
+
+def test_of_equal_trials_the_longest_held_values_win(tmp_path: Path) -> None:
+    trials = [StudyTrial(number, {}, DONE, 500.0) for number in range(4)]
+    values = {"values": {"learning_rate": 1e-3}}
+    lines = [{"member": str(member), "step": step} | values for member, step in ((0, 64), (1, 128), (0, 192))]
+    (tmp_path / "lineage.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ranked = Objective().rank(with_last_values(trials, tiny_config(), tmp_path))
+    assert [trial.number for trial in ranked] == [2, 3, 1, 0]
+
+
+def flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def trained(folder: Path, stops_at: int | None = None) -> list[dict[str, Any]]:
+    """Four members in two exchanges; with `stops_at` a member is interrupted there."""
+    often = {"stop.steps": 3 * 192, "evaluate.every_steps": 192, "checkpoint.every_steps": 192}
+    settings = {**often, "evaluate.episodes": 4, "checkpoint.every_seconds": 0, "ppo.schedule": "constant"}
+    members = []
+    for seed, rate in enumerate((1e-2, 1e-3, 3e-3, 0.0)):
+        config = resolve(tiny_config(**settings, seed=seed, **{"ppo.learning_rate": rate}), 1)
+        members.append(Member(f"seed_{seed}", config, RunFolder(str(folder / f"seed_{seed}"), 3)))
+    interruption = Interruption()
+    exchange = Exchange([member.name for member in members], RATE, 7, folder / "lineage.jsonl")
+    if stops_at is not None:
+        choose = exchange.choose
+
+        def then_stop(asked: Any) -> Any:
+            answers = choose(asked)
+            if next(iter(asked.values()))[0] >= stops_at:
+                interruption.adopt(15)
+            return answers
+
+        exchange.choose = then_stop  # type: ignore[method-assign]
+    rows = PopulationRows(len(members), MultiWriter(()))
+    endings = train_members(members, rows, Conditions(Topology.of(1), interruption), exchange)
+    assert all(ending.summary is not None for ending in endings)
+    return [dict(ending.summary or {}) for ending in endings]
+
+
+@pytest.mark.slow
+def test_a_population_that_exchanges_is_resumed_exactly(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = trained(whole)
+    assert {each["stop_reason"] for each in trained(broken, stops_at=192)} == {"SIGTERM"}
+    # As if one member had been killed before its last save.
+    for later in (broken / "seed_1/checkpoints").glob("192"):
+        later.rename(broken / "gone")
+    found = trained(broken)
+    names = ("steps", "eval_return", "best_return", "best_step")
+    assert [{n: each[n] for n in names} for each in found] == [
+        {n: each[n] for n in names} for each in expected
+    ]
+    assert (broken / "lineage.jsonl").read_text() == (whole / "lineage.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in (whole / "lineage.jsonl").read_text().splitlines()]
+    assert steps == [192, 384]

@@ -1,0 +1,181 @@
+"""`population.seeds`: a member is the single run of its seed, to the bit, and a run like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_collections import ConfigDict
+
+from jaxrl.config import ConfigError, resolve
+from jaxrl.parallel.processes import Processes
+from jaxrl.parallel.sharding import Topology
+from jaxrl.parallel.signals import Interruption
+from jaxrl.population.members import Conditions, Member, MemberEnding, program_shape, train_members
+from jaxrl.population.run_population import run_population
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.reporting.writers.population import PopulationRows
+from jaxrl.runs.folder import RunFolder
+from tests.programs.test_make_train import tiny_config
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = (
+    "--config.env.num_envs=8 --config.ppo.rollout_length=16 --config.ppo.num_minibatches=2 "
+    "--config.network.hidden_sizes=(8,) --config.network.core_size=8 --config.log.every_steps=512 "
+    "--config.ppo.schedule=constant "  # not by the budget, which the tests change
+    "--config.evaluate.every_steps=1024 --config.checkpoint.every_steps=1024 --config.evaluate.episodes=8"
+).split()
+
+
+def train(folder: Path, *arguments: str, devices: int = 2) -> subprocess.Popen[str]:
+    env = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "jaxrl", "train", "ppo", *SETTINGS, *arguments, f"--workdir={folder}"]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finished(process: subprocess.Popen[str], code: int = 0) -> str:
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == code, output
+    return output
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """What was learnt: the rows of a run without times and loads."""
+    read = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timed = ("time", "host/", "device/")
+    return [{k: x for k, x in row.items() if not k.startswith(timed)} for row in read]
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Three members on two devices."""
+    folder = tmp_path_factory.mktemp("population")
+    arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
+    return folder, finished(train(folder, *arguments))
+
+
+@pytest.mark.slow
+def test_a_member_is_the_single_run_of_its_seed(population: tuple[Path, str], tmp_path: Path) -> None:
+    # correctness 25 and 31.
+    folder, output = population
+    assert sorted(each.name for each in (folder / "members").iterdir()) == ["seed_5", "seed_6", "seed_7"]
+    finished(train(tmp_path, "--config.seed=7", "--config.stop.steps=4096", devices=1))
+    assert rows(tmp_path) == rows(folder / "members/seed_7")
+    summary = json.loads((folder / "summary.json").read_text())
+    returns = {name: each["best_return"] for name, each in summary["members"].items()}
+    assert summary["best_return"] == max(returns.values())
+    assert returns[Path(summary["best_member"]).name] == summary["best_return"]
+    assert f"best: {summary['best_member']}" in output
+    found = [row for row in rows(folder) if "eval/return" in row]
+    assert [row["step"] for row in found] == [1024, 2048, 3072, 4096]
+    last = [rows(each)[-1] for each in (folder / "members").iterdir()]
+    assert all(row["step"] == 4096 for row in last)
+
+
+@pytest.mark.slow
+def test_tools_take_a_population_as_its_best_member_and_as_its_members(population: tuple[Path, str]) -> None:
+    folder, _ = population
+    best = json.loads((folder / "summary.json").read_text())["best_member"]
+    for command, expected in (
+        (("evaluate", f"--workdir={folder}", "--episodes=4"), f"best member {folder / best}"),
+        (("verify-checkpoint", f"--workdir={folder}"), "checkpoints of " + str(folder / "members/seed_7")),
+        (("compare", str(folder)), "3 runs of 1 variant"),
+        (("watch", str(folder)), "seed_6"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "jaxrl", *command], cwd=ROOT, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_population_that_was_ended_goes_on_exactly(
+    population: tuple[Path, str], tmp_path: Path, signum: signal.Signals
+) -> None:
+    whole, _ = population
+    arguments = ("--config.population.seeds=3", "--config.seed=5", "--config.stop.steps=4096")
+    saved = [tmp_path / f"members/seed_{seed}/checkpoints" for seed in (5, 6, 7)]
+    with train(tmp_path, *arguments, "--config.stop.steps=400000") as process:
+        deadline = time.monotonic() + 200
+        while not all(any(folder.glob("*[0-9]/commit_success.txt")) for folder in saved):
+            assert process.poll() is None
+            if time.monotonic() > deadline:
+                process.kill()
+            time.sleep(0.05)
+        process.send_signal(signum)
+        process.communicate(timeout=120)
+    assert process.returncode == (-9 if signum == signal.SIGKILL else 128 + signum)
+    steps = max(row["step"] for row in rows(tmp_path / "members/seed_5"))
+    finished(train(tmp_path, *arguments, f"--config.stop.steps={max(4096, steps + 1024)}"))
+    for seed in (5, 6, 7):
+        expected = [row for row in rows(whole / f"members/seed_{seed}") if row["step"] < 4096]
+        found = [row for row in rows(tmp_path / f"members/seed_{seed}") if row["step"] < 4096]
+        assert [r for r in found if "checkpoint/step" not in r] == [
+            r for r in expected if "checkpoint/step" not in r
+        ]
+
+
+@pytest.mark.slow
+def test_a_member_that_diverges_does_not_touch_the_others(tmp_path: Path) -> None:
+    # correctness 25.
+    def ends(name: str, rate: float) -> list[MemberEnding]:
+        overrides = [{"seed": 0}, {"seed": 1, "ppo.learning_rate": rate}]
+        configs = [resolve(tiny_config(**each), 1) for each in overrides]
+        assert len({program_shape(config) for config in configs}) == 1
+        members = [
+            Member(f"seed_{config.seed}", config, RunFolder(str(tmp_path / name / f"seed_{config.seed}")))
+            for config in configs
+        ]
+        shared = PopulationRows(2, MultiWriter(()))
+        return train_members(members, shared, Conditions(Topology.of(1), Interruption()))
+
+    healthy, diverged = ends("healthy", 1e-2), ends("diverged", 1e38)
+    assert all(ending.summary is not None for ending in healthy)
+    assert diverged[0].summary is not None
+    assert diverged[1].summary is None
+    assert "iteration" in diverged[1].error
+    assert (tmp_path / "diverged/seed_1/nonfinite.json").exists()
+    assert rows(tmp_path / "healthy/seed_0") == rows(tmp_path / "diverged/seed_0")
+
+
+def test_members_of_one_program_differ_in_seed_and_numbers_alone() -> None:
+    def shape(**overrides: Any) -> Any:
+        return program_shape(resolve(tiny_config(**overrides), 1))
+
+    assert shape() == shape(seed=3, **{"ppo.learning_rate": 1e-4, "ppo.gamma": 0.9})
+    for name, value in (("ppo.num_epochs", 2), ("network.core_size", 8), ("ppo.target_kl", 0.1)):
+        assert shape() != shape(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("env.name", "gymnasium:CartPole-v1", "runs on the host"),
+        ("resume_from", "runs/other", "continues a single run"),
+        ("profile.steps", 100, "traces single runs"),
+        ("hardware_profile", "auto", "fits single runs"),
+    ],
+)
+def test_what_no_population_can_do_is_refused(tmp_path: Path, field: str, value: Any, reason: str) -> None:
+    config = tiny_config(**{"population.seeds": 2, field: value})
+    with pytest.raises(ConfigError, match=rf"`population.seeds` \(=2\): .*{reason}"):
+        run_population(config, str(tmp_path / "run"), Interruption())
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_process_trains_a_population(tmp_path: Path) -> None:
+    config: ConfigDict = tiny_config(**{"population.seeds": 2})
+    processes = Processes(coordinator="localhost:1", num_processes=2, process_id=0)
+    with pytest.raises(ConfigError, match="one process trains a population"):
+        run_population(config, str(tmp_path), Interruption(), processes=processes)

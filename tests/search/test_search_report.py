@@ -1,0 +1,96 @@
+"""Importance against landscapes that are known, and the report of a search."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrl.config import ConfigError
+from jaxrl.config.files import load_config
+from jaxrl.search.importance import importance
+from jaxrl.search.report import write
+from jaxrl.search.runner import Task
+from jaxrl.search.search_folder import SearchFolder
+from jaxrl.search.space import Space
+from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
+from jaxrl.search.winner import Verified
+
+SPACE = Space.parse(
+    {
+        "ppo.learning_rate": {"log": [1e-5, 1e-1]},
+        "ppo.gamma": {"uniform": [0.9, 1.0]},
+        "network.core": {"choice": ["lstm", "gru", "none"]},
+        "network.hidden_sizes": {"choice": [[64], [32, 32]]},
+    }
+)
+
+
+def trials(count: int) -> list[StudyTrial]:
+    """The rate decides most, in a peak; the core something; the rest nothing."""
+    rng, found = np.random.default_rng(0), []
+    for number in range(count):
+        values = SPACE.at(rng.random(4))
+        score = -((math.log10(values["ppo.learning_rate"]) + 3) ** 2) + (values["network.core"] == "gru")
+        found.append(StudyTrial(number, values, DONE, score + 0.1 * rng.normal(), 1.0 + rng.random()))
+    return found
+
+
+def test_importance_finds_what_decides() -> None:
+    found = importance(SPACE, trials(200), Objective())
+    assert list(found)[:2] == ["ppo.learning_rate", "network.core"]
+    assert found["ppo.learning_rate"] > 0.6
+    assert 0.05 < found["network.core"] < 0.3
+    assert max(found["ppo.gamma"], found["network.hidden_sizes"]) < 0.05
+    assert importance(SPACE, trials(7), Objective()) == {}
+
+
+@pytest.mark.parametrize("count", [8, 20, 60])
+def test_importance_is_nothing_on_noise(count: int) -> None:
+    rng, shown = np.random.default_rng(1), 0
+    for _ in range(20):
+        made = [StudyTrial(n, SPACE.at(rng.random(4)), DONE, rng.normal()) for n in range(count)]
+        shown += any(importance(SPACE, made, Objective()).values())
+    assert shown <= 4  # one of twenty on average
+
+
+def test_importance_is_one_minus_the_variance_within() -> None:
+    # Two groups of four: the ranks 0 to 3 and 4 to 7. Within 2 * 5 over 8 - 2, all 42 over 7: 1 - (10/6) / 6.
+    space = Space.parse({"network.hidden_sizes": {"choice": [[1], [2]]}})
+    states = [PRUNED] + [DONE] * 7  # Trials that were stopped early count with what they had reached.
+    made = [
+        StudyTrial(n, {"network.hidden_sizes": (1 + n // 4,)}, state, float(n))
+        for n, state in enumerate(states)
+    ]
+    assert importance(space, made, Objective())["network.hidden_sizes"] == pytest.approx(1 - (10 / 6) / 6)
+
+
+def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    found = [*trials(12), StudyTrial(12, SPACE.at([0.5] * 4), FAILED, reason="<b>a NaN</b> in it")]
+    objective = Objective()
+    task = Task(load_config("ppo_mlp"), SPACE, objective)
+    best = Verified(objective.rank(found)[0], (101, 102), (3.0, None))
+    path = write(found, [best], task, SearchFolder(str(tmp_path)))
+    page = Path(path).read_text()
+    assert "13 trials on gymnax:CartPole-v1 (12 done, 1 failed)" in page
+    assert "&lt;b&gt;a NaN&lt;/b&gt; in it" in page
+    assert "not reached with 2 fresh seeds (3.000, failed)" in page
+    assert page.count("data:image/svg+xml;base64,") == 4
+    assert "jaxrl search, version" in page
+    for name in ("importance.png", "parallel_coordinates.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    # Few trials, of which none reached its end.
+    write(found[-1:], [], task, SearchFolder(str(tmp_path)))
+    assert "said from 8 trials with a score on" in Path(path).read_text()
+
+
+def test_report_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    task = Task(load_config("ppo_mlp"), SPACE, Objective())
+    with pytest.raises(ConfigError, match="needs the `search` extra: .*pip install"):
+        write(trials(3), [], task, SearchFolder(str(tmp_path)))
+    assert not (tmp_path / "report.html").exists()
