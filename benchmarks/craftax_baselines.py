@@ -73,7 +73,7 @@ def ours(arguments: argparse.Namespace) -> float:
     """Steps per second of `Trainer.fit` between the row of its first update and that of its last."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from jaxrl.config import default_config, resolve
-    from jaxrl.metrics.writers import Writer
+    from jaxrl.reporting.writers import Writer
     from jaxrl.training.assembly import Assembly
     from jaxrl.training.run import choose_devices
     from jaxrl.training.trainer import Trainer

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 import envs
-from envs.checks import random_action
+from envs.behaviour import random_action
 from envs.vector import VectorEnv
 
 

@@ -1,4 +1,4 @@
-"""What logging costs: training with writers against training without any, in turns.
+"""The cost of logging: training with writers against training without any, in turns.
 
   python benchmarks/logging_cost.py --writers=tensorboard,jsonl --steps=2_000_000 --repeats=5
 
@@ -33,7 +33,7 @@ _OPENING_SECONDS = 4.0
 def train(config: Any, writers: tuple[str, ...] | None) -> float:
     """Steps per second of one run; with None nothing is written or shown."""
     from jaxrl.config import resolve
-    from jaxrl.metrics.writers import MultiWriter, open_writers
+    from jaxrl.reporting.writers import MultiWriter, open_writers
     from jaxrl.runs.folder import RunFolder
     from jaxrl.training.assembly import Assembly
     from jaxrl.training.run import choose_devices

@@ -3,6 +3,7 @@
   python benchmarks/peers.py --work=cartpole-mlp --envs=64,1024 --repeats=5 --output=DIR
   python benchmarks/peers.py --work=solve-cartpole --output=DIR --peers=jaxrl,rejax,sb3
   python benchmarks/peers.py --work=cartpole-mlp --envs=64 --members=1,2,4,8,16 --output=DIR --purejaxrl=PATH
+  python benchmarks/peers.py --work=pqn-breakout-cnn --envs=128 --output=DIR --purejaxql=PATH
 
 Writes DIR/WORK.json (every sample, versions, hardware, command) and DIR/WORK.md (medians, ratios, the floor).
 Peers from PyPI each get a virtual environment on first use. benchmarks/README.md describes the comparison.
@@ -31,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import outcome
 import tables
 from roster import HERE, PEERS, Peer, python_of
-from works import EPOCHS, EVALUATE_EVERY, ROLLOUT_LENGTH, SOLVE, SOLVED_RETURN, WORKS
+from works import EVALUATE_EVERY, SOLVE, SOLVED_RETURN, WORKS
 
 ROOT = Path(__file__).resolve().parents[1]
 _FLOOR = Peer("floor", "floor.py", {}, "")
@@ -101,8 +102,8 @@ class Session:
             "repeat": repeat,
             "seed": repeat,
             "work": dataclasses.asdict(work),
-            "rollout_length": ROLLOUT_LENGTH,
-            "epochs": EPOCHS,
+            "rollout_length": work.rollout_length,
+            "epochs": work.epochs,
             "target": SOLVED_RETURN,
             "evaluate_every": EVALUATE_EVERY,
             "path": self.paths.get(peer.name),
@@ -166,7 +167,7 @@ class Session:
 def _choose(arguments: argparse.Namespace, paths: dict[str, str]) -> list[Peer]:
     """The peers of this work: those asked for, or all whose checkout, if they need one, was given."""
     solving = arguments.work == SOLVE
-    able = [peer for peer in PEERS.values() if solving or arguments.work in peer.notes]
+    able = [peer for peer in PEERS.values() if (peer.solve if solving else arguments.work in peer.notes)]
     if arguments.members:
         able = [peer for peer in able if peer.trains_populations]
     asked = arguments.peers
@@ -204,7 +205,7 @@ def _last_line(output: str) -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The facts on which the numbers depend."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
@@ -234,6 +235,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--venvs", default=cache / "jaxrl" / "peers", help="where virtual environments go")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds that one process may take")
     parser.add_argument("--purejaxrl", metavar="PATH", help="a checkout of PureJaxRL")
+    parser.add_argument("--purejaxql", metavar="PATH", help="a checkout of purejaxql")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What the best possible policy reaches on Pendulum: a bound for the results of docs/results.md.
+"""The return of the best possible policy on Pendulum: a bound for the results of docs/results.md.
 
   python benchmarks/pendulum_optimum.py
 

@@ -68,7 +68,7 @@ def compiled(options: argparse.Namespace, overrides: list[str]) -> list[dict[str
             described = tpu_slices.parse(f"v5e:{shape}")
             cores = described.device_count
             config.env.num_envs = options.per_device * cores if scaling == "weak" else options.total
-            resolved, _ = memory_fit.evenly_shared(config, cores)
+            resolved, _ = memory_fit.share_evenly(config, cores)
             topology = Topology.on(described.devices())
             report = memory_fit.examine(
                 resolved, topology, described.chip.memory_bytes, True, evaluation=False

@@ -37,7 +37,7 @@ _EVALUATIONS = 20  # in a trial; ASHA and PBT compare trials at these
 
 @dataclass(frozen=True)
 class Task:
-    """What is searched: a config, the steps of a trial, and the greedy return that counts as reached."""
+    """A task to search: a config, the steps of a trial, and the greedy return that counts as reached."""
 
     config: str
     fields: tuple[str, ...]

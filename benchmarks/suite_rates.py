@@ -28,7 +28,7 @@ import jax.numpy as jnp
 
 import envs
 from envs.adapters.suite import load, raw_key, suite_rules
-from envs.checks import random_action
+from envs.behaviour import random_action
 from envs.names import parse_call
 from envs.vector import VectorEnv
 

@@ -1,4 +1,4 @@
-"""What benchmarks/accelerator.py measures, in the order of importance. Standard library only."""
+"""The cases that benchmarks/accelerator.py measures, in the order of importance. Standard library only."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from jaxrl.config import Config, default_config, resolve, versions
 from jaxrl.diagnostics.compiled_programs.iteration_time import IterationTime
 from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.gpus import GPUS, Gpu, runs_triton
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.jaxpr import matmul_flops
 from jaxrl.training.run import choose_devices
-from jaxrl.training.runtime import Runtime
 from jaxrl.types import TrainState
 
 _ENVIRONMENTS = {"cartpole": "gymnax:CartPole-v1", "breakout": "gymnax:Breakout-MinAtar"}
@@ -69,7 +69,7 @@ def _config(case: Case, tiny: bool) -> Config:
 
 def _measured(case: Case, config: Config, seconds: float) -> dict[str, Any]:
     topology, clock = Topology.of(config.device_count), Clock()
-    runtime = build_runtime(config, topology, clock, Agreement(clock))
+    runtime = build_runtime(config, topology, clock, Coordinator(clock))
     started = time.perf_counter()
     runtime.compile()
     compiled = time.perf_counter() - started

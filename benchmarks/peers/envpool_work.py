@@ -57,7 +57,7 @@ def make(work: dict[str, Any], seed: int) -> Any:
 
 
 def images(obs: np.ndarray) -> bool:
-    """Whether observations [N, ...] are images, channels first."""
+    """True if observations [N, ...] are images, channels first."""
     return obs.ndim == 4
 
 

@@ -1,4 +1,4 @@
-"""What the machine allows: its float32 matmul rate and the environment's own rate."""
+"""The limits of the machine: its float32 matmul rate and the environment's own rate."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import jax
 
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Agreement
+from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import build_runtime
 from jaxrl.training.run import choose_devices
@@ -43,7 +43,7 @@ def main(task: dict[str, Any]) -> None:
     c.seed = task["seed"]
     config = resolve(c, choose_devices(c))
     clock = Clock()
-    runtime = build_runtime(config, Topology.of(config.device_count), clock, Agreement(clock))
+    runtime = build_runtime(config, Topology.of(config.device_count), clock, Coordinator(clock))
     start = time.perf_counter()
     runtime.compile()
     state = runtime.prepare(runtime.learning.initial_state())

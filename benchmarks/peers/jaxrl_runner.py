@@ -16,9 +16,9 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import default_config, resolve, versions
-from jaxrl.metrics.writers import Writer
+from jaxrl.population.make_population import make_population
+from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.population.functional import make_population
 from jaxrl.training.run import choose_devices
 from jaxrl.training.trainer import Trainer
 
@@ -43,6 +43,7 @@ class _Rows(Writer):
 def _config(task: dict[str, Any]) -> ConfigDict:
     work, num_envs = task["work"], task["num_envs"]
     c = default_config()
+    c.algorithm = work["algorithm"]
     c.env.name = f"gymnax:{work['env']}"
     c.env.num_envs = num_envs
     c.network.encoder = "minatar" if work["network"] == "cnn" else "mlp"
@@ -50,10 +51,15 @@ def _config(task: dict[str, Any]) -> ConfigDict:
     c.network.hidden_sizes = tuple(work["hidden_sizes"])
     c.network.core_size = work["hidden_sizes"][-1]
     c.network.activation = work["activation"]
-    c.network.separate_value = work["network"] == "mlp"
-    c.ppo.rollout_length = task["rollout_length"]
-    c.ppo.num_epochs = task["epochs"]
-    c.ppo.num_minibatches = work["num_minibatches"]
+    learner = c[c.algorithm]
+    learner.rollout_length = task["rollout_length"]
+    learner.num_epochs = task["epochs"]
+    learner.num_minibatches = work["num_minibatches"]
+    if c.algorithm == "pqn":
+        c.network.layer_norm = True
+        learner.sequence_length = 1  # single steps are shuffled
+    else:
+        c.network.separate_value = work["network"] == "mlp"
     c.evaluate.every_steps = c.checkpoint.every_steps = 0
     c.evaluate.episodes = 8
     return c

@@ -1,4 +1,4 @@
-"""What every runner shares: its task, its clock and the one line in which it reports. Standard library only.
+"""Shared by all runners: the task, the clock and the one line in which they report. Standard library only.
 
 Import this before anything slow: the clock starts here.
 """

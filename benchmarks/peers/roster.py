@@ -23,7 +23,7 @@ class Peer:
       name: as given to `--peers`, and the name of its virtual environment.
       runner: the script that runs it, in this folder.
       notes: what its network and updates are, by work; a work that is missing is one it does not do.
-      solve: the settings with which it is to solve CartPole.
+      solve: the settings with which it is to solve CartPole; "" if it does not.
       share: of a work's steps it is measured over this part; slow trainers need fewer.
       checkout: whether it must be given as a path, being on no package index.
       trains_populations: whether one program of its can train several seeds.
@@ -54,6 +54,8 @@ PEERS = {
                 "cartpole-lstm": "dense 128, LSTM 128, heads",
                 "minatar-breakout-mlp": _APART,
                 "minatar-breakout-cnn": "conv 16, dense 64, heads",
+                "pqn-cartpole-mlp": "dense 256, 256; Adam",
+                "pqn-breakout-cnn": "conv 16, dense 128; Adam",
             },
             "configs/ppo_mlp.py: 32 environments, 16 steps, 4 epochs, 4 minibatches",
             trains_populations=True,
@@ -77,6 +79,16 @@ PEERS = {
             "its ppo.py: 4 environments, 128 steps, 4 epochs, 4 minibatches, always 500,000 steps",
             checkout=True,
             trains_populations=True,
+        ),
+        Peer(
+            "purejaxql",
+            "purejaxql_runner.py",
+            {
+                "pqn-cartpole-mlp": "dense 256, 256; RAdam; a batch normalisation that is not used",
+                "pqn-breakout-cnn": "conv 16, dense 128; RAdam; a batch normalisation that is not used",
+            },
+            "",
+            checkout=True,
         ),
         Peer(
             "sb3",

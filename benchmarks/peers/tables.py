@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roster import PEERS
-from works import EPOCHS, EVALUATE_EVERY, ROLLOUT_LENGTH, SOLVED_RETURN, WORKS, Work
+from works import EVALUATE_EVERY, SOLVED_RETURN, WORKS, Work
 
 Sample = Mapping[str, Any]
 
@@ -39,9 +39,9 @@ def markdown(record: Mapping[str, Any]) -> str:
 
 def _throughput(work: Work, samples: Sequence[Sample]) -> list[str]:
     lines = [
-        f"- Work: PPO on {work.env}, {ROLLOUT_LENGTH} steps a rollout, {EPOCHS} epochs, "
-        f"{work.num_minibatches} minibatches, float32, Adam. Steps per second include the updates, but not "
-        "imports and compilation.",
+        f"- Work: {work.algorithm.upper()} on {work.env}, {work.rollout_length} steps a rollout, "
+        f"{work.epochs} epochs, {work.num_minibatches} minibatches, float32. Steps per second include the "
+        "updates, but not imports and compilation.",
     ]
     for num_envs, members in sorted({(sample["num_envs"], sample["members"]) for sample in samples}):
         here = [s for s in samples if (s["num_envs"], s["members"]) == (num_envs, members)]
@@ -87,7 +87,7 @@ def _floor(work: Work, samples: Sequence[Sample]) -> list[str]:
     lines = [
         f"The floor: a forward pass is {work.forward_flops:,} FLOPs an observation, matrix products only. A "
         "step costs one of them in the rollout and three in each epoch, forward and backward: "
-        f"(1 + 3 x {EPOCHS}) x {work.forward_flops:,} = {work.flops_per_step / 1e6:.2f} MFLOP.",
+        f"(1 + 3 x {work.epochs}) x {work.forward_flops:,} = {work.flops_per_step / 1e6:.2f} MFLOP.",
         "",
         *_header("bound|steps/s|jaxrl reaches"),
     ]

@@ -1,4 +1,4 @@
-"""What comes before the LSTM or the heads in Stable-Baselines3, as the works describe it."""
+"""The encoders before the LSTM or the heads in Stable-Baselines3, as the works describe them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""What is measured: one description of each work, from which every runner builds the same thing."""
+"""The works that are measured: one description of each, from which every runner builds the same thing."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-ROLLOUT_LENGTH = 128
-EPOCHS = 4
 SOLVED_RETURN = 475.0
 # Environment steps between the evaluations on the way to it.
 EVALUATE_EVERY = 5_000
@@ -14,18 +12,20 @@ EVALUATE_EVERY = 5_000
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """PPO on one environment with one network; 128 steps, 4 epochs, Adam, float32 everywhere.
+    """PPO or PQN on one environment with one network; Adam, for PQN also RAdam; float32 everywhere.
 
     Attributes:
       name: as given to `--work`.
       env: the environment, by the name gymnax has for it.
       obs_shape, num_actions: of that environment.
       network: "mlp" (actor and critic apart), "lstm" (dense, LSTM, heads) or "cnn" (one 3x3 convolution of
-        16 channels, dense, heads).
+        16 channels, dense, heads). PQN has one network, with layer normalisation before activations.
       hidden_sizes: widths of the dense layers; an LSTM is as wide as the last of them.
       activation: of the dense layers.
       num_minibatches: per epoch.
       steps: environment steps that the fast trainers are measured over.
+      algorithm: "ppo" or "pqn".
+      rollout_length, epochs: of an iteration.
     """
 
     name: str
@@ -37,6 +37,9 @@ class Work:
     activation: str
     num_minibatches: int
     steps: int
+    algorithm: str = "ppo"
+    rollout_length: int = 128
+    epochs: int = 4
 
     @property
     def forward_flops(self) -> int:
@@ -46,18 +49,21 @@ class Work:
     @property
     def flops_per_step(self) -> int:
         """Of a whole iteration: the rollout's forward pass; in each epoch one forward, a backward of two."""
-        return self.forward_flops * (1 + 3 * EPOCHS)
+        return self.forward_flops * (1 + 3 * self.epochs)
 
     @property
     def num_parameters(self) -> int:
-        """Weights and one bias per output; of an LSTM one bias per gate."""
+        """Weights and one bias per output; of an LSTM one bias per gate; of normalised layers two more."""
         weights = sum(inputs * outputs for inputs, outputs, _ in self._products())
-        return weights + sum(outputs for _, outputs, _ in self._products())
+        normalized = self._products()[:-1] if self.algorithm == "pqn" else []
+        scales = sum(2 * outputs for _, outputs, _ in normalized)
+        return weights + sum(outputs for _, outputs, _ in self._products()) + scales
 
     def _products(self) -> list[tuple[int, int, int]]:
         """(inputs, outputs, places where it is applied) of every matrix product."""
         width = self.hidden_sizes[-1]
-        heads = [(width, self.num_actions, 1), (width, 1, 1)]
+        q_values = self.algorithm == "pqn"
+        heads = [(width, self.num_actions, 1), *([] if q_values else [(width, 1, 1)])]
         if self.network == "cnn":
             height, breadth, channels = self.obs_shape
             places = (height - 2) * (breadth - 2)
@@ -65,7 +71,7 @@ class Work:
         trunk = _dense(math.prod(self.obs_shape), self.hidden_sizes)
         if self.network == "lstm":
             return [*trunk, (2 * width, 4 * width, 1), *heads]
-        return [*trunk, *trunk, *heads]
+        return [*trunk, *([] if q_values else trunk), *heads]
 
 
 def _dense(inputs: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -81,6 +87,9 @@ WORKS = {
         Work("cartpole-lstm", *_CARTPOLE, "lstm", (128,), "tanh", 4, 400_000),
         Work("minatar-breakout-mlp", *_BREAKOUT, "mlp", (64, 64), "relu", 8, 1_000_000),
         Work("minatar-breakout-cnn", *_BREAKOUT, "cnn", (64,), "relu", 8, 200_000),
+        # Network and counts of purejaxql's pqn_cartpole.yaml and pqn_minatar.yaml.
+        Work("pqn-cartpole-mlp", *_CARTPOLE, "mlp", (256, 256), "relu", 16, 500_000, "pqn", 64, 4),
+        Work("pqn-breakout-cnn", *_BREAKOUT, "cnn", (128,), "relu", 32, 200_000, "pqn", 32, 2),
     )
 }
 SOLVE = "solve-cartpole"

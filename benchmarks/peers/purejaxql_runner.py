@@ -1,0 +1,82 @@
+"""purejaxql: `pqn_gymnax.py` or `pqn_minatar.py` of a checkout, unmodified."""
+
+from __future__ import annotations
+
+import outcome  # isort: skip
+
+import importlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+TASK = outcome.task()
+sys.path.insert(0, str(Path(TASK["path"]) / "purejaxql"))
+module = importlib.import_module("pqn_minatar" if TASK["work"]["network"] == "cnn" else "pqn_gymnax")
+
+IMPORTED = outcome.since_start()
+# Of its pqn_cartpole.yaml and pqn_minatar.yaml, except for counts, which are those of the work.
+SETTINGS = {
+    "EPS_START": 1.0,
+    "EPS_FINISH": 0.05,
+    "EPS_DECAY": 0.1,
+    "NORM_TYPE": "layer_norm",
+    "LR": 5e-4,
+    "MAX_GRAD_NORM": 10,
+    "LR_LINEAR_DECAY": True,
+    "GAMMA": 0.99,
+    "LAMBDA": 0.65,
+    "NUM_LAYERS": 2,
+    "TEST_DURING_TRAINING": False,
+    "WANDB_MODE": "disabled",
+}
+
+
+def _versions() -> dict[str, str]:
+    commit = subprocess.run(
+        ["git", "-C", TASK["path"], "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    found = outcome.versions("gymnax", "jax", "jaxlib", "flax", "optax", "numpy")
+    return {"purejaxql": commit.stdout.strip() or "unknown commit", **found}
+
+
+def measure(task: dict[str, Any]) -> None:
+    work, num_envs = task["work"], task["num_envs"]
+    per_iteration = num_envs * task["rollout_length"]
+    steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
+    settings = SETTINGS | {
+        "NUM_ENVS": num_envs,
+        "NUM_STEPS": task["rollout_length"],
+        "TOTAL_TIMESTEPS": steps,
+        "TOTAL_TIMESTEPS_DECAY": steps,
+        "NUM_EPOCHS": task["epochs"],
+        "NUM_MINIBATCHES": work["num_minibatches"],
+        "HIDDEN_SIZE": work["hidden_sizes"][0],
+        "ENV_NAME": work["env"],
+    }
+    first, second = jax.random.split(jax.random.PRNGKey(0), (2, 1))
+    start = time.perf_counter()
+    # As its `single_run`: `vmap` over seeds, here one.
+    train = jax.jit(jax.vmap(module.make_train(settings))).lower(first).compile()
+    compiled = time.perf_counter() - start
+    out = jax.block_until_ready(train(first))
+    parameters = sum(x.size for x in jax.tree.leaves(out["runner_state"][0].params))
+    del out
+    start = time.perf_counter()
+    jax.block_until_ready(train(second))
+    seconds = time.perf_counter() - start
+    outcome.report(
+        import_seconds=IMPORTED,
+        compile_seconds=compiled,
+        steps=steps,
+        seconds=seconds,
+        parameters=parameters,
+        versions=_versions(),
+    )
+
+
+if __name__ == "__main__":
+    measure(TASK)
