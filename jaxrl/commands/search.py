@@ -76,10 +76,11 @@ ARGUMENTS = (
     Argument("--metric=KEY", "what counts, of metrics.jsonl (default: eval/return)", str),
     Argument("--score=S", "its final value (default), or the mean of all, which rewards learning early", str),
     Argument("--direction=D", "maximize (default) or minimize", str),
-    Argument("--jobs=N", "trials at the same time (default: 1)", int, low=0, high=_MOST),
+    Argument("--jobs=N", "trials at the same time, a process each (default: 1)", int, low=0, high=_MOST),
     Argument(
         "--population=N",
-        "N trials as one program on all devices, where they differ in numbers alone (default: 1)",
+        "N trials as one program on all devices, if they differ in numbers alone (default, without --jobs: "
+        "all of a random search or grid, up to 32)",
         int,
         low=0,
         high=_MOST,

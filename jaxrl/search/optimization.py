@@ -21,6 +21,7 @@ from jaxrl.parallel.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
 from jaxrl.search.executor import Executor, ProcessExecutor, visible_gpus
+from jaxrl.search.hyperparameters import numeric_hyperparameters
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
@@ -88,7 +89,8 @@ def search(
         pbt.require_exchangeable(config, space)
     if options.method == "ray":
         ray_search.require_installed(options)
-    if (options.population > 1 or options.method == "pbt") and registry.is_host(config.env.name):
+    on_host = registry.is_host(config.env.name)
+    if (options.program_size(alike=False) > 1 or options.method == "pbt") and on_host:
         raise ConfigError(
             f"`env.name` (={config.env.name!r}) runs on the host, "
             "where each trial needs a process: no population of them can be one program"
@@ -103,20 +105,29 @@ def search(
     probe.require_trainable(space.probes(config), options.metric)
     folder = SearchFolder(options.folder)
     with folder.claim(check_config(config), space, options):
-        return _search(Task.of(config, space, options), options, folder, interruption)
+        together = options.program_size(alike=not on_host and _varies_numbers(config, space))
+        return _search(Task.of(config, space, options), options, together, folder, interruption)
+
+
+def _varies_numbers(config: ConfigDict, space: Space) -> bool:
+    """True if all trials can be one program."""
+    numbers = numeric_hyperparameters(config)
+    return all(dimension.name in numbers for dimension in space.dimensions)
 
 
 def _search(
-    task: Task, options: SearchOptions, folder: SearchFolder, interruption: Interruption
+    task: Task, options: SearchOptions, together: int, folder: SearchFolder, interruption: Interruption
 ) -> SearchResult:
     study, total, note = _study(task, options, folder)
+    if together > 1 and options.population is None:
+        note += "; trained as one program (--jobs=N: as N processes)"
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
-    jobs = None if options.method == "ray" else options.jobs * options.population
+    jobs = None if options.method == "ray" else (options.jobs or 1) * together
     with _display(title, total, jobs, task.objective) as display, interruption.defer():
         if options.method == "ray":
             alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
         else:
-            with contextlib.closing(_executor(options, task, folder)) as executor:
+            with contextlib.closing(_executor(options, together, task, folder)) as executor:
                 alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
         if options.exchanges:
@@ -132,25 +143,25 @@ def _search(
             if not mine:
                 display.message("another process verifies the best")
                 return unfinished
-            with contextlib.closing(_verifier(options)) as verifier:
+            with contextlib.closing(_verifier(options, together)) as verifier:
                 return _conclude(found, task, options, folder, verifier, interruption, display)
 
 
-def _executor(options: SearchOptions, task: Task, folder: SearchFolder) -> Executor:
+def _executor(options: SearchOptions, together: int, task: Task, folder: SearchFolder) -> Executor:
     """The executor of the trials."""
     if options.method == "pbt":
         exchange = pbt.exchange_of(task.config, task.space, options.seed, folder.path)
         return PopulationExecutor(options.budget, exchange)
-    if options.population > 1:
-        return PopulationExecutor(options.population)
-    return ProcessExecutor(options.jobs, visible_gpus())
+    if together > 1:
+        return PopulationExecutor(together)
+    return ProcessExecutor(options.jobs or 1, visible_gpus())
 
 
-def _verifier(options: SearchOptions) -> Executor:
+def _verifier(options: SearchOptions, together: int) -> Executor:
     """The executor of the winner's runs with fresh seeds."""
-    if options.method == "pbt" or options.population > 1:
-        return PopulationExecutor(max(options.population, options.verify))
-    return ProcessExecutor(options.jobs, visible_gpus())
+    if options.method == "pbt" or together > 1:
+        return PopulationExecutor(max(together, options.verify))
+    return ProcessExecutor(options.jobs or 1, visible_gpus())
 
 
 def _conclude(

@@ -41,7 +41,13 @@ _OF_METHOD = {
     "optuna": ("sampler", "pruner", "storage"),
     "ray": ("scheduler", "searcher", "address", "cpus_per_trial", "gpus_per_trial"),
 }
-_KINDS: dict[str, Any] = {"trials": int | None, "metric": str, "gpus_per_trial": float | None}
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("trials", "jobs", "population"), int | None),
+    "metric": str,
+    "gpus_per_trial": float | None,
+}
+_LARGEST_PROGRAM = 32  # trials
+_INDEPENDENT = ("random", "grid")  # No trial waits for the scores of others, nor are their seconds compared.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +60,9 @@ class SearchOptions:
       workdir: the folder of the search; "" is runs/search-METHOD.
       metric, score, direction: see `Objective`.
       seed: of the proposals; all trials train with the configuration's own.
-      jobs: trials at the same time.
-      population: trials that are trained as one program, if they differ only in numbers; 1 for none.
+      jobs: trials at the same time, a process each; None: 1, or as `population` says.
+      population: trials that are trained as one program, if they differ only in numbers; 1 for none. None:
+        as many as there are, up to 32, if the space varies only numbers and `jobs` is None.
       verify: the number of fresh seeds with which the winner is trained again; 0 for none.
       sampler: of optuna: tpe, gp, cmaes.
       pruner: of optuna, which stops trials early: median, asha, hyperband, none.
@@ -77,8 +84,8 @@ class SearchOptions:
     score: str = "final"
     direction: str = "maximize"
     seed: int = 0
-    jobs: int = 1
-    population: int = 1
+    jobs: int | None = None
+    population: int | None = None
     verify: int = 3
     sampler: str = "tpe"
     pruner: str = "median"
@@ -99,7 +106,8 @@ class SearchOptions:
                     raise ConfigError(f"`{name}` (={getattr(self, name)!r}) is for the method {method}")
         for name, rules in _RULES.items():
             check(name, getattr(self, name), _KINDS.get(name, int), *rules)
-        if self.population > 1 and self.jobs > 1:
+        together = self.population is not None and self.population > 1
+        if together and self.jobs is not None and self.jobs > 1:
             raise ConfigError(
                 f"`population` (={self.population}) trains trials as one program on all devices, so `jobs` "
                 f"(={self.jobs}) must be 1"
@@ -108,7 +116,7 @@ class SearchOptions:
             self._check_ray()
         if self.exchanges:
             self._check_pbt()
-        if self.population > 1 and self.prunes:
+        if together and self.prunes:
             raise ConfigError(
                 f"`population` (={self.population}) trains trials as one program, where none can be stopped "
                 f"early: `pruner` (={self.pruner!r}) must be 'none'"
@@ -116,7 +124,7 @@ class SearchOptions:
 
     def _check_ray(self) -> None:
         for name in ("jobs", "population"):
-            if (given := getattr(self, name)) != 1:
+            if (given := getattr(self, name)) not in (None, 1):
                 raise ConfigError(
                     f"`{name}` (={given}) must be 1 for the method ray, which starts as many trials as its "
                     "cluster has room for: --cpus_per_trial, --gpus_per_trial"
@@ -132,7 +140,7 @@ class SearchOptions:
         fixed = {"metric": "eval/return", "direction": "maximize", "jobs": 1, "population": 1}
         said = "method" if self.method == "pbt" else "scheduler"
         for name, value in fixed.items():
-            if (given := getattr(self, name)) != value:
+            if (given := getattr(self, name)) not in (None, value):
                 raise ConfigError(f"`{name}` (={given!r}) must be {value!r} for the {said} pbt")
         if self.budget < 2:
             raise ConfigError(f"`trials` (={self.budget}) must be at least 2 for the {said} pbt")
@@ -143,6 +151,13 @@ class SearchOptions:
         if self.trials is not None:
             return self.trials
         return _MEMBERS if self.exchanges else METHODS[self.method]
+
+    def program_size(self, alike: bool) -> int:
+        """The number of trials in one program; `alike`: they differ only in numbers."""
+        if self.population is not None:
+            return self.population
+        default = alike and self.jobs is None and self.method in _INDEPENDENT
+        return min(self.budget, _LARGEST_PROGRAM) if default else 1
 
     @property
     def prunes(self) -> bool:

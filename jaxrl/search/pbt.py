@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
-from jaxrl import algorithms
-from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config import ConfigError, check_config
 from jaxrl.config.data_files import read_objects
 from jaxrl.population.exchange import held_since
+from jaxrl.search.hyperparameters import numeric_hyperparameters
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 
@@ -22,8 +21,7 @@ LINEAGE = "lineage.jsonl"
 
 def require_exchangeable(config: ConfigDict, space: Space) -> None:
     """Raises ConfigError if the space varies anything but ranges of numeric hyperparameters."""
-    checked = check_config(config)
-    known = [f"{checked.section}.{name}" for name in _names(checked)]
+    known = numeric_hyperparameters(config)
     for dimension in space.dimensions:
         if dimension.name not in known:
             text = f"is no numeric hyperparameter; those are {', '.join(known)}"
@@ -69,10 +67,3 @@ def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: P
 def _by_field(values: Mapping[str, float], config: ConfigDict) -> dict[str, float]:
     section = check_config(config).section
     return {f"{section}.{name}": value for name, value in values.items()}
-
-
-def _names(config: Config) -> list[str]:
-    # Only their shapes: computing one would start JAX's devices, which the trials need.
-    shapes = jax.eval_shape(lambda: algorithms.hyperparameters(config))
-    names = [field.name for field in dataclasses.fields(shapes)]
-    return [name for name in names if getattr(config.learner, name) is not None]

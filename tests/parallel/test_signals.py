@@ -237,5 +237,6 @@ with catch_signals() as interruption, interruption.defer():
     threading.Thread(target=work).start()
     threading.Event().wait()
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "SIGTERM\n"), done.stderr

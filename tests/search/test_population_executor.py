@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError
-from jaxrl.search import optimize
+from jaxrl.search import SearchOptions, optimize
+from jaxrl.search.hyperparameters import numeric_hyperparameters
 from tests.programs.test_make_train import tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,32 @@ def test_what_cannot_be_one_program_is_refused(
     space = {"ppo.learning_rate": {"choice": [1e-3]}}
     with pytest.raises(ConfigError, match=text):
         optimize(config(**overrides), space, workdir=str(tmp_path), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "alike", "size"),
+    [
+        ({}, True, 20),
+        ({"method": "grid", "trials": 100}, True, 32),
+        ({}, False, 1),
+        ({"jobs": 1}, True, 1),
+        ({"population": 1}, True, 1),
+        ({"population": 4}, False, 4),
+        # These learn from the scores or the seconds of earlier trials.
+        ({"method": "optuna"}, True, 1),
+        ({"method": "pareto"}, True, 1),
+    ],
+)
+def test_independent_trials_that_differ_in_numbers_are_one_program(
+    options: dict[str, Any], alike: bool, size: int
+) -> None:
+    assert SearchOptions(**options).program_size(alike) == size
+
+
+def test_numeric_hyperparameters_are_those_of_one_program() -> None:
+    names = numeric_hyperparameters(config())
+    assert {"ppo.learning_rate", "ppo.gamma", "ppo.clip_range"} <= set(names)
+    assert not {"ppo.num_epochs", "ppo.rollout_length", "ppo.target_kl"} & set(names)  # The last is None.
 
 
 def pbt(folder: Path, steps: int = 4000) -> subprocess.Popen[str]:
