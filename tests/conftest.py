@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile far more than they compute: without LLVM's optimisations they take half the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-# Compiled programs are shared by all workers of a test run and by the processes that tests start.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    _COMPILED = tempfile.TemporaryDirectory(prefix="jaxrl-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+# Compiled programs are shared by all workers, by the processes that tests start, and by the next test run,
+# which takes half the time; `make clean` removes them.
+_COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
 # A shell's background job ignores SIGINT, and one under nohup SIGHUP, and so would the processes that tests
 # start and interrupt.
 for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
