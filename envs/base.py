@@ -20,6 +20,7 @@ from envs.spaces import LARGE_IMAGE as LARGE_IMAGE
 from envs.spaces import Box as Box
 from envs.spaces import Dict as Dict
 from envs.spaces import Discrete as Discrete
+from envs.spaces import Mixed as Mixed
 from envs.spaces import MultiDiscrete as MultiDiscrete
 from envs.spaces import Space as Space
 from envs.spaces import check_count
@@ -37,7 +38,8 @@ class EnvSpec:
     Attributes:
       name: the full name it was made from, e.g. `gymnax:CartPole-v1`.
       observation_space: what `reset` and `step` return as `obs`.
-      action_space: what `step` accepts.
+      action_space: what `step` accepts; a `Dict` of Discrete, MultiDiscrete and Box parts is chosen as one
+        vector (`Mixed`), and split before the environment's own `step`.
       max_episode_steps: no episode is longer, by a time limit or because it always terminates by then;
         None if there is no such number.
       has_action_mask: whether `action_mask` of the environment gives masks.

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Discrete, JaxEnv, MultiDiscrete
+from envs.base import Discrete, JaxEnv, MultiDiscrete
 from envs.checks import KEEPS_ARRAYS, PURE, Types, explain
 from envs.spaces import has_choice, sample
 from envs.tasks import default_task
@@ -81,13 +81,11 @@ def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:
     return (select_rows(jnp.arange(len(keys)) % 2 == 0, default, drawn),)
 
 
-def random_action(env: JaxEnv, key: jax.Array, state: Any) -> jax.Array:
+def random_action(env: JaxEnv, key: jax.Array, state: Any) -> Any:
     """An action drawn evenly from those that are allowed in `state`."""
     space = env.spec.action_space
-    if isinstance(space, Box):
-        action: jax.Array = sample(space, key)
-        return action
-    assert isinstance(space, Discrete | MultiDiscrete)
+    if not isinstance(space, Discrete | MultiDiscrete):
+        return sample(space, key)
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
     allowed = env.action_mask(state) if env.spec.has_action_mask else jnp.ones(sum(sizes), bool)
     logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])

@@ -10,7 +10,7 @@ import numpy as np
 
 from envs import installation, registry
 from envs.names import unknown
-from envs.spaces import Box, Dict, Discrete, Space
+from envs.spaces import Box, Dict, Discrete, Mixed, Space
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def names(suite: Collection) -> Sequence[str]:
 
 def describe(space: Space) -> str:
     """A space in words: `Discrete(4)`, `float32[84, 84, 3] in [0, 1]`."""
-    if isinstance(space, Dict):
+    if isinstance(space, Dict | Mixed):
         return ", ".join(
             f"{name}: ({describe(part)})" if isinstance(part, Dict) else f"{name}: {describe(part)}"
             for name, part in space.spaces

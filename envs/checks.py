@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import modules
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, Space, TimeStep
+from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
 from envs.reports import names_of
 from envs.spaces import bounds, zeros
 from envs.tasks import default_task, takes_task
@@ -99,13 +99,12 @@ class Types:
     def __init__(self, label: str, env: JaxEnv):
         key = jax.eval_shape(lambda: jax.random.key(0))
         space, tasks = env.spec.action_space, env.spec.task_space
-        assert not isinstance(space, Dict)
         task = () if tasks is None else (jax.eval_shape(lambda: zeros(tasks)),)
         self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key, *task)
         # Before `step` is traced: with another state it fails in many ways.
         self.converts_reset = _check_obs(f"{label}: reset()", env.spec.observation_space, obs)
         state = jax.eval_shape(strong_types, self.state)
-        action = jax.ShapeDtypeStruct(space.shape, space.dtype)
+        action = jax.eval_shape(lambda: zeros(space))
         self.arguments = {"reset": (key, *task), "step": (key, state, action)}
         self.next_state, self.timestep = _trace(
             f"{label}: step()", env.step, _state_and_step, key, state, action
@@ -123,9 +122,14 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
         if name != "task_space" or spec.task_space is not None:
             _check_space(f"{label}: spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
-        raise ValueError(f"{label}: spec.action_space is a Dict; actions are Discrete, MultiDiscrete or Box")
-    if spec.has_action_mask and isinstance(spec.action_space, Box):
-        raise ValueError(f"{label}: spec.has_action_mask is set; only discrete actions can have a mask")
+        try:
+            Mixed(spec.action_space.spaces)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{label}: spec.action_space: {error}") from error
+    if spec.has_action_mask and not isinstance(spec.action_space, Discrete | MultiDiscrete):
+        raise ValueError(
+            f"{label}: spec.has_action_mask is set; only Discrete and MultiDiscrete actions can have a mask"
+        )
     return spec
 
 
@@ -134,7 +138,7 @@ def _check_space(where: str, space: Space) -> None:
         for key, part in space.spaces:
             _check_space(f"{where}[{key!r}]", part)
         return
-    if not isinstance(space, Discrete | MultiDiscrete | Box):
+    if not isinstance(space, Discrete | MultiDiscrete | Box | Mixed):
         makes = "Box.of(low, high, shape), Discrete(n), MultiDiscrete((n, ...)) or Dict(((name, space), ...))"
         raise ValueError(f"{where} is a {_kind(space)}; use those of jaxrl: {makes}")
     dtype = np.dtype(space.dtype)
@@ -162,6 +166,7 @@ def _check_element(where: str, space: Space, x: Any) -> None:
         for key, part in space.spaces:
             _check_element(f"{where}[{key!r}]", part, x[key])
         return
+    assert not isinstance(space, Mixed)  # Tasks and observations are dicts.
     if getattr(x, "shape", None) != space.shape or x.dtype != np.dtype(space.dtype):
         declared = _form(jax.ShapeDtypeStruct(space.shape, np.dtype(space.dtype)))
         raise ValueError(f"{where} is {_form(x)}, its space says {declared}; make them equal")

@@ -1,4 +1,4 @@
-"""Python numbers and integer rewards of a user's own environment, as the arrays that its spec declares."""
+"""What a user's own environment gives and takes, and the arrays that policies and collectors work with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Dict, Space, TimeStep
+from envs.base import Dict, JaxEnv, Mixed, Space, TimeStep
 from envs.wrappers.wrapper import Wrapper
 
 
@@ -28,6 +28,20 @@ class Converted(Wrapper):
             terminated=jnp.asarray(timestep.terminated, bool),
             truncated=jnp.asarray(timestep.truncated, bool),
         )
+
+
+class MixedActions(Wrapper):
+    """Takes actions as one vector (`Mixed`), for an environment that takes a dict."""
+
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        assert isinstance(env.spec.action_space, Dict)
+        self._space = Mixed(env.spec.action_space.spaces)  # type: ignore[arg-type]
+        self.spec = dataclasses.replace(env.spec, action_space=self._space)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        parts: Any = self._space.parts(action)
+        return self.env.step(key, state, parts)
 
 
 def _as(space: Space, obs: Any) -> Any:

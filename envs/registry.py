@@ -16,10 +16,10 @@ from typing import Any, cast
 
 from envs import entry_points, modules
 from envs import wrappers as wrapper_registry
-from envs.base import EnvSpec, HostFactory, JaxEnv
+from envs.base import Dict, EnvSpec, HostFactory, JaxEnv
 from envs.behaviour import check_behaviour
 from envs.checks import check_info, check_types
-from envs.conversion import Converted
+from envs.conversion import Converted, MixedActions
 from envs.names import check_arguments, parse_call, unknown
 
 # Imported when first used: a suite's package may be slow to import or not installed.
@@ -65,6 +65,8 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         raise unknown("environment", full_name, names(suite))
     else:
         env = _call(full_name, _load_user_class(suite, short_name), kwargs)
+    if isinstance(env.spec.action_space, Dict):
+        env = MixedActions(env)
     declared = env.spec.reports
     for wrapper in wrappers:
         env = wrapper_registry.wrap(env, wrapper)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import numbers
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +110,51 @@ class Dict:
         return dict(self.spaces)[name]
 
 
-Space = Discrete | MultiDiscrete | Box | Dict
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """An action of several named parts as one vector: policies choose it for environments that take a dict.
+
+    Attributes:
+      spaces: Discrete, MultiDiscrete or floating-point Box parts, in the order of their numbers.
+    """
+
+    spaces: tuple[tuple[str, Discrete | MultiDiscrete | Box], ...]
+    dtype: ClassVar[Any] = np.float32  # Whole numbers are exact in it up to `_LARGEST_PART`.
+
+    def __post_init__(self) -> None:
+        for name, part in self.spaces:
+            continuous = isinstance(part, Box) and np.issubdtype(part.dtype, np.floating)
+            if not (continuous or isinstance(part, Discrete | MultiDiscrete)):
+                raise ValueError(
+                    f"the action part {name!r} is {part}; parts may be Discrete, MultiDiscrete, or a Box of "
+                    "floats"
+                )
+            if isinstance(part, Discrete | MultiDiscrete):
+                check_count(f"the categories of the action part {name!r}", part.num_choices, _LARGEST_PART)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of each part."""
+        return tuple(math.prod(part.shape) for _, part in self.spaces)
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (sum(self.sizes),)
+
+    def split(self, action: Any) -> list[Any]:
+        """The numbers of each part, float32[..., n], of float32[..., sum(sizes)]; of JAX or numpy."""
+        ends = itertools.accumulate(self.sizes)
+        return [action[..., end - size : end] for size, end in zip(self.sizes, ends, strict=True)]
+
+    def parts(self, action: Any) -> dict[str, Any]:
+        """The parts by name, [..., *shape] of their own dtypes."""
+        found = zip(self.spaces, self.split(action), strict=True)
+        return {name: x.reshape((*x.shape[:-1], *part.shape)).astype(part.dtype) for (name, part), x in found}
+
+
+Space = Discrete | MultiDiscrete | Box | Dict | Mixed
+
+_LARGEST_PART = 2**24  # categories
 
 # Elements of an array that is observed: more than any screen has. Bounds are kept for each of them.
 LARGEST_BOX = 2**23
@@ -158,6 +203,9 @@ def sample(space: Space, key: jax.Array) -> Any:
 
     A float with an infinite bound is drawn from [0, 1), and clipped to the other bound.
     """
+    if isinstance(space, Mixed):
+        drawn = sample(Dict(space.spaces), key).values()
+        return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in drawn])
     if isinstance(space, Dict):
         keys = jax.random.split(key, len(space.spaces))
         return {name: sample(part, k) for (name, part), k in zip(space.spaces, keys, strict=True)}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import registry
-from envs.base import Box, HostOptions, MultiDiscrete, Space
+from envs.base import Box, HostOptions, Mixed, MultiDiscrete, Space
 from envs.behaviour import random_action
 from envs.vector import VectorEnv
 
@@ -91,6 +91,9 @@ def _sample(space: Space, allowed: np.ndarray | None, rng: np.random.Generator) 
     if isinstance(space, Box):
         low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
         return rng.uniform(np.maximum(low, -1), np.minimum(high, 1)).astype(space.dtype)
+    if isinstance(space, Mixed):
+        parts = [_sample(part, None, rng) for _, part in space.spaces]
+        return np.concatenate([np.ravel(part).astype(space.dtype) for part in parts])
     sizes = space.nvec if isinstance(space, MultiDiscrete) else (space.num_choices,)  # type: ignore[union-attr]
     parts = np.split(np.ones(sum(sizes), bool) if allowed is None else allowed, np.cumsum(sizes)[:-1])
     chosen = np.array([rng.choice(np.flatnonzero(part)) for part in parts], np.int32)

@@ -13,7 +13,7 @@ from envs import modules
 from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
 from envs.host import workers
 from envs.host.memory import SharedArrays
-from envs.host.spaces import leaf_name, observation_space, observation_tree, space_of
+from envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
 from envs.host.worker import Leaf
 from envs.names import format_call, parse_call, unknown
 
@@ -94,12 +94,12 @@ class GymnasiumFactory:
         self, label: str, name: str, kwargs: dict[str, Any], obs_leaves: list[Leaf], found: dict[str, Any]
     ):
         self.name, self.kwargs = name, kwargs
-        self.obs_leaves, self.action_leaf = obs_leaves, found["action"]
+        self.obs_leaves, self.action_leaf = obs_leaves, action_leaf(found["action"])
         self.masks: str | None = found["masks"]
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
-            action_space=space_of(found["action"]),
+            action_space=action_space(self.action_leaf),
             max_episode_steps=found["limit"],
             has_action_mask=self.masks is not None,
             reports=found["reports"],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, MultiDiscrete, Space
+from envs.base import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
 from envs.host.worker import Leaf
 
 
@@ -27,6 +28,23 @@ def observation_tree(leaves: list[Leaf], arrays: list[Any]) -> Any:
     if len(leaves) == 1 and not leaves[0]["path"]:
         return arrays[0]
     return dict(sorted(zip(map(leaf_name, leaves), arrays, strict=True)))
+
+
+def action_leaf(parts: list[Leaf]) -> Leaf:
+    """The leaf of an action space: its only one, or a "mixed" one of its parts; ValueError without any."""
+    if len(parts) == 1 and not parts[0]["path"]:
+        return parts[0]
+    if not parts:
+        raise ValueError("its actions have no parts")
+    size = sum(math.prod(part["shape"]) for part in parts)
+    return {"path": (), "kind": "mixed", "shape": (size,), "stored": "float32", "parts": parts}
+
+
+def action_space(leaf: Leaf) -> Box | Discrete | MultiDiscrete | Mixed:
+    """The space of an `action_leaf`; ValueError if a part cannot be chosen."""
+    if leaf["kind"] != "mixed":
+        return space_of(leaf)
+    return Mixed(tuple((leaf_name(part), space_of(part)) for part in leaf["parts"]))
 
 
 def space_of(leaf: Leaf) -> Box | Discrete | MultiDiscrete:

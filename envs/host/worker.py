@@ -1,7 +1,7 @@
 """The worker process: steps a few Gymnasium environments on command.
 
-This file runs as a script and imports nothing of this package: a worker must start quickly and must not
-load JAX, which most of the package does. The parent's side is `envs.host.workers`.
+This file runs as a script and imports nothing of this package: a worker must start quickly, without JAX.
+The parent's side is `envs.host.workers`.
 
 Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
 pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,
@@ -32,6 +32,7 @@ _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # One part of an observation or an action, as plain data, because it crosses processes: path, kind
 # ("discrete", "multi_discrete" or "box"), shape, dtype, stored (the dtype handed on), low, high, start.
+# A "mixed" action is one vector of all its `parts`, float32.
 Leaf = dict[str, Any]
 
 
@@ -157,11 +158,24 @@ class Reader:
 
 def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     """The action as the environment wants it; a copy, for the shared array will change."""
+    if leaf["kind"] == "mixed":
+        ends = np.cumsum([math.prod(part["shape"]) for part in leaf["parts"]])[:-1]
+        rows = zip(leaf["parts"], np.split(action, ends), strict=True)
+        return _nested([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
     if leaf["kind"] == "discrete":
         return int(action) + leaf["start"]
     if leaf["kind"] == "multi_discrete":
         return (action + leaf["start"]).astype(leaf["dtype"])
     return action.astype(leaf["dtype"])
+
+
+def _nested(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
+    """The dicts and tuples that (path, value) come from."""
+    if parts[0][0] == ():
+        return parts[0][1]
+    keys = dict.fromkeys(path[0] for path, _ in parts)
+    found = {key: _nested([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
+    return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
 
 
 def make_env(name: str, kwargs: dict[str, Any]) -> Any:
@@ -177,12 +191,12 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
     return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
 
-def masks_of(env: Any, action: Leaf) -> str | None:
+def masks_of(env: Any, action: list[Leaf]) -> str | None:
     """The way an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
 
-    Only discrete actions have any. Resets the environment, for `info`.
+    Only actions of one discrete part have any. Resets the environment, for `info`.
     """
-    if action["kind"] == "box":
+    if len(action) != 1 or action[0]["kind"] == "box":
         return None
     if callable(_masks_method(env)):
         return "method"
@@ -363,16 +377,11 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
     env = None
     try:
         env = make_env(setup["name"], setup["kwargs"])
-        action = describe(env.action_space)
-        if len(action) != 1:
-            raise Problem(f"has an action space that is not supported: {env.action_space}")
-        limit = env.spec.max_episode_steps if env.spec is not None else None
-        masks = masks_of(env, action[0])
         content = {
             "obs": describe(env.observation_space),
-            "action": action[0],
-            "limit": limit,
-            "masks": masks,
+            "action": (action := describe(env.action_space)),
+            "limit": None if env.spec is None else env.spec.max_episode_steps,
+            "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
         }
     except BaseException as error:

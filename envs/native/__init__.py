@@ -15,6 +15,7 @@ from envs.native.probe_policy import (
     ProbeContinuous,
     ProbeDict,
     ProbeMask,
+    ProbeMixed,
     ProbeMultiDiscrete,
     ProbePolicy,
 )
@@ -35,6 +36,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "ProbeDiscount": ProbeDiscount,
     "ProbeMask": ProbeMask,
     "ProbeMemory": ProbeMemory,
+    "ProbeMixed": ProbeMixed,
     "ProbeMultiDiscrete": ProbeMultiDiscrete,
     "ProbeObservation": ProbeObservation,
     "ProbePolicy": ProbePolicy,

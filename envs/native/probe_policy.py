@@ -71,6 +71,34 @@ class ProbeMultiDiscrete(OneStepProbe):
         return ((action[0] == 1) == (c == 1)) & (action[1] == (c + 1) % 3)
 
 
+class ProbeMixed(OneStepProbe):
+    """One step; observation one-hot of c in {0, 1, 2}; an action of three parts, each of which counts.
+
+    A third of the reward for `choice` == c, a third for `pair` == (c == 1, 2 - c), and up to a third for
+    `push` near (c / 2, -c / 2). The best return is 1. Fails when the parts are mixed up.
+    """
+
+    observation_space = Box.of(0.0, 1.0, (3,))
+    action_space = Dict(
+        (
+            ("choice", Discrete(3)),
+            ("pair", MultiDiscrete((2, 3))),
+            ("push", Box.of(-1.0, 1.0, (2,))),
+        )
+    )
+
+    def first_observation(self, key: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(jax.random.randint(key, (), 0, 3), 3, dtype=jnp.float32)
+
+    def reward(self, obs: jax.Array, action: Any) -> jax.Array:
+        c = jnp.argmax(obs)
+        pair, push = action["pair"], action["push"]
+        target = jnp.array([0.5, -0.5]) * c.astype(jnp.float32)
+        right = (action["choice"] == c).astype(jnp.float32)
+        right += (((pair[0] == 1) == (c == 1)) & (pair[1] == 2 - c)).astype(jnp.float32)
+        return (right + 1.0 - jnp.minimum(jnp.abs(push - target).mean(), 1.0)) / 3.0
+
+
 class ProbeDict(OneStepProbe):
     """One step; the action is two bits: `2 * (image is bright) + (vector > 0)`. The best return is 1.
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Discrete, JaxEnv, MultiDiscrete, Space, TimeStep
+from envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
 from envs.wrappers.wrapper import Wrapper, require_box
 
 
@@ -52,6 +52,9 @@ def _bounds(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return space.low, space.high
     if isinstance(space, Dict):
         raise ValueError("wrapper previous_action does not serve Dict actions")
+    if isinstance(space, Mixed):
+        low, high = zip(*(_bounds(part) for _, part in space.spaces), strict=True)
+        return sum(low, ()), sum(high, ())
     size = space.num_choices
     return (0.0,) * size, (1.0,) * size
 
@@ -63,4 +66,7 @@ def _features(space: Space, action: jax.Array) -> jax.Array:
     if isinstance(space, MultiDiscrete):
         hot = [jax.nn.one_hot(action[i], n, dtype=jnp.float32) for i, n in enumerate(space.nvec)]
         return jnp.concatenate(hot)
+    if isinstance(space, Mixed):
+        parts = space.parts(action)
+        return jnp.concatenate([_features(part, parts[name]) for name, part in space.spaces])
     return action.reshape(-1).astype(jnp.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from jaxrl.algorithms.auxiliary import PARAMS, AuxiliaryLoss
 from jaxrl.config import NetworkConfig, NormalizeConfig
 from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
 from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
+from jaxrl.networks.mixed import parameters_of
 from jaxrl.types import Acting, Array, PyTree
 
 # Keeps the keys of auxiliary losses apart from those of the network.
@@ -117,12 +117,7 @@ class ActorCritic(Agent):
         return self.head.to_env(action)
 
     def facts(self, out: ActorCriticOutput) -> tuple[Array, dict[str, Array]]:
-        arrays = {
-            field.name: getattr(out.distribution, field.name).astype(jnp.float32)
-            for field in dataclasses.fields(out.distribution)  # type: ignore[arg-type]
-            if field.metadata.get("pytree_node", True)
-        }
-        return out.value, arrays
+        return out.value, parameters_of(out.distribution)
 
     def describe(self) -> str:
         return self.description

@@ -122,7 +122,7 @@ class NetworkConfig:
     head: str = field(
         "auto",
         help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
-        "tanh_gaussian (bounded)",
+        "tanh_gaussian (bounded), mixed (actions of several parts)",
         fixed=True,
         names_module=True,
     )

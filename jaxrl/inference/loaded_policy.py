@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import Dict, EnvSpec, Space
+from envs.base import Dict, EnvSpec, Mixed, Space
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
 from jaxrl.evaluation import trained_policy
@@ -85,7 +85,8 @@ class LoadedPolicy:
           sample: draw the action instead of taking the best one.
 
         Returns:
-          (action [*A] or [B, *A] as the environment takes it, carry for the next call), in numpy arrays.
+          (action [*A] or [B, *A] as the environment takes it, by name if it has several parts; carry for the
+          next call), in numpy arrays.
 
         Raises:
           ConfigError: something has the wrong shape or type, and the message says which; or the policy has
@@ -102,6 +103,8 @@ class LoadedPolicy:
         if sample:
             rest.append(np.array([self._seed, next(self._draws)], np.uint32))
         action, after = jax.device_get(self._program(sample)(obs_B, carry_B, reset_B, *rest))
+        if isinstance(space := self.spec.action_space, Mixed):
+            action = space.parts(action)
         return (_first(action), _first(after)) if single else (action, after)
 
     def _batch(self, obs: PyTree) -> tuple[bool, int, PyTree]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import flax.linen as nn
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, MultiDiscrete, Space
+from envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
-from jaxrl.networks import distributions
+from jaxrl.networks import distributions, mixed
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer
 from jaxrl.networks.registry import Registry
@@ -74,9 +74,11 @@ def _automatic(spec: EnvSpec) -> str:
         return "multi_categorical"
     if isinstance(spec.action_space, Box) and len(spec.action_space.shape) == 1:
         return "gaussian"
+    if isinstance(spec.action_space, Mixed):
+        return "mixed"
     raise ConfigError(
         f"`env.name` (={spec.name!r}) has the action space {spec.action_space}; "
-        "heads serve Discrete, MultiDiscrete and one-dimensional Box"
+        "heads serve Discrete, MultiDiscrete, one-dimensional Box, and a Dict or Tuple of such parts"
     )
 
 
@@ -112,6 +114,24 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space)
     return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
+
+
+@HEADS.register("mixed")
+def _mixed(network: NetworkConfig, space: Space) -> Head:
+    """A categorical or Gaussian for each part; the environment gets the latter clipped to its bounds."""
+    if not isinstance(space, Mixed):
+        raise _Unsuitable("a Dict or Tuple of Discrete, MultiDiscrete and Box actions")
+
+    def to_env(action: Array) -> Array:
+        parts = [
+            distributions.clip(x, jnp.asarray(part.low, jnp.float32), jnp.asarray(part.high, jnp.float32))
+            if isinstance(part, Box)
+            else x
+            for (_, part), x in zip(space.spaces, space.split(action), strict=True)
+        ]
+        return jnp.concatenate(parts, axis=-1)
+
+    return Head(MixedHead(space), "normal", space.shape, to_env)
 
 
 class CategoricalHead(nn.Module):
@@ -158,6 +178,28 @@ class TanhGaussianHead(nn.Module):
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **_bounds(self.space)}
+
+
+class MixedHead(nn.Module):
+    """A head for each part of an action, named by its position."""
+
+    space: Mixed
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array | None) -> mixed.ProductDistribution:
+        parts: list[nn.Module] = []
+        for i, (_, part) in enumerate(self.space.spaces):
+            if isinstance(part, Discrete):
+                parts.append(CategoricalHead(part.n, name=f"part_{i}"))
+            elif isinstance(part, MultiDiscrete):
+                parts.append(MultiCategoricalHead(part.nvec, name=f"part_{i}"))
+            else:
+                flat = Box(part.low, part.high, (len(part.low),))
+                parts.append(GaussianHead(flat, name=f"part_{i}"))
+        return mixed.ProductDistribution(tuple(part(x, None) for part in parts), self.space)
+
+    def describe(self) -> None:
+        """No export beside StableHLO knows it."""
 
 
 class ValueHead(nn.Module):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import psutil
 
-from envs.base import Box, Dict, EnvSpec, zeros
+from envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
 from jaxrl.metrics import text
@@ -71,7 +71,12 @@ def _step_bytes(spec: EnvSpec) -> int:
 def _choices(spec: EnvSpec) -> int:
     """Outputs of the policy's head."""
     space = spec.action_space
-    assert not isinstance(space, Dict)
+    parts = [part for _, part in space.spaces] if isinstance(space, Mixed) else [space]
+    return sum(_choices_of(part) for part in parts)
+
+
+def _choices_of(space: Space) -> int:
+    assert not isinstance(space, Dict | Mixed)
     return math.prod(space.shape) if isinstance(space, Box) else space.num_choices
 
 

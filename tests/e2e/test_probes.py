@@ -126,6 +126,15 @@ def test_components_of_a_multi_discrete_action() -> None:
 
 
 @pytest.mark.slow
+def test_parts_of_a_mixed_action() -> None:
+    solved = Solved("ProbeMixed", 60_000)
+    choice, *pair = np.split(solved.action(np.eye(3)), [1, 2, 3], axis=-1)[:3]
+    np.testing.assert_array_equal(choice[:, 0], [0, 1, 2])
+    np.testing.assert_array_equal(np.concatenate(pair, axis=-1), [[0, 2], [1, 1], [0, 0]])
+    assert solved.sampled_return(10) > 0.9
+
+
+@pytest.mark.slow
 def test_both_keys_of_a_dict_observation_are_used() -> None:
     solved = Solved("ProbeDict", 30_000)
     bright, vector = np.array([0, 0, 1, 1]), np.array([[-1.0], [1.0], [-1.0], [1.0]], np.float32)

@@ -45,6 +45,7 @@ def test_lists(capsys) -> None:
     assert [line.split()[0] for line in lines[1:]] == [
         "jaxrl:ProbeMask",
         "jaxrl:ProbeMemory",
+        "jaxrl:ProbeMixed",
         "jaxrl:ProbeMultiDiscrete",
     ]
     assert "Discrete(3)" in lines[1]

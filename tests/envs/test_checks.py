@@ -126,7 +126,7 @@ WRONG = [
     (with_spec(action_space=spaces.Discrete(3)), "spec.action_space is a gymnasium.spaces.discrete.Discrete"),
     (with_spec(observation_space=Dict((("a", 3),))), "spec.observation_space['a'] is a int; use those of"),
     (with_spec(observation_space=Box.of(0, 1, (2,), np.float64)), "float64; arrays of JAX have 32 bits"),
-    (with_spec(action_space=PARTS), "spec.action_space is a Dict"),
+    (with_spec(action_space=Dict((("a", PARTS),))), "the action part 'a' is Dict("),
     (type("Sound", (Sound,), {"spec": (2, 3)}), "spec is a 2 values; make it a jaxrl.EnvSpec"),
     # reset
     (with_spec(observation_space=Box.of(0, 5, (3,))), "of float32[2], its space says float32[3]"),
