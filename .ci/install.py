@@ -47,7 +47,8 @@ def main(venv: str, *extras: str) -> int:
         print(f"[1/2] {venv} is there already.", flush=True)
     package = f"[{','.join(sorted(wanted))}]" if wanted else ""
     print(f"[2/2] Installing jaxrl{package} with {'uv' if uv else 'pip'}, in the versions of {LOCK}:")
-    print(f"      {'1 GB' if wanted else 'BASE_SIZE'} to download the first time, which takes minutes.", flush=True)
+    much = "650 MB or more" if wanted else "350 MB"
+    print(f"      {much} to download the first time, which takes a minute or some.", flush=True)
     what = ["--constraint", LOCK, "--editable", f".{package}"]
     if uv:
         code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
