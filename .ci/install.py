@@ -1,7 +1,7 @@
 """Makes a virtual environment with the package, and says so: `python .ci/install.py VENV [EXTRAS]...`.
 
-EXTRAS are names with commas between them. An environment that has them already, and perhaps more, is left as it is.
-Needs nothing but Python. Takes uv if there is one: that is several times as fast as pip.
+EXTRAS are names with commas between them. An environment that has them already, and perhaps more, is left
+as it is. Needs nothing but Python. Takes uv if there is one: that is several times as fast as pip.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_a_target_installs_what_it_uses(target: str, extras: str) -> None:
     def installed(*variables: str) -> list[list[str]]:
         command = ["make", "-n", target, f"PYTHON={sys.executable}", *variables]
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        return [line.split("install.py .venv")[1].split() for line in said.splitlines() if "install.py" in line]
+        return [words.splitlines()[0].split() for words in said.split("install.py .venv")[1:]]
 
     assert installed() == [extras.split()]
     assert installed("EXTRAS=dev,tpu") == [["dev,tpu", *extras.split()]]
