@@ -1,4 +1,4 @@
-"""What `make docs` adds to the pages of docs/: the reference, from the code, and links that work."""
+"""Additions of `make docs` to the pages of docs/: the reference, from the code, and links that work."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def configs_page() -> str:
 
 
 def python_page() -> str:
-    """What `import jaxrl` offers."""
+    """The public names of `import jaxrl`."""
     lines = ["# Python", "", "What `import jaxrl` offers. [Modules](modules.md) lists everything else."]
     for name in jaxrl.__all__:
         thing = getattr(jaxrl, name)
