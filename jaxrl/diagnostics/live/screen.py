@@ -120,7 +120,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
 
 def _cells(run: LiveRun, wide: bool) -> list[str | Text]:
     progress, latest = run.progress, run.progress.latest
-    cells = [
+    cells: list[str | Text] = [
         _state(run),
         f"{progress.fraction() or 0.0:.0%}",
         text.pace(latest.get(PACE)),
