@@ -1,27 +1,29 @@
-# Needs only make and Python 3.11 to 3.14: `make train` and `make test` set up what they use.
+# Needs only make and Python 3.11 to 3.14: each target installs what it uses, `make train` the package alone.
 # ARGS is passed on: make train ARGS="--config.seed=1", make test ARGS="tests/config/test_config.py -x".
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed besides the package itself; .ci/run adds tpu, to compile for TPUs, and `make dist` release.
-EXTRAS := dev
-STAMP := $(VENV)/.installed-$(EXTRAS)
+# Further extras of the package, such as cuda12; .ci/run adds tpu, to compile for TPUs.
+EXTRAS :=
 ARGS :=
 
 # The first Python that really runs (version managers leave shims that do not) and can make a venv.
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python .ci/check_python.py >/dev/null 2>&1 && { echo $$python; break; }; done),python3)
 
-.PHONY: setup train test test-slow test-faults lint docs dist lock clean
+# Takes uv if there is one, else pip; returns at once if the environment has these extras already.
+INSTALL = @command -v $(PYTHON) >/dev/null || \
+	{ echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }; \
+	$(PYTHON) .ci/check_python.py && $(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
 
-# Takes uv where there is one, else pip; the second time there is nothing to do.
-setup: $(STAMP)
+.PHONY: setup tools train test test-slow test-faults lint docs dist lock clean
 
-$(STAMP): pyproject.toml requirements.lock
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }
-	@$(PYTHON) .ci/check_python.py
-	@$(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
-	@touch $@
+setup:
+	$(INSTALL)
+
+# What tests and linters need.
+tools:
+	$(INSTALL) dev
 
 train: setup
 	$(BIN)/python -m jaxrl.main --config=configs/ppo.py $(ARGS)
@@ -29,26 +31,26 @@ train: setup
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
 
-test-slow: setup
+test-slow: tools
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # One process at a time: what is measured there are seconds.
-test-faults: setup
+test-faults: tools
 	$(BIN)/python -m pytest -m faults -n 0 tests/faults $(ARGS)
 
-lint: setup
+lint: tools
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
 # The site, in site/; a broken link fails.
 docs:
-	@$(MAKE) --no-print-directory setup EXTRAS=dev,docs
+	$(INSTALL) docs
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 # Builds wheel and sdist into dist/, and trains with the wheel in an environment of its own.
 dist:
-	@$(MAKE) --no-print-directory setup EXTRAS=dev,release
+	$(INSTALL) dev release
 	$(BIN)/python .ci/dist.py
 
 # Resolves the newest versions that pyproject.toml admits and pins them.

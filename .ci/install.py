@@ -1,10 +1,12 @@
-"""Makes a virtual environment with the package, and says so: `python .ci/install.py VENV EXTRAS`.
+"""Makes a virtual environment with the package, and says so: `python .ci/install.py VENV [EXTRAS]...`.
 
-Needs nothing but Python. Takes uv where there is one: that is several times as fast as pip.
+EXTRAS are names with commas between them. An environment that has them already, and perhaps more, is left
+as it is. Needs nothing but Python. Takes uv if there is one: that is several times as fast as pip.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -16,15 +18,22 @@ from pathlib import Path
 from check_python import lacks
 
 LOCK = "requirements.lock"
+RECORD = ".installed"  # in the environment: a digest of what decides the versions, and the extras
 _TAIL = 30  # lines of pip's output that are shown when it fails
 
 
-def main(venv: str, extras: str) -> int:
+def main(venv: str, *extras: str) -> int:
     """Returns the exit code of what failed, or 0."""
-    began = time.monotonic()
+    wanted = {name for names in extras for name in names.split(",") if name}
     python = Path(venv, "bin", "python")
+    there = _usable(python)
+    before, is_current = installed(venv) if there else (set(), False)
+    if is_current and wanted <= before:
+        return 0
+    wanted |= before
+    began = time.monotonic()
     uv = shutil.which("uv")
-    if not _usable(python):
+    if not there:
         print(f"[1/2] Making {venv} with Python {'.'.join(map(str, sys.version_info[:3]))}.", flush=True)
         # Tests and `make lock` call pip, which uv leaves out.
         make = (
@@ -36,10 +45,11 @@ def main(venv: str, extras: str) -> int:
             return code
     else:
         print(f"[1/2] {venv} is there already.", flush=True)
-    pins = sum("==" in line for line in Path(LOCK).read_text().splitlines())
-    print(f"[2/2] Installing jaxrl[{extras}] with {'uv' if uv else 'pip'}: up to {pins} packages of {LOCK},")
-    print("      about 1 GB to download the first time, which takes minutes.", flush=True)
-    what = ["--constraint", LOCK, "--editable", f".[{extras}]"]
+    package = f"[{','.join(sorted(wanted))}]" if wanted else ""
+    print(f"[2/2] Installing jaxrl{package} with {'uv' if uv else 'pip'}, in the versions of {LOCK}:")
+    much = "650 MB or more" if wanted else "350 MB"
+    print(f"      {much} to download the first time, which takes a minute or some.", flush=True)
+    what = ["--constraint", LOCK, "--editable", f".{package}"]
     if uv:
         code = subprocess.run([uv, "pip", "install", "--python", str(python), *what]).returncode
     else:
@@ -47,9 +57,24 @@ def main(venv: str, extras: str) -> int:
     if code:
         print("error: the packages could not be installed; see above", file=sys.stderr)
         return code
+    Path(venv, RECORD).write_text(f"{_digest()}\n{','.join(sorted(wanted))}\n")
     seconds = time.monotonic() - began
     print(f"Ready after {seconds:.0f} s. `source {venv}/bin/activate`, and `jaxrl` is a command.")
     return 0
+
+
+def installed(venv: str) -> tuple[set[str], bool]:
+    """The extras of an environment, and if it was made from today's requirements."""
+    record = Path(venv, RECORD)
+    if not record.exists():
+        return set(), False
+    digest, _, extras = record.read_text().partition("\n")
+    return {name for name in extras.strip().split(",") if name}, digest == _digest()
+
+
+def _digest() -> str:
+    """Contents and not times: a checkout of another branch and back changes nothing."""
+    return hashlib.sha256(b"".join(Path(name).read_bytes() for name in ("pyproject.toml", LOCK))).hexdigest()
 
 
 def _usable(python: Path) -> bool:
@@ -77,7 +102,7 @@ def _pip(command: list[str]) -> int:
 
 
 def _progress(line: str) -> str:
-    """What a line of pip's means to someone who waits; "" for most of them."""
+    """A line of pip's for someone who waits; "" for most of them."""
     if found := re.match(r"\s+(Downloading|Using cached) ([\w.]+)-(\d[\w.+!]*)-\S+(?: (\(.*\)))?", line):
         how, name, version, size = found.groups()
         return f"{'downloading' if how == 'Downloading' else 'cached'} {name} {version} {size or ''}".rstrip()

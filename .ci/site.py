@@ -1,4 +1,4 @@
-"""What `make docs` adds to the pages of docs/: the reference, from the code, and links that work."""
+"""Additions of `make docs` to the pages of docs/: the reference, from the code, and links that work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,21 @@ _PARTS = {"design": "Design", "tutorials": "Tutorials", "concepts": "Concepts"}
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Gives every page a place: a new one needs no line in mkdocs.yml."""
+    """Gives every page a place, since a new one needs no line in mkdocs.yml, and links to the repository."""
+    if address := repository((ROOT / "pyproject.toml").read_text()):
+        config.repo_url, config.edit_uri = address, "edit/main/docs/"
     parts = {name: pages for part in config.nav for name, pages in part.items()}
     listed = set(_listed(config.nav))
     for path in sorted((ROOT / "docs").rglob("*.md")):
         page = path.relative_to(ROOT / "docs")
         if page.as_posix() not in listed:
             parts[_PARTS.get(page.parts[0], "How-to")].append(page.as_posix())
+
+
+def repository(pyproject: str) -> str:
+    """The address that a pyproject.toml gives for its repository; "" if it gives none."""
+    urls = tomllib.loads(pyproject)["project"].get("urls", {})
+    return next((url for name, url in urls.items() if name.lower() in ("repository", "source")), "")
 
 
 def _listed(entry: Any) -> Iterator[str]:
@@ -140,7 +149,7 @@ def configs_page() -> str:
 
 
 def python_page() -> str:
-    """What `import jaxrl` offers."""
+    """The public names of `import jaxrl`."""
     lines = ["# Python", "", "What `import jaxrl` offers. [Modules](modules.md) lists everything else."]
     for name in jaxrl.__all__:
         thing = getattr(jaxrl, name)

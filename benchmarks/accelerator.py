@@ -128,7 +128,7 @@ class Session:
         environment: dict[str, str],
         python: str = sys.executable,
     ) -> dict[str, Any]:
-        """What the process of a task reported, or {"reason": why it reported nothing}."""
+        """The report of a task's process, or {"reason": why it reported nothing}."""
         paths = [str(HERE.parent), str(HERE / "accelerator"), str(HERE / "peers")]
         paths += [path for path in [os.environ.get("PYTHONPATH")] if path]
         everywhere = {"PYTHONPATH": os.pathsep.join(paths), "JAX_ENABLE_COMPILATION_CACHE": "false"}

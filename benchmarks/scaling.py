@@ -1,4 +1,4 @@
-"""How training scales over devices: measured here, and predicted for TPU slices from compiled programs.
+"""Scaling of training over devices: measured here, and predicted for TPU slices from compiled programs.
 
   python benchmarks/scaling.py --measured --output=runs/scaling   virtual CPU devices and processes
   python benchmarks/scaling.py --compiled --output=runs/scaling   v5e slices up to 256 cores; needs libtpu

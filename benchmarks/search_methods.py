@@ -121,7 +121,7 @@ def search(task: Task, method: str, repeat: int, folder: Path, seconds: float) -
 
 
 def measured(task: Task, method: str, folder: Path, began: float, seconds: float) -> dict[str, Any]:
-    """What the search came to within its seconds."""
+    """The result of the search within its seconds."""
     trials = {}
     for line in (folder / "search/trials.jsonl").read_text().splitlines():
         trial = json.loads(line)

@@ -214,7 +214,7 @@ def some_actions(name: str, keys: jax.Array) -> jax.Array:
 
 
 def steps_in(seconds: float, probe: Callable[[], float], steps: int) -> int:
-    """How many steps take about so long, by one more call of `probe`, which makes `steps`."""
+    """The number of steps that take about so long, by one more call of `probe`, which makes `steps`."""
     return max(5, int(steps * seconds / probe()))
 
 

@@ -104,5 +104,5 @@ def _require_shallow(value: Any) -> None:
 
 
 def too_deep() -> str:
-    """What is wrong with JSON or YAML of more than `DEEPEST` levels."""
+    """The error of JSON or YAML of more than `DEEPEST` levels."""
     return f"it is nested more than {DEEPEST} levels deep"

@@ -1,67 +1,34 @@
-"""The environments that there are: suites, installed or not, and each environment in words."""
+"""The environments of suites, each in words."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
 from collections.abc import Sequence
 
 import numpy as np
 
 from envs import installation, registry
-from envs.names import unknown
+from envs.modules import one_line
 from envs.spaces import Box, Dict, Discrete, Mixed, Space
+from envs.suites import Collection, Entry
 
 
-@dataclasses.dataclass(frozen=True)
-class Collection:
-    """A collection of environments.
+def entry_of(name: str) -> Entry:
+    """Makes the environment `suite:Name` and describes it.
 
-    Attributes:
-      name: as in `name:Environment`.
-      package: what it is imported from, "" for this project's own.
-      extra: of this package, which installs it; "" where nothing is needed.
-      on_host: whether its environments run on the host, not on the device.
-      about: in a few words.
+    Raises:
+      ValueError: one line; it cannot be made.
     """
-
-    name: str
-    package: str
-    extra: str
-    on_host: bool
-    about: str
-
-    @property
-    def is_installed(self) -> bool:
-        """True if the package is there; it is not imported."""
-        return not self.package or importlib.util.find_spec(self.package) is not None
+    try:
+        spec = registry.spec_of(name)
+    except (ValueError, ImportError) as error:
+        raise ValueError(f"{name}: {' '.join(str(error).split()).removeprefix(name).lstrip(': ')}") from error
+    except Exception as error:  # whatever a suite makes of it
+        raise ValueError(f"{name}: {one_line(error)}") from error
+    spaces = describe(spec.observation_space), describe(spec.action_space)
+    return Entry(*spaces, bool(spec.has_action_mask), int(spec.max_episode_steps or 0))
 
 
-SUITES = (
-    Collection("jaxrl", "", "", False, "navigation, a platform game, probes"),
-    Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
-    Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
-    Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),
-    Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
-    Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
-    Collection("pgx", "pgx", "pgx", False, "board games, MinAtar"),
-    Collection("playground", "mujoco_playground", "playground", False, "MuJoCo: the DeepMind Control Suite"),
-    Collection("popgym_arcade", "popgym_arcade", "popgym_arcade", False, "games of pixels that need memory"),
-    Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory"),
-    Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid"),
-    Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
-)
-
-
-def suite_of(name: str) -> Collection:
-    """The suite of that name; ValueError lists the valid ones."""
-    found = {suite.name: suite for suite in SUITES}
-    if name not in found:
-        raise unknown("suite", name, found)
-    return found[name]
-
-
-def names(suite: Collection) -> Sequence[str]:
+def listed(suite: Collection) -> Sequence[str]:
     """The names of its environments, without the suite's; ImportError if it is not installed."""
     if not suite.is_installed:
         extra = f": {installation.command(suite.extra)}" if suite.extra else ""

@@ -21,6 +21,7 @@ from envs.behaviour import check_behaviour
 from envs.checks import check_info, check_types
 from envs.conversion import Converted, MixedActions
 from envs.names import check_arguments, parse_call, unknown
+from envs.suites import ENTRY_POINTS
 
 # Imported when first used: a suite's package may be slow to import or not installed.
 _OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "playground", "popgym_arcade", "xminigrid"}
@@ -29,7 +30,6 @@ _SUITES = {"jaxrl": f"{__package__}.native"} | {
 }
 _HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium")}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
-ENTRY_POINTS = "jaxrl.environments"
 
 
 def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:

@@ -57,7 +57,7 @@ def names_of(info: Iterable[str]) -> list[str]:
 
 
 def entry(info: Mapping[str, Any], report: InfoMetric) -> Any:
-    """What a step says of a report: the entry of its name, or what that of several steps comes to."""
+    """The value of a report in a step: the entry of its name, or what that of several steps comes to."""
     key = joined_key(report.name, report.per_episode)
     return info[key] if key in info else info[report.name]
 

@@ -2,6 +2,11 @@
 # jupyter:
 #   jupytext:
 #     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -53,6 +58,9 @@ for earlier in glob.glob("/kaggle/input/*/runs"):
 CONFIG = "ppo"
 HOURS = 8.5
 STEPS = 2_000_000
+# On an accelerator as many environments as its memory holds, and networks in bfloat16.
+ACCELERATOR = any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/accel[0-9]*", "/dev/vfio/[0-9]*")))
+FAST = "--config.hardware_profile=auto --config.network.compute_dtype=bfloat16" if ACCELERATOR else ""
 RUN = f"{STORAGE}/runs/{CONFIG}"
 SECONDS = round(3600 * HOURS)
 
@@ -62,7 +70,7 @@ SECONDS = round(3600 * HOURS)
 # A checkpoint every 10 minutes, and one before the hours are over. After a disconnection run all cells again: the same command goes on from the newest checkpoint. The interrupt button saves and ends.
 
 # %%
-# !jaxrl train $CONFIG --workdir=$RUN --config.stop.steps=$STEPS --config.stop.wall_seconds=$SECONDS --config.checkpoint.every_seconds=600
+# !jaxrl train $CONFIG $FAST --workdir=$RUN --config.stop.steps=$STEPS --config.stop.wall_seconds=$SECONDS --config.checkpoint.every_seconds=600
 
 # %% [markdown]
 # ## 6. Curves

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import DEAR_RESETS, check_arguments, load, numbers, raw_key, suite_rules
+from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
 from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import LARGEST_INT32, format_call, unknown
 from envs.trees import strong_types
@@ -66,7 +66,7 @@ class Craftax(JaxEnv):
             action_space=Discrete(actions),
             max_episode_steps=int(self._params.max_timesteps),
             reports=tuple(InfoMetric(key, "last") for key in sorted(info)),
-            reset_ratio=DEAR_RESETS,
+            reset_ratio=EXPENSIVE_RESETS,
         )
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import DEAR_RESETS, check_arguments, load, raw_key, suite_rules
+from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
 from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import check_positive, format_call, unknown
 from envs.trees import strong_types
@@ -89,7 +89,7 @@ class Navix(JaxEnv):
             action_space=Discrete(len(self._env.action_set)),
             max_episode_steps=max_steps,
             reports=(InfoMetric("success", "max"),),
-            reset_ratio=DEAR_RESETS,
+            reset_ratio=EXPENSIVE_RESETS,
         )
 
     def reset(self, key: jax.Array) -> tuple[NavixState, Any]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import DEAR_RESETS, check_arguments, load, raw_key, suite_rules
+from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
 from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from envs.names import check_positive, format_call
 from envs.trees import strong_types
@@ -70,7 +70,7 @@ class PopgymArcade(JaxEnv):
             observation_space=Box.of(0, 255, (height // scale, width // scale, channels), np.uint8),
             action_space=Discrete(_ACTIONS),
             max_episode_steps=self._limit(name),
-            reset_ratio=DEAR_RESETS,  # a reset draws a picture, as a step does
+            reset_ratio=EXPENSIVE_RESETS,  # a reset draws a picture, as a step does
         )
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:

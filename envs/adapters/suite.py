@@ -16,7 +16,7 @@ from envs import installation
 from envs.names import check_32_bits
 
 # `EnvSpec.reset_ratio` of suites whose resets cost more than their steps: about the steps of an episode.
-DEAR_RESETS = 64
+EXPENSIVE_RESETS = 64
 
 
 def load(module: str, suite: str) -> ModuleType:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import DEAR_RESETS, check_arguments, load, raw_key, suite_rules
+from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
 from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from envs.names import format_call, unknown
 from envs.trees import strong_types
@@ -58,7 +58,7 @@ class XMiniGrid(JaxEnv):
             action_space=Discrete(int(self._env.num_actions(self._params))),
             max_episode_steps=int(self._params.max_steps),
             reports=(InfoMetric("success", "max"),),
-            reset_ratio=DEAR_RESETS,
+            reset_ratio=EXPENSIVE_RESETS,
         )
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:

@@ -82,6 +82,6 @@ class NoisyObservation(Wrapper):
 
 
 def _count_inside(env: JaxEnv) -> int:
-    """How many wrappers of noise there are inside: they have the same key, and must not draw the same."""
+    """The number of wrappers of noise inside: they have the same key, and must not draw the same."""
     inner = getattr(env, "env", None)
     return 0 if inner is None else isinstance(env, NoisyObservation) + _count_inside(inner)

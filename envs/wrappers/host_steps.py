@@ -1,4 +1,4 @@
-"""What wrappers over host environments keep of a row, show of it, and change in it."""
+"""Parts of a row that wrappers over host environments keep, show and change."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class KeptObservations:
         return jax.tree.map(joined, rows) if before is None else jax.tree.map(joined, rows, before)
 
     def keep(self, step: HostStep, obs: Any, rewards: Sequence[Any], before: Any) -> Any:
-        """What is kept of a row.
+        """The part of a row that is kept.
 
         Args:
           step: the row; of numpy's arrays, or of traced ones where no frames are stacked.

@@ -17,7 +17,7 @@ CPU_PART_STEPS = {"recurrent": 2048, "feed-forward": 512, "images": 64}
 def parts(
     wanted: int, chunks: int, environments: int, length: int, agent: Agent, axis: Axis, obs: PyTree
 ) -> tuple[int, int]:
-    """How often the chunks in time and the groups of environments of a minibatch are divided.
+    """The number of times that the chunks in time and the groups of environments of a minibatch are divided.
 
     Args:
       wanted: parts over environments, as configured; 0: on CPU so that each has about `CPU_PART_STEPS` time

@@ -86,7 +86,7 @@ class Algorithm(abc.ABC):
     @property
     @abc.abstractmethod
     def passes_per_step(self) -> float:
-        """How often `learn` learns from each environment step: a forward and a backward pass each.
+        """The passes of `learn` over each environment step: a forward and a backward pass each.
 
         If nothing is collected, the samples of one update.
         """

@@ -139,7 +139,7 @@ class Minibatches:
 
     @property
     def dealing(self) -> Dealing:
-        """How sequences are dealt out to minibatches."""
+        """The order in which sequences are dealt out to minibatches."""
         num_envs = self.config.envs_per_device * self.axis.size
         return Dealing(
             num_chunks=self.config.num_chunks,

@@ -46,7 +46,7 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Dealing:
-    """How sequences are dealt out to minibatches.
+    """The order in which sequences are dealt out to minibatches.
 
     Attributes:
       num_chunks: T / L.

@@ -45,7 +45,7 @@ class Argument:
 
     @property
     def word(self) -> str:
-        """How it begins on a command line: `--seconds=`; "" unless it is a flag of one name."""
+        """Its beginning on a command line: `--seconds=`; "" unless it is a flag of one name."""
         flag, equals, _ = self.term.partition("=")
         return f"{flag}{equals}" if flag.startswith("--") and "." not in flag else ""
 

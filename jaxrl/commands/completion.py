@@ -1,4 +1,4 @@
-"""jaxrl completion SHELL: completes commands, flags and fields in bash or zsh.
+"""jaxrl completion SHELL: completes words and values in bash or zsh.
 
 SHELL   bash or zsh; ~/.bashrc or ~/.zshrc then holds a line:
         eval "$(jaxrl completion SHELL)"
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from envs import suites
 from jaxrl.commands import COMMANDS, command_line, module_of
 from jaxrl.config import ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
+from jaxrl.config.fields import Field
 from jaxrl.config.files import shipped_names
 
-# Bash takes `--config=` and what follows for words of their own (COMP_WORDBREAKS), and replaces the last.
+# Bash takes `--config=`, `gymnax:` and what follows for words of their own (COMP_WORDBREAKS), and it
+# replaces the last.
 _BASH = """\
 _jaxrl() {
     local line="${COMP_LINE:0:COMP_POINT}" words flag=""
@@ -26,10 +29,14 @@ _jaxrl() {
 CASES
         esac
     fi
-    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    case "$flag" in
+        --env=|--environment=) COMPREPLY=($(compgen -P "$flag" -W "ENVIRONMENTS" -- "${cur#"$flag"}")) ;;
+        *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
+    esac
     [[ ${#COMPREPLY[@]} == 0 ]] && COMPREPLY=($(compgen -P "$flag" -f -- "${cur#"$flag"}"))
     [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
     [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$flag"}")
+    [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]] && COMPREPLY=("${COMPREPLY[@]##*:}")
     return 0
 }
 complete -F _jaxrl jaxrl
@@ -49,7 +56,10 @@ def _job(argv: Sequence[str]) -> int:
         given = shells[0] if shells else "none"
         raise ConfigError(f"`SHELL` (={given!r}) must be one shell{did_you_mean(given, _SHELLS)}")
     cases = "\n".join(f'            {name}) words="{" ".join(_words(name))}" ;;' for name in COMMANDS)
-    print(_SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases), end="")
+    script = (
+        _SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("ENVIRONMENTS", _environments())
+    )
+    print(script.replace("CASES", cases), end="")
     return 0
 
 
@@ -62,4 +72,22 @@ def _words(command: str) -> list[str]:
     if not any(argument.name.startswith("config.") for argument in arguments):
         return flags
     configs = [*shipped_names(), *(f"--config={name}" for name in shipped_names())]
-    return [*flags, *configs, *(f"--config.{name}=" for name in declared_fields())]
+    return [
+        *flags,
+        *configs,
+        *(word for name, field in declared_fields().items() for word in _choices(name, field)),
+    ]
+
+
+def _environments() -> str:
+    """The environments of installed suites that are known without importing one."""
+    found = ((suite.name, name) for suite in suites.SUITES for name in suites.known(suite) or ())
+    return " ".join(f"{suite}:{name}" for suite, name in found)
+
+
+def _choices(name: str, field: Field) -> list[str]:
+    """The words of a field: with each value if it has few, or without one."""
+    few = next((rule.choices for rule in field.rules if rule.choices), ())
+    if field.kind is bool:
+        few = ("true", "false")
+    return [f"--config.{name}={value}" for value in few or ("",)]

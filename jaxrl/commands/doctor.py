@@ -1,7 +1,7 @@
 """jaxrl doctor: says whether the machine is ready to train.
 
 Looks at Python, package versions, flags, driver, memory, disk and devices, and
-trains for five seconds. Exit code 0: all is well, or only worth a warning; 1:
+trains for some seconds. Exit code 0: all is well, or only worth a warning; 1:
 something is broken, with advice; 2: bad input.
 """
 

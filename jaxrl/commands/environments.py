@@ -1,14 +1,16 @@
 """jaxrl environments [SUITE | SUITE:NAME]: lists environments, or tries one.
 
 Without arguments, the suites, which of them are installed, and what installs
-the others. Environments of Gymnasium are listed by name: to describe one takes
-a process.
+the others. The environments of a suite come from a table, if that knows the
+version that is installed. Environments of Gymnasium are listed by name: to
+describe one takes a process.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
@@ -18,8 +20,13 @@ from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
+    from envs.suites import Collection, Entry
 
 _MOST_STEPS = 1_000_000
+_INDENT, _WIDTH = 34, 80
+_WANTING = """\
+These need data or packages beside the suite, or have spaces that are not
+supported; `jaxrl environments SUITE:NAME` says which:"""
 ARGUMENTS = (
     Argument("SUITE", "lists its environments: spaces, masks, time limits"),
     Argument(
@@ -51,10 +58,8 @@ def _job(argv: Sequence[str]) -> int:
     if not asked:
         _show_suites()
         return 0
-    import jax
-
     # To look at an environment takes no accelerator, which a run may be using.
-    jax.config.update("jax_platforms", "cpu")
+    os.environ["JAX_PLATFORMS"] = "cpu"
     if ":" in asked[0]:
         _show_one(asked[0], _wrappers(chosen["wrappers"]), chosen["steps"])
     else:
@@ -77,7 +82,7 @@ def _wrappers(text: str) -> tuple[str, ...]:
 
 
 def _show_suites() -> None:
-    from envs import catalogue
+    from envs import suites
     from jaxrl.reporting.display import table
 
     rows = [
@@ -87,7 +92,7 @@ def _show_suites() -> None:
             "yes" if suite.is_installed else "no",
             suite.about,
         )
-        for suite in catalogue.SUITES
+        for suite in suites.SUITES
     ]
     table.show(("suite", "runs on", "installed", "environments"), rows, names=4)
     print("\njaxrl environments SUITE lists its environments, or says how to install it;")
@@ -95,35 +100,60 @@ def _show_suites() -> None:
 
 
 def _show_suite(name: str, match: str, names_only: bool) -> None:
-    from envs import catalogue
-    from jaxrl.reporting.display import table
+    from envs import suites
 
     try:
-        suite = catalogue.suite_of(name)
-        names = [x for x in catalogue.names(suite) if match.lower() in x.lower()]
+        suite = suites.suite_of(name)
+        known = suites.known(suite)
+        names = [*known, *suites.registered(suite)] if known else _listed(suite)
     except (ValueError, ImportError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
+    names = sorted(name for name in names if match.lower() in name.lower())
     if names_only or suite.name == "gymnasium":
-        print("\n".join(f"{suite.name}:{x}" for x in names))
-        return
-    headings = ("environment", "observation", "action", "mask", "most steps")
-    table.show(headings, [_row(f"{suite.name}:{x}") for x in names], names=3)
+        print("\n".join(f"{suite.name}:{name}" for name in names))
+    else:
+        _show_entries(suite.name, names, known or {})
 
 
-def _row(name: str) -> tuple[str, ...]:
-    from envs import catalogue, modules, registry
+def _listed(suite: Collection) -> Sequence[str]:
+    from envs import catalogue
 
-    try:
-        spec = registry.spec_of(name)
-    except Exception as error:  # whatever a suite makes of it: the others are still listed
-        return (name, f"cannot be made: {modules.one_line(error)[:100]}", "-", "-", "-")
-    return (
-        name,
-        catalogue.describe(spec.observation_space),
-        catalogue.describe(spec.action_space),
-        "yes" if spec.has_action_mask else "-",
-        f"{spec.max_episode_steps:,}" if spec.max_episode_steps else "-",
-    )
+    return catalogue.listed(suite)
+
+
+def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | None]) -> None:
+    """Prints each environment in words: from `known`, or by making it."""
+    from jaxrl.reporting.display import table
+
+    rows, wanting, problems = [], [], []
+    for name in names:
+        try:
+            entry = known[name] if name in known else _made(f"{suite}:{name}")
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if entry is None:
+            wanting.append(f"{suite}:{name}")
+        else:
+            rows.append((f"{suite}:{name}", _in_words(entry)))
+    table.show_fields(rows, indent=_INDENT, width=_WIDTH)
+    for title, lines in (("Cannot be made:", problems), (_WANTING, wanting)):
+        if lines:
+            print(f"\n{title}")
+            table.show_fields([(line, "") for line in lines], indent=_INDENT, width=_WIDTH)
+
+
+def _made(name: str) -> Entry:
+    from envs import catalogue
+
+    return catalogue.entry_of(name)
+
+
+def _in_words(entry: Entry) -> str:
+    """An environment's spaces and limit: `float32[4] -> Discrete(2), 500 steps`."""
+    mask = " with a mask" if entry.has_mask else ""
+    steps = f", {entry.most_steps:,} step{'s' * (entry.most_steps > 1)}" if entry.most_steps else ""
+    return f"{entry.observation} -> {entry.action}{mask}{steps}"
 
 
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:

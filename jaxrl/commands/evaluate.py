@@ -28,9 +28,9 @@ ARGUMENTS = (
     WORKDIR,
     Argument(
         "--episodes=N",
-        "how many episodes to play, exactly (default: 100)",
+        "how many episodes to play, exactly (default: 100); 0 with --video makes the film alone",
         int,
-        low=1,
+        low=0,
         high=command_line.MOST_EPISODES,
     ),
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
@@ -75,9 +75,11 @@ def _job(argv: Sequence[str]) -> int:
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
+    if values["episodes"] == 0 and (values["suite"] or not values["video"]):
+        raise ConfigError("`--episodes` (=0) must be at least 1, but for a film of one environment (--video)")
+
     from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
-    from jaxrl.runs.folder import RunFolder
 
     cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
     if values["video"]:
@@ -90,9 +92,22 @@ def _job(argv: Sequence[str]) -> int:
     }
     trust = values["trust"]
     trained = trained_policy.load(workdir, values["checkpoint"], trust=trust)
-    result, reported = trained_policy.evaluate(trained, **asked)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
+    if asked["episodes"]:
+        command_line.say(f"written to {_play(trained, asked)}")
+    if values["video"]:
+        environment = asked["environment"] or trained.config.env.name
+        command_line.say(_film(trained, environment, asked["sample"], asked["seed"], values["video"]))
+    return 0
+
+
+def _play(trained: TrainedPolicy, asked: Mapping[str, Any]) -> str:
+    """Plays, shows and records the episodes that are asked for; returns the file of the record."""
+    from jaxrl.evaluation import trained_policy
+    from jaxrl.runs.folder import RunFolder
+
+    result, reported = trained_policy.evaluate(trained, **asked)
     _show(trained.step, result, reported)
     mode = "sample" if asked["sample"] else "greedy"
     asked_for = {"step": trained.step, "mode": mode, "seed": asked["seed"]}
@@ -102,12 +117,7 @@ def _job(argv: Sequence[str]) -> int:
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
     made_with = {"versions": versions(), "commits": commits()}
     record = asked_for | dataclasses.asdict(result) | reported | made_with
-    file = RunFolder(trained.folder).write_evaluation(name, record)
-    command_line.say(f"written to {file}")
-    if values["video"]:
-        environment = asked["environment"] or trained.config.env.name
-        command_line.say(_film(trained, environment, asked["sample"], asked["seed"], values["video"]))
-    return 0
+    return RunFolder(trained.folder).write_evaluation(name, record)
 
 
 def _check_video(given: str, is_folder: bool) -> None:

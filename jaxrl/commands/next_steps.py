@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,6 @@ def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
     # The module is the user's own: they have just trained with it.
     yield f"evaluate:    {shlex.join(evaluate + ['--trust'] * outcome.needs_trust)}"
     yield f"watch:       {shlex.join([*jaxrl, 'watch', folder])}"
-    if outcome.has_tensorboard:
+    if outcome.has_tensorboard and importlib.util.find_spec("tensorboard"):
         logs = os.path.join(folder, "tensorboard")
         yield f"tensorboard: {shlex.join(['tensorboard', f'--logdir={logs}'])}"

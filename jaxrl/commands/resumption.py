@@ -131,7 +131,7 @@ def command(argv: Sequence[str], folder: str) -> str:
 
 
 def jaxrl() -> list[str]:
-    """How this installation is called from this shell."""
+    """The words that call this installation from this shell."""
     return ["jaxrl"] if shutil.which("jaxrl") else [python(), "-m", "jaxrl"]
 
 

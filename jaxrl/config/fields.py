@@ -29,10 +29,11 @@ _LONGEST_SHOWN = 80  # characters of a value in an error
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """The condition that a value must satisfy; `text` completes "the field must ..."."""
+    """The condition that a value must satisfy; `text` completes "the field must ...", `choices` are few."""
 
     text: str
     holds: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
 
 
 def at_least(low: float) -> Rule:
@@ -53,7 +54,7 @@ def between(low: float, high: float) -> Rule:
 
 
 def one_of(*names: str) -> Rule:
-    return Rule(f"be one of {', '.join(names)}", lambda x: x in names)
+    return Rule(f"be one of {', '.join(names)}", lambda x: x in names, names)
 
 
 def matches(pattern: str, text: str) -> Rule:

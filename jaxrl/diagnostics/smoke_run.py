@@ -1,4 +1,4 @@
-"""About five seconds of compiling and training, reported as a line of JSON per stage.
+"""Some seconds of compiling and training, reported as a line of JSON per stage.
 
 `jaxrl doctor` runs this in a separate process.
 """
@@ -18,6 +18,11 @@ def main() -> None:
     """Prints `{"devices": ...}` and `{"run": ...}`."""
     import jax
 
+    from jaxrl.parallel import compilation, cpu_devices
+
+    # As training does: the devices that it may use, and the cache that it fills.
+    cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
+    compilation.use_compilation_cache()
     first = jax.devices()[0]
     devices = {
         "count": jax.device_count(),
@@ -31,8 +36,12 @@ def main() -> None:
     from jaxrl.training.trainer import Trainer
 
     config = default_config()
-    config.network.hidden_sizes, config.network.core_size = (16,), 16
-    config[config.algorithm].rollout_length = 32
+    # A few plain operations: what takes long is to compile them.
+    config.env.name, config.network.core, config.network.hidden_sizes = "jaxrl:ProbePolicy", "none", (16,)
+    config.normalize.observations = False
+    config.log.layers = False
+    settings = config[config.algorithm]
+    settings.rollout_length, settings.num_epochs, settings.num_minibatches = 32, 1, 1
     config.stop.steps, config.log.every_steps = STEPS, STEPS // 10
     config.evaluate.every_steps, config.evaluate.episodes = 0, 1
     writer = _Losses()

@@ -1,1 +1,1 @@
-"""How well a trained policy acts: whole episodes, suites of environments, films."""
+"""Evaluation of trained policies: whole episodes, suites of environments, films."""

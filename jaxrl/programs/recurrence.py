@@ -1,4 +1,4 @@
-"""How an LSTM runs over time on the devices of a run, if `network.recurrence` leaves that open."""
+"""The way an LSTM runs over time on the devices of a run, if `network.recurrence` leaves that open."""
 
 from __future__ import annotations
 

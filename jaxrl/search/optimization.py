@@ -124,6 +124,11 @@ def _search(
     title = f"{options.method} search on {task.config.env.name}, {total} trials in {folder.path}{note}"
     jobs = None if options.method == "ray" else (options.jobs or 1) * together
     with _display(title, total, jobs, task.objective) as display, interruption.defer():
+        # Trials take hours: who wants the report installs what it needs before them.
+        try:
+            report.require_packages()
+        except ConfigError as error:
+            display.message(f"there will be no report: {error}")
         if options.method == "ray":
             alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
         else:

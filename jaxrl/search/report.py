@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,15 @@ _NOTES = (
 )
 
 
+def require_packages() -> None:
+    """Raises ConfigError if what a report needs is not installed."""
+    missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the report needs the `search` extra: {installation.command('search')} (no {missing[0]})"
+        )
+
+
 def write(
     trials: Sequence[StudyTrial], verified: Sequence[Verified], task: Task, folder: SearchFolder
 ) -> str:
@@ -40,20 +50,16 @@ def write(
     Raises:
       ConfigError: the `search` extra is missing, or a file cannot be written.
     """
-    try:
-        sections = _sections(trials, verified, task)
-        page = html_page(
-            title="Search",
-            introduction=_introduction(trials, task),
-            problems=(),
-            sections=sections,
-            notes=_NOTES,
-            command="search",
-        )
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the report needs the `search` extra: {installation.command('search')} ({error})"
-        ) from error
+    require_packages()
+    sections = _sections(trials, verified, task)
+    page = html_page(
+        title="Search",
+        introduction=_introduction(trials, task),
+        problems=(),
+        sections=sections,
+        notes=_NOTES,
+        command="search",
+    )
     for section in sections:
         if section.name in ("importance", "parallel_coordinates"):
             (folder.path / f"{section.name}.png").write_bytes(section.png)

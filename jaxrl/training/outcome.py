@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
       exit_code: 0, or 128 + the number of the signal that ended it.

@@ -39,7 +39,7 @@ class RunState:
 
     @property
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
         return self._progress
 
     @property

@@ -109,7 +109,7 @@ class Trainer:
 
     @property
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
         return self._run.progress
 
     @property

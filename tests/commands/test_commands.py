@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import jaxrl
+from envs import suites
 from jaxrl.commands import COMMANDS, module_of, run
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,15 @@ printf '%s\n' "${COMPREPLY[@]}"
         ("jaxrl doctor --b", ["--bucket="]),
         ("jaxrl evaluate --workdir=jaxrl/tra", ["jaxrl/training"]),
         ("jaxrl completion z", ["zsh"]),
+        ("jaxrl train --env=gymnax:CartP", ["CartPole-v1"]),  # and what follows a `:`
+        (
+            "jaxrl train --env=gymna",
+            ["gymnax:" + name for name in sorted(suites.known(suites.suite_of("gymnax")) or ())],
+        ),
+        ("jaxrl evaluate --environment=jaxrl:ProbeMe", ["ProbeMemory"]),
+        ("jaxrl train --config.nonfi", [f"--config.nonfinite={x}" for x in ("halt", "skip", "rollback")]),
+        ("jaxrl train --config.nonfinite=ro", ["rollback"]),
+        ("jaxrl train --config.normalize.rewards=", ["true", "false"]),
     ],
 )
 def test_bash_completes(line: str, expected: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import shlex
@@ -128,7 +129,9 @@ def test_command_that_resumes_a_module() -> None:
     assert words[0] in ("python", sys.executable)
 
 
-def test_end_of_a_run_says_what_comes_next() -> None:
+def test_end_of_a_run_says_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"tensorboard": True}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed.get(name))
     done = RunOutcome(
         0, "runs/my run", resumable=False, needs_trust=False, has_tensorboard=True, is_first=True
     )
@@ -138,6 +141,8 @@ def test_end_of_a_run_says_what_comes_next() -> None:
     assert "watch 'runs/my run'" in text
     assert "tensorboard '--logdir=runs/my run/tensorboard'" in text
     assert "resume" not in text
+    installed.clear()
+    assert "tensorboard" not in "\n".join(next_steps.lines(done, ["jaxrl train", "ppo"]))
     own = dataclasses.replace(done, needs_trust=True)
     (line,) = [x for x in next_steps.lines(own, ["jaxrl train", "ppo"]) if x.startswith("evaluate:")]
     assert line.endswith(" --checkpoint=best --trust")

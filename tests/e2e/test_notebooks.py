@@ -35,6 +35,13 @@ def test_text_and_notebook_agree(name: str) -> None:
     assert [(cell.cell_type, cell.source) for cell in text.cells] == stored
 
 
+@pytest.mark.parametrize("name", ["colab_training", "kaggle_training"])
+def test_notebooks_for_accelerators_use_them(name: str) -> None:
+    text = (ROOT / "notebooks" / f"{name}.py").read_text()
+    assert "--config.hardware_profile=auto --config.network.compute_dtype=bfloat16" in text
+    assert "# !jaxrl train $CONFIG $FAST --workdir" in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient).*")

@@ -97,3 +97,15 @@ def test_population_examples_run(tmp_path: Path) -> None:
     ):
         (tmp_path / "example.py").write_text(block.replace("100_000", "16_384") + f"\n{check}\n")
         run(["example.py"], tmp_path)
+
+
+def test_training_and_the_algorithms_come_before_the_table_of_commands() -> None:
+    order = [
+        "make train ",
+        "## Train\n",
+        "| algorithm | learns |",
+        "jaxrl train ppo --workdir",
+        "## Commands\n",
+    ]
+    places = [README.index(text) for text in order]
+    assert places == sorted(places)

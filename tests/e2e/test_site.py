@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -37,6 +38,19 @@ def test_every_place_has_its_page() -> None:
     assert set(pages) <= written | generated
 
 
+def test_pages_link_to_the_repository_that_the_project_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs")
+    spec = importlib.util.spec_from_file_location("jaxrl_site", ROOT / ".ci/site.py")
+    assert spec
+    assert spec.loader
+    site = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "jaxrl_site", site)
+    spec.loader.exec_module(site)
+    named = '[project.urls]\nRepository = "https://example.org/jaxrl"\n'
+    assert site.repository("[project]\nname = 'x'\n") == ""
+    assert site.repository(named) == "https://example.org/jaxrl"
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs")
@@ -47,6 +61,9 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     fields = (tmp_path / "site/reference/fields/index.html").read_text()
     assert "ppo.learning_rate" in fields
+    start = (tmp_path / "site/start/index.html").read_text()
+    assert '<span class="nb">source</span>' in start  # commands are highlighted
+    assert "img/logo.svg" in start
     assert "make_train" in (tmp_path / "site/reference/python/index.html").read_text()
 
 

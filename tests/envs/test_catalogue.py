@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 
-from envs import catalogue, installation, registry, trial
+from envs import catalogue, installation, registry, suites, trial
 from envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.commands.environments import main
 
-OPTIONAL = [suite for suite in catalogue.SUITES if suite.extra]
+OPTIONAL = [suite for suite in suites.SUITES if suite.extra]
 
 
 def run(*arguments: str) -> int:
@@ -18,7 +20,7 @@ def run(*arguments: str) -> int:
 
 
 def test_every_suite_is_in_the_catalogue() -> None:
-    assert {suite.name for suite in catalogue.SUITES} == {*registry.suites()}
+    assert {suite.name for suite in suites.SUITES} == {*registry.suites()}
 
 
 @pytest.mark.parametrize("suite", OPTIONAL, ids=lambda suite: suite.name)
@@ -41,15 +43,16 @@ def test_lists(capsys) -> None:
     assert "gymnax" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert run("jaxrl", "--match=probem") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [
-        "jaxrl:ProbeMask",
-        "jaxrl:ProbeMemory",
-        "jaxrl:ProbeMixed",
-        "jaxrl:ProbeMultiDiscrete",
+    assert capsys.readouterr().out.splitlines() == [
+        "jaxrl:ProbeMask                   float32[1] in [1, 1] -> Discrete(3) with a",
+        "                                  mask, 4 steps",
+        "jaxrl:ProbeMemory                 float32[2] in [-1, 1] -> Discrete(2), 5 steps",
+        "jaxrl:ProbeMixed                  float32[3] in [0, 1] -> choice: Discrete(3),",
+        "                                  pair: MultiDiscrete[2, 3], push: float32[2] in",
+        "                                  [-1, 1], 1 step",
+        "jaxrl:ProbeMultiDiscrete          float32[3] in [0, 1] -> MultiDiscrete[2, 3], 1",
+        "                                  step",
     ]
-    assert "Discrete(3)" in lines[1]
-    assert "yes" in lines[1]
     assert run("envpool", "--match=pong", "--names") == 0
     assert "envpool:Pong-v5" in capsys.readouterr().out.splitlines()
 
@@ -93,3 +96,54 @@ def test_spaces_in_words() -> None:
     assert catalogue.describe(space) == "a: Discrete(4), b: float32[2, 3] in [0, 1]"
     assert catalogue.describe(Box.of(-float("inf"), float("inf"), (2,))) == "float32[2]"
     assert catalogue.describe(MultiDiscrete((2, 3))) == "MultiDiscrete[2, 3]"
+
+
+INSTALLED = [suite for suite in suites.SUITES if suite.is_installed and suite.name != "gymnasium"]
+
+
+@pytest.mark.parametrize("suite", INSTALLED, ids=lambda suite: suite.name)
+def test_the_table_is_what_the_installed_suites_say(suite) -> None:
+    """Where this fails, `python .ci/suites.py` makes the table anew."""
+    known = suites.known(suite)
+    assert known is not None, f"the table is not of {suite.name} {suite.version}"
+    assert set(known) | suites.registered(suite) == set(catalogue.listed(suite))
+    described = sorted(name for name, entry in known.items() if entry)
+    for name in described if suite.name == "jaxrl" else described[:: len(described) // 2 + 1]:
+        assert catalogue.entry_of(f"{suite.name}:{name}") == known[name], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", INSTALLED, ids=lambda suite: suite.name)
+def test_every_entry_of_the_table(suite) -> None:
+    for name, entry in (suites.known(suite) or {}).items():
+        if entry:
+            assert catalogue.entry_of(f"{suite.name}:{name}") == entry, name
+
+
+@pytest.mark.parametrize("suite", ["envpool", "gymnax", "jaxrl"])
+def test_a_suite_is_listed_without_importing_it(suite) -> None:
+    script = f"""
+import sys
+from jaxrl.commands.environments import main
+assert main(["jaxrl environments", {suite!r}]) == 0
+assert not {{"jax", "envpool", "gymnax"}} & set(sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count(f"{suite}:") == len(suites.known(suites.suite_of(suite)) or ())
+
+
+def test_a_version_that_the_table_does_not_know_is_made(capsys, monkeypatch) -> None:
+    def fails(name: str) -> None:
+        raise RuntimeError("no data\nat all " + "x" * 9)
+
+    monkeypatch.setattr(suites, "_table", lambda: {"jaxrl": {"version": "0", "environments": {}}})
+    monkeypatch.setattr(
+        registry, "spec_of", lambda name: fails(name) if "Mask" in name else registry.make(name).spec
+    )
+    assert run("jaxrl", "--match=probem") == 0
+    shown = capsys.readouterr().out
+    assert "jaxrl:ProbeMemory                 float32[2] in [-1, 1] -> Discrete(2), 5 steps" in shown
+    said = " ".join(shown[shown.index("Cannot be made:") :].split())
+    assert said.startswith("Cannot be made: jaxrl:ProbeMask: RuntimeError: no data at all")
+    assert said.count("cannot be made") + said.count("jaxrl:") == 1

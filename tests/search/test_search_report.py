@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
+from jaxrl.parallel.signals import Interruption
+from jaxrl.search import SearchOptions, optimization, report
 from jaxrl.search.importance import importance
 from jaxrl.search.report import write
 from jaxrl.search.runner import Task
@@ -89,8 +92,34 @@ def test_report_shows_trials_and_figures(tmp_path: Path) -> None:
 
 
 def test_report_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: (name != "matplotlib" and find_spec(name)) or None
+    )
     task = Task(load_config("ppo_mlp"), SPACE, Objective())
     with pytest.raises(ConfigError, match="needs the `search` extra: .*pip install"):
         write(trials(3), [], task, SearchFolder(str(tmp_path)))
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_search_says_before_its_trials_that_there_will_be_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def missing() -> None:
+        raise ConfigError("the report needs the `search` extra")
+
+    def no_trials(*_: object) -> None:
+        raise Stop
+
+    monkeypatch.setattr(report, "require_packages", missing)
+    monkeypatch.setattr(optimization, "_executor", no_trials)
+    monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: None)
+    config = load_config("ppo_mlp")
+    options = SearchOptions(method="random", trials=2, workdir=str(tmp_path / "search"))
+    with pytest.raises(Stop):
+        optimization.search(config, SPACE, options, Interruption())
+    said = capsys.readouterr()
+    assert "there will be no report: the report needs the `search` extra" in said.out + said.err

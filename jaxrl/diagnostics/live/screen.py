@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +16,8 @@ from jaxrl.reporting.display.panel import RunPanel
 from jaxrl.reporting.display.progress import EVALUATION, PACE, RETURN
 
 _MAX_WIDTH = 110
-_WIDE = 100  # narrower tables leave out host and device
+_WIDE = 100  # narrower tables leave out host, device and the curve: the names of runs tell rows apart
+_GAP = 2
 _STYLES = {
     "training": "green",
     "done": "bold green",
@@ -91,34 +94,61 @@ def _panel(run: LiveRun, compact: bool) -> RunPanel:
 
 def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     """As many runs as fit; those that train come first."""
-    table = Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim")
-    table.add_column("run", ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column("state", no_wrap=True)
+    wide = width >= _WIDE
     clocks = {run.progress.clock for run in runs}
     pace = f"{clocks.pop()}/s" if len(clocks) == 1 else "per second"
-    for heading in ("done", pace, "return", "greedy"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("training", no_wrap=True, min_width=16)
-    wide = width >= _WIDE
-    for heading in ("host", "device") if wide else ():
-        table.add_column(heading, no_wrap=True)
+    headings = ["state", "done", pace, "return", "greedy", *(("training", "host", "device") if wide else ())]
     ordered = sorted(runs, key=lambda run: run.done)
     room = max(height - 3, 1)
-    for run in ordered[:room]:
-        progress, latest = run.progress, run.progress.latest
-        table.add_row(
-            Text(text.printable(run.path)),
-            _state(run),
-            f"{progress.fraction() or 0.0:.0%}",
-            text.pace(latest.get(PACE)),
-            text.number(latest.get(RETURN)),
-            text.number(latest.get(EVALUATION)),
-            Text(progress.histories[RETURN].sparkline(16), style="cyan"),
-            *((text.load(*run.host), text.load(*run.device)) if wide else ()),
-        )
+    rows = [_cells(run, wide) for run in ordered[:room]]
+    used = sum(max(map(cell_len, map(str, column))) + _GAP for column in zip(headings, *rows, strict=True))
+    folder = _common_folder([run.path for run in runs])
+    table = Table(box=None, padding=(0, _GAP, 0, 0), width=width, header_style="dim")
+    table.add_column(
+        Text(f"run in {_cropped(folder, width - used - 10)}" if folder else "run"), ratio=1, no_wrap=True
+    )
+    for heading in headings:
+        numbers = heading in ("done", pace, "return", "greedy")
+        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
+    for run, row in zip(ordered, rows, strict=False):
+        name = text.printable(run.path.removeprefix(folder))
+        table.add_row(Text(_cropped(name, width - used - _GAP)), *row)
     if len(ordered) > room:
         table.add_row(Text(f"and {len(ordered) - room} more", style="dim"))
     return table
+
+
+def _cells(run: LiveRun, wide: bool) -> list[str | Text]:
+    progress, latest = run.progress, run.progress.latest
+    cells: list[str | Text] = [
+        _state(run),
+        f"{progress.fraction() or 0.0:.0%}",
+        text.pace(latest.get(PACE)),
+        text.number(latest.get(RETURN)),
+        text.number(latest.get(EVALUATION)),
+    ]
+    if wide:
+        curve = Text(progress.histories[RETURN].sparkline(16).ljust(16), style="cyan")
+        cells += [curve, text.load(*run.host), text.load(*run.device)]
+    return cells
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    """The folders that all paths begin with, with the slash at their end; "" if there are none."""
+    if len(paths) < 2:
+        return ""
+    levels = zip(*(path.split("/")[:-1] for path in paths), strict=False)
+    return "".join(
+        f"{level[0]}/" for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)
+    )
+
+
+def _cropped(name: str, room: int) -> str:
+    """A name without its middle if that is longer than `room`: runs differ at the ends of their names."""
+    if len(name) <= room or room < 5:
+        return name
+    end = (room - 1) * 2 // 3
+    return f"{name[: room - 1 - end]}…{name[-end:]}"
 
 
 def _state(run: LiveRun) -> Text:

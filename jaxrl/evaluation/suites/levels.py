@@ -54,7 +54,7 @@ class PlayableLevel:
 
     @property
     def episodes(self) -> int:
-        """How many are played."""
+        """The number that are played."""
         return self.level.episodes
 
     def outcomes(self, played: Episodes) -> Outcomes:

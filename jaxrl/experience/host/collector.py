@@ -22,7 +22,7 @@ Place = Callable[[Trajectory, EpisodeTotals], tuple[Trajectory, EpisodeTotals]]
 
 @dataclass(frozen=True)
 class HostCollectorOptions:
-    """How to collect.
+    """Options of the collector.
 
     Attributes:
       length: T.

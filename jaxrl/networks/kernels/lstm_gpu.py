@@ -38,7 +38,7 @@ _RESIDENT = 64 * 2**10
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the kernel cuts up its work; powers of two, but for the count.
+    """The division of the kernel's work; powers of two, but for the count.
 
     Attributes:
       rows: environments of one program.

@@ -119,7 +119,7 @@ def backward(
 
 @dataclass(frozen=True)
 class _Launch:
-    """How a kernel runs; with `reverse` time runs backwards."""
+    """The settings of a kernel; with `reverse` time runs backwards."""
 
     blocks: Blocks
     dtype: Dtype

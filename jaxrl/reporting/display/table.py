@@ -66,16 +66,28 @@ def show(
         Console(highlight=False, width=width).print(table)
 
 
-def show_fields(rows: Iterable[tuple[str, str]], indent: int) -> None:
-    """Prints a name and a text per row; a long text continues in the next line, indented by `indent`."""
+def show_fields(rows: Iterable[tuple[str, str]], indent: int, width: int = _UNBOUNDED) -> None:
+    """Prints a name and a text per row; a long text continues in the next line, indented by `indent`.
+
+    Lines are as wide as the terminal, in a file or a pipe `width`. A name that leaves no room has a line of
+    its own.
+    """
     console = open_console()
-    room = max(console.width - indent, 20)
+    room = max(min(console.width, width) if not console.is_terminal else console.width, indent + 20) - indent
     for name, content in rows:
+        head = printable(name, console.encoding)
         lines = textwrap.wrap(
             printable(content, console.encoding), room, break_long_words=False, break_on_hyphens=False
         )
-        for head, line in itertools.zip_longest([name], lines or [""], fillvalue=""):
-            print(f"{printable(head, console.encoding):<{indent}}{line}".rstrip())
+        if len(head) >= indent:
+            print(
+                *textwrap.wrap(head, indent + room, subsequent_indent="  ", break_on_hyphens=False), sep="\n"
+            )
+            head = ""
+        for start, line in itertools.zip_longest(
+            [head] if head else [], lines or [""] * bool(head), fillvalue=""
+        ):
+            print(f"{start:<{indent}}{line}".rstrip())
 
 
 def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:

@@ -150,6 +150,24 @@ def test_many_runs_take_a_line_each(tmp_path: Path) -> None:
         assert max(map(len, render(runs[:2], width).splitlines())) <= width
 
 
+def test_a_narrow_table_keeps_what_tells_runs_apart(tmp_path: Path) -> None:
+    folder = tmp_path / ("a-long-name-of-a-study-" * 3)
+    names = [f"ppo_memory-learning_rate=0.00{i}-core=lstm-seed={i}" for i in range(10)]
+    runs = [followed(write_run(folder / name, [1.0, 2.0], finished=False)) for name in names]
+    lines = render(runs, width=80, height=14).splitlines()[:11]
+    assert lines[0].startswith("run in /")
+    assert max(map(len, lines)) <= 80
+    for i, line in enumerate(lines[1:]):
+        assert line.startswith("ppo_me")
+        assert f"-seed={i} " in line
+
+
+def test_runs_of_several_folders_keep_theirs(tmp_path: Path) -> None:
+    runs = [followed(write_run(tmp_path / f"{i}" / "run", [1.0], finished=False)) for i in range(10)]
+    lines = render(runs, width=80, height=14).splitlines()
+    assert [line.split()[0] for line in lines[1:11]] == [f"{i}/run" for i in range(10)]
+
+
 def test_runs_that_begin_later_appear(tmp_path: Path) -> None:
     watcher = Watcher([str(tmp_path)])
     watcher.look()

@@ -112,6 +112,14 @@ def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.Capture
         assert film.n_frames == 7
     (written,) = (run / "evaluations").glob("step-7-greedy-2-*.json")
     written.unlink()
+    # The film alone, without episodes before it.
+    file.unlink()
+    alone = [*arguments[:3], "--episodes=0", environment]
+    assert main([*alone, f"--video={file}"]) == 0, capfd.readouterr().err
+    assert capfd.readouterr().out.startswith(f"video of 6 steps: {file}")
+    assert not [*(run / "evaluations").glob("step-7-greedy-*.json")]
+    assert main(alone) == 2
+    assert "`--episodes` (=0) must be at least 1" in capfd.readouterr().err
     # Without a picture there is no film, and that is an error; the result stays.
     file.unlink()
     assert main([*arguments, "--environment=tests.evaluation.suites.environments:Dark"]) == 2

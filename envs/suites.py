@@ -1,0 +1,121 @@
+"""The suites that there are, installed or not, and their environments from a table; imports none of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envs import entry_points
+from envs.names import unknown
+
+ENTRY_POINTS = "jaxrl.environments"
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """A collection of environments.
+
+    Attributes:
+      name: as in `name:Environment`.
+      package: what it is imported from, "" for this project's own.
+      extra: of this package, which installs it; "" where nothing is needed.
+      on_host: whether its environments run on the host, not on the device.
+      about: in a few words.
+    """
+
+    name: str
+    package: str
+    extra: str
+    on_host: bool
+    about: str
+
+    @property
+    def is_installed(self) -> bool:
+        """True if the package is there; it is not imported."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str:
+        """The version of the package that is installed; "" of this project's own environments."""
+        return (
+            importlib.metadata.version(_DISTRIBUTIONS.get(self.package, self.package)) if self.package else ""
+        )
+
+
+# What packages are installed as, if not by the name that is imported.
+_DISTRIBUTIONS = {"mujoco_playground": "playground"}
+
+SUITES = (
+    Collection("jaxrl", "", "", False, "navigation, a platform game, probes"),
+    Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
+    Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
+    Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),
+    Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
+    Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
+    Collection("pgx", "pgx", "pgx", False, "board games, MinAtar"),
+    Collection("playground", "mujoco_playground", "playground", False, "MuJoCo: the DeepMind Control Suite"),
+    Collection("popgym_arcade", "popgym_arcade", "popgym_arcade", False, "games of pixels that need memory"),
+    Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory"),
+    Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid"),
+    Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
+)
+
+
+def suite_of(name: str) -> Collection:
+    """The suite of that name; ValueError lists the valid ones."""
+    found = {suite.name: suite for suite in SUITES}
+    if name not in found:
+        raise unknown("suite", name, found)
+    return found[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """An environment in words.
+
+    Attributes:
+      observation: its space.
+      action: its space.
+      has_mask: whether some actions are impossible at times.
+      most_steps: the time limit of an episode; 0 if none is known.
+    """
+
+    observation: str
+    action: str
+    has_mask: bool
+    most_steps: int
+
+
+# Made from the installed suites by `python .ci/suites.py`: importing a suite takes seconds, and so does
+# making each of its environments.
+TABLE = Path(__file__).with_name("suites.json")
+
+
+def known(suite: Collection) -> Mapping[str, Entry | None] | None:
+    """The environments of a suite from the table, by name; imports nothing.
+
+    An entry is None if its environment could not be made when the table was. The whole is None if the table
+    knows another version of the suite, or none.
+    """
+    found = _table().get(suite.name)
+    if found is None or not suite.is_installed or found["version"] != suite.version:
+        return None
+    return {name: Entry(*entry) if entry else None for name, entry in found["environments"].items()}
+
+
+def registered(suite: Collection) -> set[str]:
+    """The environments that installed packages add to a suite, by name."""
+    points = (name.partition(":") for name in entry_points.names(ENTRY_POINTS))
+    return {name for home, _, name in points if home == suite.name}
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    return found

@@ -1,0 +1,84 @@
+"""`make` and `.ci/install.py`: a target installs what it uses, and nothing twice."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The module, in a folder with the two files that decide the versions."""
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    for name in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return importlib.import_module("install")
+
+
+@pytest.fixture
+def asked(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The package as pip was asked for it, call by call; the environment is there but for its packages."""
+    calls: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        calls.append(command[-1])
+        return subprocess.CompletedProcess(command, 0)
+
+    Path(".venv").mkdir()
+    monkeypatch.setattr(install, "_usable", lambda python: True)
+    monkeypatch.setattr(install, "_pip", lambda command: run(command).returncode)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    return calls
+
+
+def test_more_extras_satisfy_fewer(install: ModuleType, asked: list[str]) -> None:
+    for extras in [(), (), ("",), ("dev,tpu", "dev"), ("dev",), (), ("docs",), ("tpu", "docs")]:
+        assert install.main(".venv", *extras) == 0
+    assert asked == [".", ".[dev,tpu]", ".[dev,docs,tpu]"]
+
+
+def test_new_requirements_are_installed_with_every_extra_that_was_there(
+    install: ModuleType, asked: list[str]
+) -> None:
+    install.main(".venv", "dev")
+    Path("requirements.lock").touch()
+    install.main(".venv")
+    assert asked == [".[dev]"]  # the same text
+    Path("requirements.lock").write_text("numpy==2.0.0\n")
+    install.main(".venv")
+    install.main(".venv", "dev")
+    assert asked == [".[dev]", ".[dev]"]
+
+
+def test_an_installation_that_failed_is_tried_again(
+    install: ModuleType, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(install, "_pip", lambda command: 7)
+        assert install.main(".venv", "dev") == 7
+    assert install.main(".venv", "dev") == 0
+    assert asked == [".[dev]"]
+
+
+@pytest.mark.parametrize(
+    ("target", "extras"),
+    [("setup", ""), ("train", ""), ("lint", "dev"), ("test", "dev"), ("test-slow", "dev"), ("docs", "docs")],
+)
+def test_a_target_installs_what_it_uses(target: str, extras: str) -> None:
+    def installed(*variables: str) -> list[list[str]]:
+        command = ["make", "-n", target, f"PYTHON={sys.executable}", *variables]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return [words.splitlines()[0].split() for words in said.split("install.py .venv")[1:]]
+
+    assert installed() == [extras.split()]
+    assert installed("EXTRAS=dev,tpu") == [["dev,tpu", *extras.split()]]
