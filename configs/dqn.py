@@ -5,8 +5,8 @@ Network, learning rate, batch, memory and updates for each environment step are 
 Command:  jaxrl train dqn
 Others:   --env=gymnax:Acrobot-v1
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: docs/results_replay.md
+Minutes:  1 on a shared machine
+Expected: greedy return 500; Acrobot -92 to -83 (3 seeds; docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict
