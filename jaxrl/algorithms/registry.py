@@ -20,6 +20,7 @@ _BUILT_IN = {
     "ppo": "jaxrl.algorithms.ppo.algorithm:PPO",
     "a2c": "jaxrl.algorithms.a2c.algorithm:A2C",
     "pqn": "jaxrl.algorithms.pqn.algorithm:PQN",
+    "dqn": "jaxrl.algorithms.dqn.algorithm:DQN",
 }
 
 

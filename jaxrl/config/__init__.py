@@ -4,6 +4,7 @@ from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import declared_fields, default_config, flatten
+from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
 from jaxrl.config.minibatches import MinibatchConfig
@@ -41,6 +42,7 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "ConfigError",
+    "DQNConfig",
     "EnvConfig",
     "EvaluateConfig",
     "HostConfig",

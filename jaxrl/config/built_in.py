@@ -6,6 +6,7 @@ from typing import get_type_hints
 
 from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
 
@@ -19,6 +20,7 @@ class BuiltInSections:
     ppo: PPOConfig
     a2c: A2CConfig
     pqn: PQNConfig
+    dqn: DQNConfig
 
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)

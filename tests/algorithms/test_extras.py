@@ -147,7 +147,7 @@ def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[
 
 
 @pytest.mark.parametrize("core", [c if c == "gru" else pytest.param(c, marks=slow) for c in CORES])
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "uniform_dqn"])
 def test_on_the_device(algorithm: str, core: str) -> None:
     config = tiny_config(algorithm, network__core=core)
     require_same(config, *on_device(config))
@@ -155,7 +155,7 @@ def test_on_the_device(algorithm: str, core: str) -> None:
 
 @slow
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "uniform_dqn"])
 @pytest.mark.parametrize("fused", [False, True], ids=["stepped", "fused"])
 def test_on_the_host(algorithm: str, core: str, fused: bool) -> None:
     config = tiny_config(algorithm, env__name=ON_HOST, network__core=core)
@@ -177,7 +177,7 @@ def carries_by_hand(agent: Any, acting: Acting, trajectories: list[Trajectory]) 
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), before, last)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "pqn", "dqn", pytest.param("a2c", marks=slow)])
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn", "uniform_dqn", pytest.param("a2c", marks=slow)])
 def test_a_carry_of_another_step_is_found(algorithm: str) -> None:
     config = tiny_config(algorithm)
     agent, acting, trajectories = on_device(config)

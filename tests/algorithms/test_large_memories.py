@@ -41,7 +41,7 @@ def topology_of(platform: str) -> Topology:
 def analysis(platform: str, members: int, megabytes: int) -> Any:
     """Sizes of the program that trains so many members, each with a memory of so many MiB."""
     config = tiny_config(
-        "dqn",
+        "uniform_dqn",
         env__name=f"tests.algorithms.environments:Chance(size={NUMBERS})",
         learner__capacity=megabytes * MEBIBYTE // (4 * NUMBERS * ENVS),
         learner__drawn=2,

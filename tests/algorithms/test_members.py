@@ -32,7 +32,7 @@ def program(algorithm: str) -> Iteration:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "uniform_dqn"])
 def test_members_are_single_runs(algorithm: str, way: str) -> None:
     iteration = program(algorithm)
     states = [first_state(iteration, seed) for seed in range(len(COUNTS))]
@@ -54,7 +54,7 @@ def test_members_are_single_runs(algorithm: str, way: str) -> None:
             # Rows beyond its cursor are written again before anything is drawn.
             after, expected = (single(x, empty, jnp.int32(1))[0] for x in (member, state))
             same(after.learner.policy.params, expected.learner.policy.params)
-            if algorithm == "dqn":
+            if algorithm == "uniform_dqn":
                 kept = int(expected.memory.count)
                 rows = [jax.tree.map(lambda r: r[:kept], s.memory.rows) for s in (after, expected)]  # noqa: B023
                 same(*rows)

@@ -56,7 +56,7 @@ def test_killed_in_the_middle_it_goes_on_bitwise(options: tuple[str, ...], tmp_p
     config.write_text(
         "from tests.algorithms.tiny import STEPS, config_fields\n\n\n"
         "def get_config():\n"
-        "    c = config_fields('dqn')\n"
+        "    c = config_fields('uniform_dqn')\n"
         "    c.stop.steps = 40 * STEPS\n"
         "    c.checkpoint.every_steps = 4 * STEPS\n"
         "    return c\n"

@@ -40,7 +40,7 @@ MEBIBYTE = 2**20
 @functools.cache
 def rollouts(name: str) -> tuple[Any, list[Trajectory]]:
     """(program, rollouts at random)."""
-    iteration = iteration_of(tiny_config("dqn", env__name=name, learner__epsilon=1.0))
+    iteration = iteration_of(tiny_config("uniform_dqn", env__name=name, learner__epsilon=1.0))
     state, found = first_state(iteration), []
     rollout = jax.jit(iteration.rollout)
     for i in range(ROLLOUTS):
@@ -182,7 +182,7 @@ def test_devices_draw_the_rows_that_one_draws() -> None:
 
 
 def test_feedback_reaches_the_memory() -> None:
-    iteration = iteration_of(tiny_config("dqn"))
+    iteration = iteration_of(tiny_config("uniform_dqn"))
     state = first_state(iteration)
     iterate = jax.jit(iteration.iterate)
     errors = []
@@ -198,7 +198,7 @@ def abstract_runtime(megabytes: int) -> DeviceRuntime:
     """A run whose memory holds so much; nothing of it is made."""
     numbers = 64
     config = tiny_config(
-        "dqn",
+        "uniform_dqn",
         env__name=f"tests.algorithms.environments:Chance(size={numbers})",
         learner__capacity=megabytes * MEBIBYTE // (4 * numbers * ENVS),
         learner__drawn=2,
@@ -230,7 +230,7 @@ def test_update_of_a_loop_of_ones_own_copies_no_memory() -> None:
 def trainer(folder: Path, iterations: int, **fields: Any) -> Trainer:
     run = RunFolder(str(folder))
     run.create()
-    config = tiny_config("dqn", checkpoint__every_steps=2 * STEPS, **fields)
+    config = tiny_config("uniform_dqn", checkpoint__every_steps=2 * STEPS, **fields)
     stop = dataclasses.replace(config.stop, steps=iterations * STEPS)
     return Trainer(dataclasses.replace(config, stop=stop), run, MultiWriter([]))
 

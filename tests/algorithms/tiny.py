@@ -36,9 +36,26 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "a2c": ("a2c", _MINIBATCHES),
     "pqn": ("pqn", {**_MINIBATCHES, "exploration_fraction": 1.0}),
     # So many draws that each chunk is among them.
-    "dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
+    "dqn": (
+        "dqn",
+        {
+            "rollout_length": LENGTH,
+            "updates_per_rollout": 2,
+            # Of two rollouts: so much is drawn that a value that is not finite is among it.
+            "capacity": 2 * STEPS,
+            "batch_size": STEPS,
+            "learning_starts": 0,
+            "learning_rate": 1e-2,
+            "target_period": 3,
+            "prioritised": True,
+            "dueling": True,
+        },
+    ),
+    "uniform_dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
 }
-VALUE_LEARNERS = ("pqn", "dqn")
+VALUE_LEARNERS = ("pqn", "dqn", "uniform_dqn")
+# The built-in DQN replays single steps, which have no carry.
+_FEED_FORWARD = ("dqn",)
 
 
 def config_fields(algorithm: str, **fields: Any) -> Any:
@@ -46,12 +63,12 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     name, section = ALGORITHMS[algorithm]
     config = default_config(name)
     config.algorithm = name
-    own = "uniform_dqn" if algorithm == "dqn" else algorithm
-    config[own].update(section)
+    config[algorithm].update(section)
+    core = "none" if algorithm in _FEED_FORWARD else "gru"
     config.num_devices = 1
     config.seed = 3
     config.env.update(name=MASKED, num_envs=ENVS, stagger=False)
-    config.network.update(core="gru", hidden_sizes=(8,), core_size=8)
+    config.network.update(core=core, hidden_sizes=(8,), core_size=8)
     config.normalize.observations = False
     config.stop.steps = 10 * STEPS
     config.log.every_steps = 2 * STEPS
@@ -60,7 +77,7 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     for field, value in fields.items():
         room, _, inner = field.partition("__")
         if inner:
-            config[own if room == "learner" else room][inner] = value
+            config[algorithm if room == "learner" else room][inner] = value
         else:
             config[field] = value
     return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.memory.base import Memory
 from jaxrl.experience.memory.latest import Latest
 
@@ -13,7 +14,11 @@ _MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
 
 
 def build(memory: Any) -> Memory:
-    """The memory that an algorithm asks for, by name; one of its own is taken as it is."""
+    """The memory that an algorithm asks for, by name or plan; one of its own is taken as it is."""
+    if isinstance(memory, ReplayPlan):
+        from jaxrl.experience.replay import Replay  # it derives from `Memory`
+
+        return Replay(memory)
     found = _MEMORIES[memory]() if isinstance(memory, str) else memory
     assert isinstance(found, Memory), memory
     return found

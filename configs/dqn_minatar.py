@@ -1,0 +1,39 @@
+"""DQN with a small CNN on MinAtar's Breakout: double, dueling, prioritised, three-step returns.
+
+Memory, batch and target network are those of Young and Tian 2019 for MinAtar's DQN, with an update for every
+four environment steps.
+
+Command:  jaxrl train dqn_minatar
+Others:   --env=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
+Hardware: 2 CPU cores
+Minutes:  not measured
+Expected: not measured
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.algorithm = "dqn"
+    c.env.name = "gymnax:Breakout-MinAtar"
+    c.env.num_envs = 8
+    c.network.encoder = "minatar"
+    c.network.core = "none"
+    c.network.hidden_sizes = (128,)
+    c.dqn.rollout_length = 4
+    c.dqn.updates_per_rollout = 8
+    c.dqn.batch_size = 32
+    c.dqn.capacity = 100_000
+    c.dqn.learning_starts = 5_000
+    c.dqn.learning_rate = 2.5e-4
+    c.dqn.dueling = True
+    c.dqn.prioritised = True
+    c.dqn.target_period = 1_000
+    c.dqn.exploration_fraction = 0.1
+    c.stop.steps = 3_000_000
+    c.evaluate.every_steps = 500_000
+    c.checkpoint.every_steps = 500_000
+    return c

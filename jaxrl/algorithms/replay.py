@@ -1,0 +1,124 @@
+"""Replay as learners see it: the memory that they ask for, what it draws, and what they tell it.
+
+The memory itself is `jaxrl.experience.replay`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import flax.struct
+import jax.numpy as jnp
+
+from jaxrl.types import Array, Axis, PyTree
+
+
+@dataclass(frozen=True)
+class PriorityPlan:
+    """Prioritised replay (Schaul et al. 2016).
+
+    Attributes:
+      alpha: exponent of the priorities; 0: all rows alike.
+      beta_start: exponent of the importance weights at the first draw.
+      beta_draws: draws until it is 1.
+    """
+
+    alpha: float
+    beta_start: float
+    beta_draws: int
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The replay memory that an algorithm asks for.
+
+    Attributes:
+      rows: kept of each environment; a multiple of the rollout's.
+      batch_size: rows of a draw, over all devices; a multiple of `groups`.
+      groups: of neighbouring environments, over all devices. Each draws its equal share of the batch, so the
+        rows drawn do not depend on the number of devices.
+      n_step: most steps whose rewards are summed.
+      learning_starts: rows of each environment before which nothing is learnt.
+      axis: this device.
+      priorities: None: all rows alike.
+      checkpointed: whether the rows are a part of checkpoints.
+    """
+
+    rows: int
+    batch_size: int
+    groups: int
+    n_step: int
+    learning_starts: int
+    axis: Axis
+    priorities: PriorityPlan | None = None
+    checkpointed: bool = True
+
+
+@flax.struct.dataclass
+class Transitions:
+    """N rows of this device with what followed each of them; K = `n_step`.
+
+    Attributes:
+      obs, action, action_mask: [N, ...], where each begins.
+      reward: float32[K, N], of the steps from there on, raw.
+      counts: bool[K, N], whether a step belongs to it: none after a termination or a truncation, and none
+        whose successor is lost.
+      terminated: bool[N], whether it ended by a termination: then nothing follows.
+      next_obs, next_mask: [N, ...], what follows its last step.
+      usable: bool[N]; False where nothing could be drawn, or too little is kept to learn.
+      weight: float32[N], importance weights, at most 1.
+      row, env: int32[N], where each lies in the memory of this device.
+      ready: bool[], equal on all devices: enough is kept to learn.
+      latest_reward, latest_value: float32[], means over this device's latest rollout: a NaN in it must be
+        found in its iteration, and its rows may not be drawn for long.
+    """
+
+    obs: PyTree
+    action: Array
+    action_mask: Array | None
+    reward: Array
+    counts: Array
+    terminated: Array
+    next_obs: PyTree
+    next_mask: Array | None
+    usable: Array
+    weight: Array
+    row: Array
+    env: Array
+    ready: Array
+    latest_reward: Array
+    latest_value: Array
+
+    def feedback(self, error: Array) -> ReplayFeedback:
+        """For the memory; `error` float32[N] are TD errors."""
+        return ReplayFeedback(jnp.abs(error), self.usable, self.row, self.env, self.ready)
+
+
+@flax.struct.dataclass
+class ReplayFeedback:
+    """The TD errors of rows that were drawn.
+
+    Attributes:
+      error: float32[N], absolute.
+      usable, row, env, ready: of `Transitions`.
+    """
+
+    error: Array
+    usable: Array
+    row: Array
+    env: Array
+    ready: Array
+
+
+def n_step_return(reward: Array, counts: Array, gamma: Array | float) -> tuple[Array, Array]:
+    """(sum of gamma^k reward_k over the steps that count, gamma^m after m of them), float32[N].
+
+    Args:
+      reward: float32[K, N].
+      counts: bool[K, N], True on the first m steps.
+      gamma: discount factor.
+    """
+    steps = jnp.arange(len(reward), dtype=jnp.float32)[:, None]
+    # Before the sum: a reward that does not count may be of a row that was never written.
+    discounted = jnp.where(counts, reward * gamma**steps, 0.0)
+    return discounted.sum(axis=0), gamma ** counts.sum(axis=0).astype(jnp.float32)

@@ -1,0 +1,58 @@
+"""Priorities and importance weights of prioritised replay (Schaul et al. 2016); pure functions of arrays.
+
+What is stored of a row is its leaf: the priority |TD| + 1e-5 to the power of alpha, which is in proportion to
+the probability of drawing it. 0: never drawn.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxrl.types import Array
+
+EPSILON = 1e-5
+
+
+def leaf_of(error: Array, alpha: float) -> Array:
+    """float32[...], (|error| + 1e-5)^alpha of TD errors."""
+    leaf: Array = (jnp.abs(error) + EPSILON) ** alpha
+    return leaf
+
+
+def leaf_of_new(largest: Array) -> Array:
+    """float32[], the leaf of new rows: the largest in the buffer; 1, if it holds nothing."""
+    return jnp.where(largest > 0, largest, 1.0)
+
+
+def updated(leaf: Array, index: tuple[Array, ...], new: Array, usable: Array) -> Array:
+    """`leaf` with new ones of [N] rows.
+
+    Args:
+      leaf: float32[...].
+      index: int32[N] for each dimension of `leaf`, different rows.
+      new: float32[N]. Those that are not finite do not enter.
+      usable: bool[N], False: keep the old one.
+    """
+    written = usable & jnp.isfinite(new)
+    first = jnp.where(written, index[0], leaf.shape[0])  # out of bounds: dropped
+    return leaf.at[(first, *index[1:])].set(new, mode="drop")
+
+
+def beta_at(draws: Array, start: float, planned: int) -> Array:
+    """float32[], beta of the next draw: linear from `start` to 1 over the planned draws."""
+    progress = jnp.minimum(draws.astype(jnp.float32) / planned, 1.0)
+    return start + progress * (1.0 - start)
+
+
+def importance(probability: Array, count: Array, beta: Array) -> Array:
+    """float32[...], (N P)^-beta; 0 where the probability is 0.
+
+    Divided by the largest of the batch they are the importance weights.
+
+    Args:
+      probability: float32[...], P of each row drawn.
+      count: float32[], N, rows that may be drawn.
+      beta: float32[].
+    """
+    drawn = probability > 0
+    return jnp.where(drawn, jnp.where(drawn, probability * count, 1.0) ** -beta, 0.0)

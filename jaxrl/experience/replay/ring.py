@@ -1,0 +1,83 @@
+"""The ring: the last rows of every environment, each stored once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
+
+# Of a trajectory; final observations are rows of their own that are not `valid`.
+FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
+
+
+@flax.struct.dataclass
+class Ring:
+    """The last rows of every environment, in the order in which they were collected, and where they end.
+
+    Row t + 1 of an environment is what followed its row t, also across the end of the arrays. The last
+    observation of an episode is a row that is not `valid`: it has no action. The oldest row is `cursor`,
+    once the ring is full, and 0 before.
+
+    Attributes:
+      rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype.
+      leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities.
+      cursor: int32[], the row that is written next.
+      count: int32[], rows of each environment that hold something.
+      draws: int32[], how often rows were drawn and learnt from.
+    """
+
+    rows: Annotated[dict[str, PyTree], Sharded(1), Bulk()]
+    leaf: Annotated[Array | None, Sharded(0)]
+    cursor: Array
+    count: Array
+    draws: Array
+
+    @property
+    def size(self) -> int:
+        """Rows of each environment that it can hold."""
+        return len(self.rows["reward"])
+
+    @property
+    def oldest(self) -> Array:
+        """int32[], where the oldest row lies."""
+        return jnp.where(self.count == self.size, self.cursor, 0)
+
+
+def empty(example: Trajectory, rows: int, prioritised: bool) -> Ring:
+    """A ring that holds nothing, for trajectories like `example`, of which only shapes count."""
+    fields = {name: getattr(example, name) for name in FIELDS}
+    envs = example.reward.shape[1]
+    zero = jnp.zeros((), jnp.int32)
+    return Ring(
+        rows=jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), fields),
+        leaf=jnp.zeros((envs, rows), jnp.float32) if prioritised else None,
+        cursor=zero,
+        count=zero,
+        draws=zero,
+    )
+
+
+def written(rows: PyTree, trajectory: Trajectory, at: Array) -> PyTree:
+    """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
+    put = jax.lax.dynamic_update_slice_in_dim
+    new = {name: getattr(trajectory, name) for name in FIELDS}
+    return jax.tree.map(lambda x, y: put(x, y.astype(x.dtype), at, axis=0), rows, new)
+
+
+def taken(tree: PyTree, row: Array, env: Array) -> PyTree:
+    """Rows [..., N, *] of a tree of [rows, B, *].
+
+    Args:
+      tree: of `Ring.rows`.
+      row: int32[..., N], beyond the end from the start again.
+      env: int32[N].
+    """
+
+    def take(x: Array) -> Array:
+        return x.at[row % len(x), jnp.broadcast_to(env, row.shape)].get(mode="promise_in_bounds")
+
+    return jax.tree.map(take, tree)

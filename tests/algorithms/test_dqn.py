@@ -1,0 +1,167 @@
+"""DQN: its targets beside a loop, its target network, exploration and warm-up, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs import registry
+from jaxrl import algorithms
+from jaxrl.algorithms.dqn import losses
+from jaxrl.algorithms.dqn.agent import ladder
+from jaxrl.algorithms.dqn.algorithm import DQN, DQNState
+from jaxrl.algorithms.replay import Transitions
+from jaxrl.config import Config, ConfigError
+from jaxrl.types import Axis
+from tests.algorithms.tiny import ENVS, LENGTH, STEPS, assert_equal, tiny_config
+
+ROWS, ACTIONS = 6, 3
+
+
+def algorithm_of(config: Config) -> DQN:
+    spec = registry.make(config.env.name).spec
+    found = algorithms.build(config, algorithms.build_agent(config, spec), Axis())
+    assert isinstance(found, DQN)
+    return found
+
+
+def first(own: DQN) -> DQNState:
+    learner = own.init(jax.random.key(0), own.hyperparameters(own.config))
+    # Unlike the network, so that it shows which of the two was asked.
+    return dataclasses.replace(learner, target=own.agent.init_params(jax.random.key(1)))
+
+
+def batch_of(own: DQN, ready: bool = True) -> Transitions:
+    random = np.random.default_rng(0)
+    shape = own.agent.spec.observation_space.shape
+    steps = np.array([1, 2, 3, 3, 1, 2])
+    mask = random.random((2, ROWS, ACTIONS)) < 0.7
+    mask[..., 0] = True
+    obs = random.normal(size=(2, ROWS, *shape)).astype(np.float32)
+    return jax.tree.map(
+        jnp.asarray,
+        Transitions(
+            obs=obs[0],
+            action=np.zeros(ROWS, np.int32),
+            action_mask=mask[0],
+            reward=random.normal(size=(3, ROWS)).astype(np.float32),
+            counts=np.arange(3)[:, None] < steps,
+            terminated=np.array([True, False, False, True, False, False]),
+            next_obs=obs[1],
+            next_mask=mask[1],
+            usable=np.array([True] * 5 + [False]) & ready,
+            weight=np.linspace(0.1, 1.0, ROWS).astype(np.float32),
+            row=np.arange(ROWS, dtype=np.int32),
+            env=np.zeros(ROWS, np.int32),
+            ready=np.array(ready),
+            latest_reward=np.float32(0.0),
+            latest_value=np.float32(0.0),
+        ),
+    )
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_errors_and_loss_beside_a_loop(double: bool) -> None:
+    own = algorithm_of(tiny_config("dqn", learner__double=double, log__layers=False))
+    learner, batch = first(own), batch_of(own)
+    learned = jax.jit(own.learn)(learner, batch, jax.random.key(0))
+
+    def q_values(params: Any, obs: Any, mask: Any) -> np.ndarray:
+        acting = dataclasses.replace(learner.policy, params=params)
+        carry, reset = own.agent.initial_carry(ROWS), jnp.ones(ROWS, bool)
+        return np.asarray(own.agent.forward(acting, obs, carry, reset, mask).q)
+
+    here = q_values(learner.policy.params, batch.obs, batch.action_mask)
+    online = q_values(learner.policy.params, batch.next_obs, batch.next_mask)
+    target = q_values(learner.target, batch.next_obs, batch.next_mask)
+    loss = 0.0
+    for n in range(5):
+        best = np.argmax((online if double else target)[n])
+        steps = int(batch.counts[:, n].sum())
+        expected = sum(0.99**k * float(batch.reward[k, n]) for k in range(steps))
+        if not batch.terminated[n]:
+            expected += 0.99**steps * target[n, best]
+        error = here[n, 0] - expected
+        assert float(learned.feedback.error[n]) == pytest.approx(abs(error), rel=1e-4, abs=1e-5)
+        loss += 0.5 * float(batch.weight[n]) * error**2 / 5
+    assert float(learned.metrics["loss/value"].value()) == pytest.approx(loss, rel=1e-4)
+    assert not learned.feedback.usable[5]
+
+
+def test_target_network_is_copied_in_its_turn() -> None:
+    own = algorithm_of(tiny_config("dqn", learner__target_period=2, log__layers=False))
+    learn, batch = jax.jit(own.learn), batch_of(own)
+    start = first(own)
+    once = learn(start, batch, jax.random.key(0)).learner
+    twice = learn(once, batch, jax.random.key(0)).learner
+    assert_equal(once.target, start.target)
+    assert_equal(twice.target, twice.policy.params)
+
+
+def test_polyak_average() -> None:
+    found = losses.moved(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
+    assert float(found) == 1.5
+
+
+def test_nothing_changes_before_there_is_enough() -> None:
+    own = algorithm_of(tiny_config("dqn", log__layers=False))
+    start = first(own)
+    learned = jax.jit(own.learn)(start, batch_of(own, ready=False), jax.random.key(0))
+    assert_equal(learned.learner, start)
+    assert learned.metrics["loss/value"].is_empty
+    assert own.is_finite(start, learned.metrics)
+
+
+def test_epsilon_falls_with_the_updates() -> None:
+    config = tiny_config("dqn", learner__exploration_fraction=0.5)
+    own = algorithm_of(config)
+    start = first(own)
+    for share, epsilon in ((0.0, 1.0), (0.25, 0.525), (0.5, 0.05), (1.0, 0.05)):
+        updates = jnp.int32(share * config.total_updates)
+        found = own.exploration(dataclasses.replace(start, updates=updates))
+        assert float(found) == pytest.approx(epsilon)
+
+
+def test_ladder_of_epsilons() -> None:
+    expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
+    np.testing.assert_allclose([float(ladder(i, 8)) for i in range(8)], expected, rtol=1e-5)
+    assert float(ladder(0, 1)) == pytest.approx(0.4)
+    own = algorithm_of(tiny_config("dqn", learner__exploration="ladder"))
+    noise = jax.vmap(lambda i: own.agent.draw_noise(jax.random.key(0), (20_000,), i))(jnp.arange(ENVS))
+    explores = (noise[..., 0] < own.exploration(first(own))).mean(axis=1)
+    np.testing.assert_allclose(explores, expected, atol=0.02)
+    assert own.scheduled(first(own)) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"env__name": "gymnax:Pendulum-v1"}, "`algorithm` .='dqn'. needs discrete actions, .*: use `ppo`"),
+        ({"network__core": "gru"}, "`network.core` .='gru'. must be 'none': .* use `pqn`"),
+        ({"learner__capacity": STEPS}, "`dqn.capacity` .=128. is below a batch: 16 whole rows"),
+        (
+            {"learner__learning_starts": 3 * STEPS},
+            "`dqn.capacity` .=256. must be at least",
+        ),
+    ],
+)
+def test_what_cannot_be_is_named_in_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        algorithm_of(tiny_config("dqn", **fields))
+    assert "\n" not in str(error.value)
+
+
+def test_devices_share_out_groups() -> None:
+    with pytest.raises(ConfigError, match="no common divisor that 2 devices share out|must be"):
+        tiny_config("dqn", devices=2, learner__batch_size=127)
+
+
+def test_memory_is_that_of_the_section() -> None:
+    plan = algorithm_of(tiny_config("dqn", learner__checkpoint=False, learner__learning_starts=9)).memory
+    assert (plan.rows, plan.groups, plan.learning_starts) == (2 * LENGTH, ENVS, 2)
+    assert not plan.checkpointed
