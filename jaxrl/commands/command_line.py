@@ -29,7 +29,7 @@ from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
-from jaxrl.config.selection import suitable_config
+from jaxrl.config.selection import move, suitable_config
 from jaxrl.metrics.files import discard
 from jaxrl.metrics.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
@@ -205,7 +205,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         resumed = resumed or resumption.latest()
         name, config, note = "", resumption.stored_config(resumed), f"resuming {resumed}"
     else:
-        name, config, note = _config(given[0] if given else "", environment)
+        name, config, note = _config(given[0] if given else "", environment, overrides)
     _set_fields(config, overrides)
     check_config(config)
     for field in ("init_from", "resume_from"):
@@ -219,16 +219,18 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     return Arguments(config, _workdir(workdir, name), processes)
 
 
-def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
-    """Returns the name of the config, the config, and why it was chosen where nobody named it."""
+def _config(given: str, environment: str, overrides: Sequence[_Override]) -> tuple[str, ConfigDict, str]:
+    """Returns the name of the config, the config, and in words why it was chosen or what was left out of it."""
     if environment and not given:
         found = suitable_config(environment)
         note = f"--env={environment}: {found.reason}; choose another with --config=NAME"
         return found.name, found.config, note
     config = load_config(given)
-    if environment:
-        override(config, "env.name", environment)
-    return os.path.splitext(os.path.basename(given))[0], config, ""
+    name = os.path.splitext(os.path.basename(given))[0]
+    fields = {field: text for _, field, text in overrides}
+    environment = fields.get("env.name", environment)
+    moved = move(config, environment, fields) if environment else ""
+    return name, config, f"{environment} with the config {name}: {moved}" if moved else ""
 
 
 def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:

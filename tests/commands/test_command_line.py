@@ -250,6 +250,22 @@ def test_environment_changes_a_named_config() -> None:
     assert found.config == expected
 
 
+@pytest.mark.parametrize("flag", ["--env", "--config.env.name"])
+def test_another_environment_says_what_of_the_config_it_leaves_out(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrappers = "--config.env.wrappers=time_limit(steps=9)"
+    found = command_line.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers]).config
+    assert found.env.name == "gymnax:Acrobot-v1"
+    assert found.env.wrappers == ("time_limit(steps=9)",)
+    assert found.stop["return"] is None
+    error = capsys.readouterr().err
+    assert error.startswith("gymnax:Acrobot-v1 with the config ppo: left out what is said of")
+    assert "stop.return=490.0" in error
+    assert "wrappers" not in error
+    assert error.count("\n") == 1
+
+
 def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     found = command_line.parse_training(["jaxrl train", "--env=gymnax:Pendulum-v1", "--config.seed=3"])
     assert (found.config.env.name, found.config.seed) == ("gymnax:Pendulum-v1", 3)
