@@ -29,7 +29,8 @@ from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
-from jaxrl.config.selection import move, suitable_config
+from jaxrl.config.own_environment import move
+from jaxrl.config.selection import suitable_config
 from jaxrl.metrics.files import discard
 from jaxrl.metrics.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
@@ -203,34 +204,38 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
     if resumed is not None and not (given or environment):
         resumed = resumed or resumption.latest()
-        name, config, note = "", resumption.stored_config(resumed), f"resuming {resumed}"
+        name, config, notes = "", resumption.stored_config(resumed), [f"resuming {resumed}"]
     else:
-        name, config, note = _config(given[0] if given else "", environment, overrides)
+        name, config, notes = _config(given[0] if given else "", environment, overrides)
     _set_fields(config, overrides)
     check_config(config)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
     processes = find(os.environ, **values)
-    if note:
-        print(one_line(note), file=sys.stderr)
+    for note in notes:
+        print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
     return Arguments(config, _workdir(workdir, name), processes)
 
 
-def _config(given: str, environment: str, overrides: Sequence[_Override]) -> tuple[str, ConfigDict, str]:
-    """Returns the name of the config, the config, and in words why it was chosen or what was left out of it."""
+def _config(
+    given: str, environment: str, overrides: Sequence[_Override]
+) -> tuple[str, ConfigDict, list[str]]:
+    """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
     if environment and not given:
         found = suitable_config(environment)
         note = f"--env={environment}: {found.reason}; choose another with --config=NAME"
-        return found.name, found.config, note
-    config = load_config(given)
+        return found.name, found.config, [note]
+    notes: list[str] = []
+    config = load_config(given, notes)
     name = os.path.splitext(os.path.basename(given))[0]
     fields = {field: text for _, field, text in overrides}
     environment = fields.get("env.name", environment)
-    moved = move(config, environment, fields) if environment else ""
-    return name, config, f"{environment} with the config {name}: {moved}" if moved else ""
+    if environment and (moved := move(config, environment, fields)):
+        notes.append(f"{environment} with the config {name}: {moved}")
+    return name, config, notes
 
 
 def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:

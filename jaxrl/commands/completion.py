@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from jaxrl.commands import COMMANDS, command_line, module_of
 from jaxrl.config import ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
-from jaxrl.config.files import shipped_names
+from jaxrl.config.files import ENDINGS, shipped_names
 
 # Bash takes `--config=` and what follows for words of their own (COMP_WORDBREAKS), and replaces the last.
 _BASH = """\
 _jaxrl() {
-    local line="${COMP_LINE:0:COMP_POINT}" words flag=""
+    local line="${COMP_LINE:0:COMP_POINT}" words flag="" ending
     local cur="${line##*[[:space:]]}"
     [[ $cur == *=* ]] && flag="${cur%%=*}="
     if [[ $COMP_CWORD == 1 ]]; then
@@ -27,6 +27,11 @@ CASES
         esac
     fi
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    if [[ $words == *--config.* && ( $flag == --config= || $cur == [^-]* ) ]]; then
+        for ending in ENDINGS; do
+            COMPREPLY+=($(compgen -P "$flag" -f -X "!*$ending" -- "${cur#"$flag"}"))
+        done
+    fi
     [[ ${#COMPREPLY[@]} == 0 ]] && COMPREPLY=($(compgen -P "$flag" -f -- "${cur#"$flag"}"))
     [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
     [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$flag"}")
@@ -49,7 +54,8 @@ def _job(argv: Sequence[str]) -> int:
         given = shells[0] if shells else "none"
         raise ConfigError(f"`SHELL` (={given!r}) must be one shell{did_you_mean(given, _SHELLS)}")
     cases = "\n".join(f'            {name}) words="{" ".join(_words(name))}" ;;' for name in COMMANDS)
-    print(_SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases), end="")
+    script = _SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases)
+    print(script.replace("ENDINGS", " ".join(ENDINGS)), end="")
     return 0
 
 

@@ -39,7 +39,9 @@ SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
 OUTPUT_DIR = "output-dir"
 ARGUMENTS = (
-    Argument("CONFIG", "a config file, or the name of a shipped one, such as ppo; or --config="),
+    Argument(
+        "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="
+    ),
     Argument("--config=CONFIG", kind=str),
     Argument(
         "--env=SUITE:NAME",
@@ -60,7 +62,11 @@ ARGUMENTS = (
         "has",
     ),
     Argument("--resume=DIR", "resumes the run in DIR; without CONFIG with the configuration that it has"),
-    Argument("--print-config", "prints the whole configuration as a config file, and ends"),
+    Argument(
+        "--print-config",
+        "prints the whole configuration as a config file, and ends; --print-config=yaml and "
+        "--print-config=json in these forms",
+    ),
     Argument(
         "--coordinator=HOST:PORT",
         "of the first of several processes, with --num_processes=N and --process_id=I (docs/multihost.md; "

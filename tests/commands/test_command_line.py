@@ -169,9 +169,9 @@ def test_bad_config_file(
     assert len(error.splitlines()) == 1
 
 
-def test_config_file_must_be_python(config_file: Any) -> None:
-    with pytest.raises(ConfigError, match=r"ending \.py"):
-        load_config(config_file("seed: 1", "mine.yaml"))
+def test_config_file_of_another_form_names_those_there_are(config_file: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must end in \.py, \.yaml, \.yml, \.json$"):
+        load_config(config_file("seed = 1", "mine.toml"))
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,26 @@ def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixt
     assert output == ""
     assert "so the config is ppo_continuous" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_config_printed_in_another_form_is_what_would_be_trained(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["jaxrl", "ppo", f"--print-config={form}", "--config.ppo.gamma=0.5"]) == 0
+    Path(f"mine.{form}").write_text(capsys.readouterr().out)
+    mine = command_line.parse_training(["jaxrl train", f"mine.{form}"])
+    assert check_config(mine.config) == check_config(parsed("--config.ppo.gamma=0.5").config)
+    assert Path(mine.workdir).parts[:2] == ("runs", "mine")
+
+
+def test_keys_without_a_counterpart_are_one_line(
+    config_file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config_file("training: {lr: 1e-3}\ntpu: {zone: b}\n", "mine.yaml")
+    assert command_line.parse_training(["jaxrl train", file]).config.ppo.learning_rate == 1e-3
+    assert capsys.readouterr().err == f"{file}: without a counterpart here, and left out: tpu.zone\n"
 
 
 def test_printed_config_is_what_would_be_trained(

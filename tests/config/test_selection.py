@@ -8,7 +8,8 @@ import pytest
 from envs.base import Box, Dict, Discrete, EnvSpec, Space
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
-from jaxrl.config.selection import choose, move, suitable_config
+from jaxrl.config.own_environment import move
+from jaxrl.config.selection import choose, suitable_config
 
 VECTOR = Box.of(-1, 1, (4,))
 MOVES = Discrete(3)

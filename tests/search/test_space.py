@@ -63,6 +63,13 @@ def test_bad_space_is_one_line(name: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_bare_list_is_a_choice() -> None:
+    short = Space.parse({"ppo.gamma": [0.9, 0.99], "network.core": ["lstm", "gru"]})
+    assert short == Space.parse(
+        {"ppo.gamma": {"choice": [0.9, 0.99]}, "network.core": {"choice": ["lstm", "gru"]}}
+    )
+
+
 def test_file_is_yaml_or_json(tmp_path: Path) -> None:
     file = tmp_path / "space.yaml"
     file.write_text("ppo.learning_rate: {log: [1e-5, 1e-2]}  # YAML takes these for text\n")
