@@ -25,6 +25,7 @@ from jaxrl.commands.training_arguments import ARGUMENTS, FLAGS_OF_FIELDS, LEARNE
 from jaxrl.config import ConfigError, check_config, installation, words
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.common_names import full_name
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
@@ -208,7 +209,10 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     else:
         name, config, notes = _config(given[0] if given else "", environment, overrides)
     _set_fields(config, overrides)
-    check_config(config)
+    environment, found = full_name("env.name", check_config(config).env.name)
+    if found:
+        notes.append(found)
+        override(config, "env.name", environment)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
     processes = find(os.environ, **values)
@@ -224,11 +228,12 @@ def _config(
     given: str, environment: str, overrides: Sequence[_Override]
 ) -> tuple[str, ConfigDict, list[str]]:
     """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
-    if environment and not given:
-        found = suitable_config(environment)
-        note = f"--env={environment}: {found.reason}; choose another with --config=NAME"
-        return found.name, found.config, [note]
     notes: list[str] = []
+    if environment and not given:
+        environment, note = full_name("--env", environment)
+        suitable = suitable_config(environment)
+        reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
+        return suitable.name, suitable.config, [*filter(None, [note]), reason]
     config = load_config(given, notes)
     name = os.path.splitext(os.path.basename(given))[0]
     fields = {field: text for _, field, text in overrides}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.environment_process import ask
 from jaxrl.config.files import load_config
 from jaxrl.config.own_environment import forget_levels, move, without_arguments
 
@@ -25,7 +22,6 @@ _MADE_FOR = {
     "jaxrl:Platformer": "ppo_platformer",
     "jaxrl:ProbeMemory": "ppo_memory",
 }
-_ASK = "import sys; from jaxrl.config import selection; sys.exit(selection.tell(sys.argv[1]))"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +42,7 @@ def suitable_config(environment: str) -> SuitableConfig:
     Raises:
       ConfigError: there is no such environment.
     """
-    # To make an environment may start jax's devices, which must not happen before they are chosen.
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    asked = subprocess.run([sys.executable, "-c", _ASK, environment], env=env, capture_output=True, text=True)
-    lines = (asked.stdout if asked.returncode in (0, 2) else asked.stderr).strip().splitlines()
-    if asked.returncode:
-        raise ConfigError(f"`--env` (={environment!r}): {lines[-1] if lines else 'cannot be made'}")
-    name, reason = lines[-1].split(" ", 1)
+    name, reason = ask("selection", "--env", environment).split(" ", 1)
     config = load_config(name)
     move(config, environment)
     forget_levels(config)

@@ -179,7 +179,7 @@ def test_config_file_of_another_form_names_those_there_are(config_file: Any) -> 
     [
         ("seed", "7", 7),
         ("env.name", "gymnax:Acrobot-v1", "gymnax:Acrobot-v1"),
-        ("env.name", "5", "5"),  # a string field takes any text as it stands
+        ("notes", "5", "5"),  # a string field takes any text as it stands
         ("env.wrappers", "select_observation(indices=(0,2))", ("select_observation(indices=(0,2))",)),
         ("env.wrappers", "('a(x=1)', 'b')", ("a(x=1)", "b")),
         ("env.wrappers", "a(x=(1,2),y=3),b", ("a(x=(1,2),y=3)", "b")),
