@@ -21,7 +21,14 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands import resumption
 from jaxrl.commands.arguments import parse
-from jaxrl.commands.training_arguments import ARGUMENTS, FLAGS_OF_FIELDS, LEARNER, OUTPUT_DIR, SHORT_FLAGS
+from jaxrl.commands.training_arguments import (
+    ARGUMENTS,
+    FLAGS_OF_FIELDS,
+    LEARNER,
+    LOG_LEVEL,
+    OUTPUT_DIR,
+    SHORT_FLAGS,
+)
 from jaxrl.config import ConfigError, check_config, installation, words
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import DEFAULT
@@ -36,6 +43,7 @@ from jaxrl.metrics.files import discard
 from jaxrl.metrics.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
 from jaxrl.parallel.signals import leave, must_leave
+from jaxrl.reporting.logs import LEVELS
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
@@ -56,11 +64,23 @@ class _Override(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """The arguments of a training run."""
+    """The arguments of a training run.
+
+    Attributes:
+      notes: lines for the user to see once it is known that the configuration can be trained.
+      log_level: from which level on train.log has records.
+    """
 
     config: ConfigDict
     workdir: str
     processes: Processes
+    notes: tuple[str, ...] = ()
+    log_level: str = "info"
+
+    def announce(self) -> None:
+        """Prints the notes on stderr."""
+        for note in self.notes:
+            print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:
@@ -195,6 +215,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     named, environment, workdir, output = (
         values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
     )
+    if (log_level := values.pop(LOG_LEVEL) or "info") not in LEVELS:
+        raise ConfigError(f"`--{LOG_LEVEL}` (={log_level!r}) must be one of {', '.join(LEVELS)}")
     if workdir and output:
         raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
     workdir = workdir or output
@@ -216,12 +238,10 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
     processes = find(os.environ, **values)
-    for note in notes:
-        print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
-    return Arguments(config, _workdir(workdir, name), processes)
+    return Arguments(config, _workdir(workdir, name), processes, tuple(notes), log_level)
 
 
 def _config(

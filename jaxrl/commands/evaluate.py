@@ -18,6 +18,7 @@ from jaxrl.config import ConfigError, versions
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 from jaxrl.runs.commits import commits
+from jaxrl.runs.origin import origin
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
@@ -100,7 +101,7 @@ def _job(argv: Sequence[str]) -> int:
     if asked["environment"]:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
-    made_with = {"versions": versions(), "commits": commits()}
+    made_with = {"versions": versions(), "commits": commits(), **origin()}
     record = asked_for | dataclasses.asdict(result) | reported | made_with
     file = RunFolder(trained.folder).write_evaluation(name, record)
     command_line.say(f"written to {file}")

@@ -18,6 +18,7 @@ from jaxrl.config import ConfigError, check_config
 from jaxrl.config.listing import config_file, field_list, json_file, yaml_file
 from jaxrl.metrics import text
 from jaxrl.parallel.signals import catch_signals
+from jaxrl.reporting.logs import log_level
 
 _PRINTED = {"--print-config": config_file, "--print-config=yaml": yaml_file, "--print-config=json": json_file}
 _SWITCHES = ("--debug", *_PRINTED)
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = hardware_profile.fit(config, arguments.workdir, command_line.say)
         several = check_config(config).population.seeds > 1
         start = run_population if several else run
-        outcome = start(config, arguments.workdir, interruption, debug, arguments.processes, started)
+        log_level.set(arguments.log_level)
+        processes, notes = arguments.processes, arguments.notes
+        outcome = start(config, arguments.workdir, interruption, debug, processes, started, notes)
         if outcome.is_first:
             lines = "\n".join(next_steps.lines(outcome, rest))
             command_line.show(text.printable(lines, command_line.output_encoding()))

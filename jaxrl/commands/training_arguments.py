@@ -37,7 +37,7 @@ _SHORT_FLAGS = (
 )
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
-OUTPUT_DIR = "output-dir"
+OUTPUT_DIR, LOG_LEVEL = "output-dir", "log-level"
 ARGUMENTS = (
     Argument(
         "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="
@@ -99,6 +99,7 @@ ARGUMENTS = (
         1,
         _LARGEST,
     ),
+    Argument(f"--{LOG_LEVEL}=LEVEL", "of train.log: debug, info, warning or error (default: info)", str),
     Argument(
         "--debug",
         "full tracebacks instead of one line for what goes wrong, and the operation that made a NaN",

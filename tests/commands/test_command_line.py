@@ -251,19 +251,24 @@ def test_environment_changes_a_named_config() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--env", "--config.env.name"])
-def test_another_environment_says_what_of_the_config_it_leaves_out(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_environment_says_what_of_the_config_it_leaves_out(flag: str) -> None:
     wrappers = "--config.env.wrappers=time_limit(steps=9)"
-    found = command_line.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers]).config
+    arguments = command_line.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers])
+    found = arguments.config
     assert found.env.name == "gymnax:Acrobot-v1"
     assert found.env.wrappers == ("time_limit(steps=9)",)
     assert found.stop["return"] is None
-    error = capsys.readouterr().err
-    assert error.startswith("gymnax:Acrobot-v1 with the config ppo: left out what is said of")
-    assert "stop.return=490.0" in error
-    assert "wrappers" not in error
-    assert error.count("\n") == 1
+    (note,) = arguments.notes
+    assert note.startswith("gymnax:Acrobot-v1 with the config ppo: left out what is said of")
+    assert "stop.return=490.0" in note
+    assert "wrappers" not in note
+
+
+def test_log_level_is_one_of_four() -> None:
+    assert parsed().log_level == "info"
+    assert parsed("--log-level=debug").log_level == "debug"
+    with pytest.raises(ConfigError, match=r"^`--log-level` \(='loud'\) must be one of debug, info, warning"):
+        parsed("--log-level=loud")
 
 
 def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,6 +276,7 @@ def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixt
     assert (found.config.env.name, found.config.seed) == ("gymnax:Pendulum-v1", 3)
     assert found.config.network.separate_value  # as in ppo_continuous
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_continuous")
+    found.announce()
     output, error = capsys.readouterr()
     assert output == ""
     assert "so the config is ppo_continuous" in error
@@ -293,7 +299,9 @@ def test_keys_without_a_counterpart_are_one_line(
     config_file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = config_file("training: {lr: 1e-3}\ntpu: {zone: b}\n", "mine.yaml")
-    assert command_line.parse_training(["jaxrl train", file]).config.ppo.learning_rate == 1e-3
+    arguments = command_line.parse_training(["jaxrl train", file])
+    assert arguments.config.ppo.learning_rate == 1e-3
+    arguments.announce()
     assert capsys.readouterr().err == f"{file}: without a counterpart here, and left out: tpu.zone\n"
 
 
