@@ -50,7 +50,9 @@ ARGUMENTS = (
         str,
     ),
     Argument(
-        "--video=FILE", "a film of one episode, FILE.gif; with --suite a folder for a film of each level", str
+        "--video=FILE",
+        "a film of one episode, FILE.gif or FILE.mp4; with --suite a folder for a film of each level",
+        str,
     ),
     Argument(
         "--trust",
@@ -115,11 +117,11 @@ def _check_video(given: str, is_folder: bool) -> None:
     """Raises ConfigError where no film can be written there, before anything is played."""
     from jaxrl.evaluation.suites import video
 
-    if not is_folder and (not given.endswith(".gif") or os.path.isdir(given)):
-        text = "must be a file that ends in .gif; it is a folder with --suite"
+    if not is_folder and (not given.endswith(video.ENDINGS) or os.path.isdir(given)):
+        text = "must be a file that ends in .gif or .mp4; it is a folder with --suite"
         raise ConfigError(f"`--video` (={given!r}) {text}")
     command_line.require_writable_folder("video", given if is_folder else os.path.dirname(given) or ".")
-    video.require_packages()
+    video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
