@@ -1,7 +1,8 @@
 """Feed-forward PQN on CartPole: Q-learning from rollouts, without replay and target network.
 
 Command:  jaxrl train pqn
-Others:   --env=gymnax:Acrobot-v1 --config.pqn.learning_rate=5e-4
+Others:   --env=gymnax:Acrobot-v1 --config.env.wrappers="reward_scale(factor=0.1)"
+          --config.pqn.learning_rate=5e-4
 Hardware: 2 CPU cores
 Minutes:  0.5 on a shared machine
 Expected: greedy return 500; Acrobot -81 to -77 (3 seeds; docs/results.md)

@@ -7,7 +7,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,12 @@ def known(suite: Collection) -> Mapping[str, Entry | None] | None:
     if found is None or not suite.is_installed or found["version"] != suite.version:
         return None
     return {name: Entry(*entry) if entry else None for name, entry in found["environments"].items()}
+
+
+def in_table(suite: Collection) -> Sequence[str]:
+    """The names of a suite's environments in the table, of whatever version it knows."""
+    found = _table().get(suite.name)
+    return list(found["environments"]) if found else ()
 
 
 def registered(suite: Collection) -> set[str]:

@@ -52,6 +52,7 @@ def _job(argv: Sequence[str]) -> int:
     devices = choose_devices(arguments.config)
     use_compilation_cache()
     result = measure(arguments.config, devices, values["seconds"])
+    arguments.announce()
     _show(result)
     if workdir:
         file = f"{workdir}/benchmark_metrics.json"

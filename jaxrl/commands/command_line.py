@@ -21,19 +21,29 @@ from ml_collections import ConfigDict
 
 from jaxrl.commands import resumption
 from jaxrl.commands.arguments import parse
-from jaxrl.commands.training_arguments import ARGUMENTS, FLAGS_OF_FIELDS, LEARNER, OUTPUT_DIR, SHORT_FLAGS
+from jaxrl.commands.training_arguments import (
+    ARGUMENTS,
+    FLAGS_OF_FIELDS,
+    LEARNER,
+    LOG_LEVEL,
+    OUTPUT_DIR,
+    SHORT_FLAGS,
+)
 from jaxrl.config import ConfigError, check_config, installation, words
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.common_names import full_name
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
 from jaxrl.config.overrides import override
+from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
 from jaxrl.metrics.files import discard
 from jaxrl.metrics.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
 from jaxrl.parallel.signals import leave, must_leave
+from jaxrl.reporting.logs import LEVELS
 from jaxrl.runs import storage
 
 FAILED, BAD_INPUT = 1, 2  # exit codes
@@ -54,11 +64,23 @@ class _Override(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """The arguments of a training run."""
+    """The arguments of a training run.
+
+    Attributes:
+      notes: lines for the user to see once it is known that the configuration can be trained.
+      log_level: from which level on train.log has records.
+    """
 
     config: ConfigDict
     workdir: str
     processes: Processes
+    notes: tuple[str, ...] = ()
+    log_level: str = "info"
+
+    def announce(self) -> None:
+        """Prints the notes on stderr."""
+        for note in self.notes:
+            print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:
@@ -193,6 +215,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     named, environment, workdir, output = (
         values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
     )
+    if (log_level := values.pop(LOG_LEVEL) or "info") not in LEVELS:
+        raise ConfigError(f"`--{LOG_LEVEL}` (={log_level!r}) must be one of {', '.join(LEVELS)}")
     if workdir and output:
         raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
     workdir = workdir or output
@@ -203,32 +227,40 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
     if resumed is not None and not (given or environment):
         resumed = resumed or resumption.latest()
-        name, config, note = "", resumption.stored_config(resumed), f"resuming {resumed}"
+        name, config, notes = "", resumption.stored_config(resumed), [f"resuming {resumed}"]
     else:
-        name, config, note = _config(given[0] if given else "", environment)
+        name, config, notes = _config(given[0] if given else "", environment, overrides)
     _set_fields(config, overrides)
-    check_config(config)
+    environment, found = full_name("env.name", check_config(config).env.name)
+    if found:
+        notes.append(found)
+        override(config, "env.name", environment)
     for field in ("init_from", "resume_from"):
         _require_folder(field, config.get(field, ""))
     processes = find(os.environ, **values)
-    if note:
-        print(one_line(note), file=sys.stderr)
     if resumed is not None:
         workdir = resumed or resumption.latest_of(name, config)
         resumption.require_run(workdir)
-    return Arguments(config, _workdir(workdir, name), processes)
+    return Arguments(config, _workdir(workdir, name), processes, tuple(notes), log_level)
 
 
-def _config(given: str, environment: str) -> tuple[str, ConfigDict, str]:
-    """Returns the name of the config, the config, and why it was chosen where nobody named it."""
+def _config(
+    given: str, environment: str, overrides: Sequence[_Override]
+) -> tuple[str, ConfigDict, list[str]]:
+    """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
+    notes: list[str] = []
     if environment and not given:
-        found = suitable_config(environment)
-        note = f"--env={environment}: {found.reason}; choose another with --config=NAME"
-        return found.name, found.config, note
-    config = load_config(given)
-    if environment:
-        override(config, "env.name", environment)
-    return os.path.splitext(os.path.basename(given))[0], config, ""
+        environment, note = full_name("--env", environment)
+        suitable = suitable_config(environment)
+        reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
+        return suitable.name, suitable.config, [*filter(None, [note]), reason]
+    config = load_config(given, notes)
+    name = os.path.splitext(os.path.basename(given))[0]
+    fields = {field: text for _, field, text in overrides}
+    environment = fields.get("env.name", environment)
+    if environment and (moved := move(config, environment, fields)):
+        notes.append(f"{environment} with the config {name}: {moved}")
+    return name, config, notes
 
 
 def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:

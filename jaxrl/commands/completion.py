@@ -13,13 +13,13 @@ from jaxrl.commands import COMMANDS, command_line, module_of
 from jaxrl.config import ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import Field
-from jaxrl.config.files import shipped_names
+from jaxrl.config.files import ENDINGS, shipped_names
 
 # Bash takes `--config=`, `gymnax:` and what follows for words of their own (COMP_WORDBREAKS), and it
 # replaces the last.
 _BASH = """\
 _jaxrl() {
-    local line="${COMP_LINE:0:COMP_POINT}" words flag=""
+    local line="${COMP_LINE:0:COMP_POINT}" words flag="" ending
     local cur="${line##*[[:space:]]}"
     [[ $cur == *=* ]] && flag="${cur%%=*}="
     if [[ $COMP_CWORD == 1 ]]; then
@@ -33,6 +33,11 @@ CASES
         --env=|--environment=) COMPREPLY=($(compgen -P "$flag" -W "ENVIRONMENTS" -- "${cur#"$flag"}")) ;;
         *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
     esac
+    if [[ $words == *--config.* && ( $flag == --config= || $cur == [^-]* ) ]]; then
+        for ending in ENDINGS; do
+            COMPREPLY+=($(compgen -P "$flag" -f -X "!*$ending" -- "${cur#"$flag"}"))
+        done
+    fi
     [[ ${#COMPREPLY[@]} == 0 ]] && COMPREPLY=($(compgen -P "$flag" -f -- "${cur#"$flag"}"))
     [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
     [[ $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"$flag"}")
@@ -56,10 +61,9 @@ def _job(argv: Sequence[str]) -> int:
         given = shells[0] if shells else "none"
         raise ConfigError(f"`SHELL` (={given!r}) must be one shell{did_you_mean(given, _SHELLS)}")
     cases = "\n".join(f'            {name}) words="{" ".join(_words(name))}" ;;' for name in COMMANDS)
-    script = (
-        _SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("ENVIRONMENTS", _environments())
-    )
-    print(script.replace("CASES", cases), end="")
+    script = _SHELLS[shells[0]].replace("COMMANDS", " ".join(COMMANDS)).replace("CASES", cases)
+    script = script.replace("ENVIRONMENTS", _environments()).replace("ENDINGS", " ".join(ENDINGS))
+    print(script, end="")
     return 0
 
 

@@ -38,11 +38,12 @@ def _job(argv: Sequence[str]) -> int:
     for name, given in (("input", source), ("workdir", workdir)):
         if not given:
             raise ConfigError(f"`--{name}` is missing: jaxrl convert --input=FILE --workdir=DIR")
-    config = command_line.parse_training([argv[0], *left, f"--workdir={workdir}"]).config
+    arguments = command_line.parse_training([argv[0], *left, f"--workdir={workdir}"])
 
     from jaxrl.training import conversion
 
-    made = conversion.from_file(source, resolve(config, 1), workdir)
+    made = conversion.from_file(source, resolve(arguments.config, 1), workdir)
+    arguments.announce()
     command_line.say(f"converted   {made.taken} arrays of {source}")
     command_line.say(f"written to  {workdir}/checkpoints/{made.step}")
     return 0

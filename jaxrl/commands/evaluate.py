@@ -18,6 +18,7 @@ from jaxrl.config import ConfigError, versions
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 from jaxrl.runs.commits import commits
+from jaxrl.runs.origin import origin
 
 if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
@@ -49,7 +50,9 @@ ARGUMENTS = (
         str,
     ),
     Argument(
-        "--video=FILE", "a film of one episode, FILE.gif; with --suite a folder for a film of each level", str
+        "--video=FILE",
+        "a film of one episode, FILE.gif or FILE.mp4; with --suite a folder for a film of each level",
+        str,
     ),
     Argument(
         "--trust",
@@ -115,7 +118,7 @@ def _play(trained: TrainedPolicy, asked: Mapping[str, Any]) -> str:
     if asked["environment"]:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
-    made_with = {"versions": versions(), "commits": commits()}
+    made_with = {"versions": versions(), "commits": commits(), **origin()}
     record = asked_for | dataclasses.asdict(result) | reported | made_with
     return RunFolder(trained.folder).write_evaluation(name, record)
 
@@ -124,11 +127,11 @@ def _check_video(given: str, is_folder: bool) -> None:
     """Raises ConfigError where no film can be written there, before anything is played."""
     from jaxrl.evaluation.suites import video
 
-    if not is_folder and (not given.endswith(".gif") or os.path.isdir(given)):
-        text = "must be a file that ends in .gif; it is a folder with --suite"
+    if not is_folder and (not given.endswith(video.ENDINGS) or os.path.isdir(given)):
+        text = "must be a file that ends in .gif or .mp4; it is a folder with --suite"
         raise ConfigError(f"`--video` (={given!r}) {text}")
     command_line.require_writable_folder("video", given if is_folder else os.path.dirname(given) or ".")
-    video.require_packages()
+    video.require_packages(".gif" if is_folder else os.path.splitext(given)[1])
 
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:

@@ -66,6 +66,8 @@ def _job(argv: Sequence[str]) -> int:
         config, spec, trained = _of_config(arguments.config)
     seconds = values["seconds"]
     record = benchmark(config, spec, trained, values["all"], batches, seconds)
+    if arguments is not None:
+        arguments.announce()
     _show(record)
     output = values["output"] or (f"{workdir}/inference_benchmark.json" if workdir else None)
     if output:

@@ -54,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, known_only=True)
-    config = command_line.parse_training([argv[0], *left]).config
+    arguments = command_line.parse_training([argv[0], *left])
+    config = arguments.config
     command_line.require_single(config, "preflight")
     described = topologies.parse(values["topology"]) if values["topology"] else None
 
@@ -62,6 +63,7 @@ def _job(argv: Sequence[str]) -> int:
 
     topology, limit, platform = memory_fit.target(config, described)
     resolved, unit = memory_fit.share_evenly(config, topology.mesh.size)
+    arguments.announce()
     print("Compiles, and does not run: nothing below was measured.\n")
     if resolved.env.num_envs != config.env.num_envs:
         text = (

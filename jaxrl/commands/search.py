@@ -139,6 +139,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     name = os.path.dirname(arguments.workdir)  # runs/CONFIG
     workdir = values["workdir"] or os.path.join(name, f"search-{method}")
     command_line.require_writable_folder("workdir", workdir)
+    arguments.announce()
     search(arguments.config, space, SearchOptions(**given, workdir=workdir), interruption)
     if interruption.signum is not None:
         print(f"{interruption.name}: the same command continues the search", file=sys.stderr)

@@ -15,11 +15,13 @@ from jaxrl.commands import command_line, next_steps
 from jaxrl.commands.arguments import help_text
 from jaxrl.commands.training_arguments import ARGUMENTS
 from jaxrl.config import ConfigError, check_config
-from jaxrl.config.listing import config_file, field_list
+from jaxrl.config.listing import config_file, field_list, json_file, yaml_file
 from jaxrl.metrics import text
 from jaxrl.parallel.signals import catch_signals
+from jaxrl.reporting.logs import log_level
 
-_SWITCHES = ("--debug", "--print-config")
+_PRINTED = {"--print-config": config_file, "--print-config=yaml": yaml_file, "--print-config=json": json_file}
+_SWITCHES = ("--debug", *_PRINTED)
 
 
 def _help(argv: Sequence[str]) -> int:
@@ -34,13 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv if argv is None else argv)
     if {"--help", "-h"} & set(given):
         return command_line.exit_code(lambda: _help(given), "--debug" in given)
-    debug, print_config = (switch in given for switch in _SWITCHES)
+    debug = "--debug" in given
+    printed = next((form for flag, form in _PRINTED.items() if flag in given), None)
     rest = [argument for argument in given if argument not in _SWITCHES]
 
     def train() -> int:
         arguments = command_line.parse_training(rest)
-        if print_config:
-            command_line.show(config_file(check_config(arguments.config)))
+        if printed is not None:
+            command_line.show(printed(check_config(arguments.config)))
             return 0
         # Imported after the command line has been checked: jax takes seconds to load.
         from jaxrl.population.run_population import run_population
@@ -57,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = hardware_profile.fit(config, arguments.workdir, command_line.say)
         several = check_config(config).population.seeds > 1
         start = run_population if several else run
-        outcome = start(config, arguments.workdir, interruption, debug, arguments.processes, started)
+        log_level.set(arguments.log_level)
+        processes, notes = arguments.processes, arguments.notes
+        outcome = start(config, arguments.workdir, interruption, debug, processes, started, notes)
         if outcome.is_first:
             lines = "\n".join(next_steps.lines(outcome, rest))
             command_line.show(text.printable(lines, command_line.output_encoding()))

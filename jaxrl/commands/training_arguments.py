@@ -37,9 +37,11 @@ _SHORT_FLAGS = (
 )
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
-OUTPUT_DIR = "output-dir"
+OUTPUT_DIR, LOG_LEVEL = "output-dir", "log-level"
 ARGUMENTS = (
-    Argument("CONFIG", "a config file, or the name of a shipped one, such as ppo; or --config="),
+    Argument(
+        "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="
+    ),
     Argument("--config=CONFIG", kind=str),
     Argument(
         "--env=SUITE:NAME",
@@ -60,7 +62,11 @@ ARGUMENTS = (
         "has",
     ),
     Argument("--resume=DIR", "resumes the run in DIR; without CONFIG with the configuration that it has"),
-    Argument("--print-config", "prints the whole configuration as a config file, and ends"),
+    Argument(
+        "--print-config",
+        "prints the whole configuration as a config file, and ends; --print-config=yaml and "
+        "--print-config=json in these forms",
+    ),
     Argument(
         "--coordinator=HOST:PORT",
         "of the first of several processes, with --num_processes=N and --process_id=I (docs/multihost.md; "
@@ -93,6 +99,7 @@ ARGUMENTS = (
         1,
         _LARGEST,
     ),
+    Argument(f"--{LOG_LEVEL}=LEVEL", "of train.log: debug, info, warning or error (default: info)", str),
     Argument(
         "--debug",
         "full tracebacks instead of one line for what goes wrong, and the operation that made a NaN",

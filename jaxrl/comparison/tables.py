@@ -90,7 +90,8 @@ def notes(comparison: Comparison) -> list[str]:
         f"The baseline is {comparison.baseline}. P(beats baseline) is the chance that a run of the variant "
         "ends with a higher return than one of the baseline; ties count half.",
         f"Steps and seconds are medians over runs until {comparison.metric} first reached {threshold}, as "
-        "finely as it was measured; '-' where half of them never did.",
+        "finely as it was measured; '-' where half of them never did. Seconds are of training, without "
+        "compilation.",
         "Steps per second are medians over runs, with the lowest and the highest; seconds of compiling, "
         "evaluating and saving are left out. Memory is the peak of any run; '-' where it was not recorded.",
     ]

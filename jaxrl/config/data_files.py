@@ -91,6 +91,14 @@ def read_yaml(path: FilePath) -> Any:
         raise ValueError(f"a value is not of the kind that its tag says ({error!r})") from error
 
 
+def _require_single_keys(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key.value, str) and key.value in seen:
+            raise ValueError(f"the key {key.value!r} comes twice (line {key.start_mark.line + 1})")
+        seen.add(key.value if isinstance(key.value, str) else None)
+
+
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
     """(nodes, levels) of a tree with its aliases written out; `known` has those of nodes seen before."""
     import yaml
@@ -103,6 +111,7 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[
     known[id(node)] = None
     parts: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
+        _require_single_keys(node)
         parts = [part for pair in node.value for part in pair]
     elif isinstance(node, yaml.SequenceNode):
         parts = node.value

@@ -15,7 +15,7 @@ _MOST_STEPS = 1_000  # of one return
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(AlgorithmConfig):
-    """DQN (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018), each of them a field."""
+    """DQN (Mnih et al. 2015) with parts of Rainbow, each a field."""
 
     rollout_length: int = field(
         10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True

@@ -1,4 +1,4 @@
-"""Config files: a user's own by path, shipped ones by name."""
+"""Config files: a user's own by path, in Python, YAML or JSON; shipped ones by name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from jaxrl.config import nested_files
 from jaxrl.config.errors import ConfigError, did_you_mean
 
+ENDINGS = (".py", *nested_files.ENDINGS)  # of config files
 SHIPPED = Path(__file__).parent / "shipped"  # The folder configs/ of a checkout.
 
 
@@ -30,20 +32,23 @@ def suite_file(given: str) -> str:
     return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
 
 
-def load_config(given: str) -> ConfigDict:
-    """Runs a config file and returns its `get_config()`.
+def load_config(given: str, notes: list[str] | None = None) -> ConfigDict:
+    """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 
     Args:
       given: a path, or the name of a shipped config.
+      notes: takes what the user should hear of, such as keys without a counterpart.
 
     Raises:
       ConfigError: there is no such file, it raises, or it does not return a ConfigDict.
     """
     path = _path_of(given)
     described = f"`--config` (={given!r})"
+    if path.endswith(nested_files.ENDINGS):
+        return nested_files.load(path, described, _shipped, [] if notes is None else notes)
     spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{described} must be a Python file, with the ending .py")
+        raise ConfigError(f"{described} must end in {', '.join(ENDINGS)}")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -56,6 +61,12 @@ def load_config(given: str) -> ConfigDict:
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{described} {_explained(error, path)}") from error
     return config
+
+
+def _shipped(name: str) -> ConfigDict:
+    if name not in shipped_names():
+        raise ConfigError(f"`base` (={name!r}) is no shipped config{did_you_mean(name, shipped_names())}")
+    return load_config(name)
 
 
 def _path_of(given: str) -> str:
@@ -75,7 +86,7 @@ def _path_of(given: str) -> str:
         text = f"`--config` (={given!r}) is neither a file nor a shipped config"
         raise ConfigError(f"{text}{did_you_mean(given, names)}")
     hint = f"; did you mean `{stem}`?" if stem in names else ""
-    if not hint and (files := [path.name for path in Path(folder).glob("*.py")]):
+    if not hint and (files := [path.name for path in Path(folder).glob("*.*") if path.suffix in ENDINGS]):
         hint = did_you_mean(file, files, prefix=os.path.join(folder, ""))
     raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 

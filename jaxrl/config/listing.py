@@ -42,6 +42,48 @@ def config_file(config: Config, about: str = "", changed_only: bool = False) -> 
     )
 
 
+def yaml_file(config: Config, about: str = "") -> str:
+    """Returns the same in YAML, as `--config=FILE.yaml` reads it.
+
+    Args:
+      config: what it says.
+      about: a comment before it, of one line.
+    """
+    lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]
+    last = ""
+    for field, value in values_of(config):
+        section, key = field.section, field.name.rpartition(".")[2]
+        if section != last:
+            lines += ["", f"{section}:"]
+            last = section
+        indent = "  " if section else ""
+        line = f"{indent}{key}: {_yaml_value(value)}"
+        if len(line) + len(field.help) + 4 <= _FILE_WIDTH:
+            lines.append(f"{line}  # {field.help}")
+            continue
+        comment = f"{indent}# "
+        lines += textwrap.wrap(field.help, _FILE_WIDTH, initial_indent=comment, subsequent_indent=comment)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def json_file(config: Config) -> str:
+    """Returns the same in JSON, without the meanings."""
+    nested: dict[str, Any] = {}
+    for field, value in values_of(config):
+        target = nested.setdefault(field.section, {}) if field.section else nested
+        target[field.name.rpartition(".")[2]] = value
+    return json.dumps(nested, indent=2, ensure_ascii=False)
+
+
+def _yaml_value(value: Any) -> str:
+    """The value as YAML 1.1 reads it, which takes a number with an exponent but no point for text."""
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")
+    return text
+
+
 def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
     last = ""
     for field, value in values_of(config):

@@ -14,11 +14,11 @@ from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import ConfigError, did_you_mean
 
 
-def override(config: ConfigDict, name: str, text: str) -> None:
-    """Sets the field `name` (dotted) of `config` to the value written in `text`.
+def override(config: ConfigDict, name: str, value: Any) -> None:
+    """Sets the field `name` (dotted) of `config` to a value, or to what a text says.
 
     Raises:
-      ConfigError: there is no such field, or the text does not say a value of its type.
+      ConfigError: there is no such field, or the value is not of its type.
     """
     declared = declared_fields(algorithm_of(config))
     if name not in declared:
@@ -27,7 +27,7 @@ def override(config: ConfigDict, name: str, text: str) -> None:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
         hint = words.field_hint(name) or did_you_mean(name, declared, prefix="config.")
         raise ConfigError(f"`config.{name}` is no field{hint}")
-    assign(config, name, _parse_value(text, declared[name].kind))
+    assign(config, name, read_value(value, declared[name].kind))
 
 
 def assign(config: ConfigDict, name: str, value: Any) -> None:
@@ -58,6 +58,22 @@ def _remove_section(config: ConfigDict, algorithm: str) -> None:
         del config[section]
 
 
+def read_value(value: Any, kind: Any) -> Any:
+    """A value from a file in which text may stand for it, such as YAML's 1e-5, for `check` to judge.
+
+    Args:
+      value: as the file has it.
+      kind: of the field.
+    """
+    return _parse_value(value, kind) if isinstance(value, str) else _as_integer(value, kind)
+
+
+def _as_integer(value: Any, kind: Any) -> Any:
+    """1e6 as an integer, where the field takes one."""
+    whole = isinstance(value, float) and value.is_integer() and int in (kind, *get_args(kind))
+    return int(value) if whole else value
+
+
 def _parse_value(text: str, kind: Any) -> Any:
     """Reads a Python literal or true/false/none; anything else stays a string, for `check` to judge."""
     if kind is str:
@@ -73,9 +89,7 @@ def _parse_value(text: str, kind: Any) -> Any:
         value = _split_at_commas(text) if kind == tuple[str, ...] else text
     if get_origin(kind) is tuple and not isinstance(value, (tuple, list)):
         return (value,)  # --config.network.hidden_sizes=64
-    if int in (kind, *get_args(kind)) and isinstance(value, float) and value.is_integer():
-        return int(value)  # --config.stop.steps=1e6
-    return value
+    return _as_integer(value, kind)  # --config.stop.steps=1e6
 
 
 def _split_at_commas(text: str) -> tuple[str, ...]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
-from jaxrl.config.errors import ConfigError
+from jaxrl.config.environment_process import ask
 from jaxrl.config.files import load_config
+from jaxrl.config.own_environment import forget_levels, move, without_arguments
 
 if TYPE_CHECKING:
     from envs.base import EnvSpec
@@ -24,7 +22,6 @@ _MADE_FOR = {
     "jaxrl:Platformer": "ppo_platformer",
     "jaxrl:ProbeMemory": "ppo_memory",
 }
-_ASK = "import sys; from jaxrl.config import selection; sys.exit(selection.tell(sys.argv[1]))"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,26 +36,16 @@ class SuitableConfig:
 def suitable_config(environment: str) -> SuitableConfig:
     """Returns the shipped config that suits `environment`.
 
-    What the config says of its own environment alone is left out: wrappers, if it was made for another one, a
-    return at which to stop, and unseen levels and suites.
+    What the config says of its own environment alone is left out, as by `move`; of the same environment with
+    other arguments the return at which to stop, unseen levels and suites.
 
     Raises:
       ConfigError: there is no such environment.
     """
-    # To make an environment may start jax's devices, which must not happen before they are chosen.
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    asked = subprocess.run([sys.executable, "-c", _ASK, environment], env=env, capture_output=True, text=True)
-    lines = (asked.stdout if asked.returncode in (0, 2) else asked.stderr).strip().splitlines()
-    if asked.returncode:
-        raise ConfigError(f"`--env` (={environment!r}): {lines[-1] if lines else 'cannot be made'}")
-    name, reason = lines[-1].split(" ", 1)
+    name, reason = ask("selection", "--env", environment).split(" ", 1)
     config = load_config(name)
-    if _without_arguments(config.env.name) != _without_arguments(environment):
-        config.env.wrappers = ()
-    config.env.name = environment
-    config.stop["return"] = None
-    config.evaluate.unseen = config.evaluate.suite = ""
+    move(config, environment)
+    forget_levels(config)
     return SuitableConfig(name, f"{reason}, so the config is {name}", config)
 
 
@@ -82,7 +69,7 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     """Returns the name of the config that suits the environment, and what it goes by."""
     from envs.base import Box, is_large_image
 
-    own = _without_arguments(spec.name)
+    own = without_arguments(spec.name)
     if own in _MADE_FOR:
         return _MADE_FOR[own], f"there is a config for {own}"
     observation = spec.observation_space
@@ -96,7 +83,3 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     if isinstance(spec.action_space, Box):
         return "ppo_mujoco" if on_host else "ppo_continuous", "actions are continuous"
     return "ppo_mlp", "actions are discrete, and observations are taken to show the whole state"
-
-
-def _without_arguments(environment: str) -> str:
-    return environment.partition("(")[0]

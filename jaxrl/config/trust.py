@@ -24,20 +24,21 @@ def require_trusted(config: Config, workdir: str) -> None:
     _refuse_first((*_named_modules(config), *_modules_of_suite(config.evaluate.suite)), workdir)
 
 
-def admit(config: Config, workdir: str, trust: bool) -> Config:
+def admit(config: Config, workdir: str, trust: bool, said_by: str = "--trust") -> Config:
     """Returns a stored configuration whose modules may be imported, with the section of its algorithm.
 
     Args:
       config: as it was read.
       workdir: the run's folder, for the error.
       trust: whether the user trusts the run.
+      said_by: how the user would say so, for the error.
 
     Raises:
       ConfigError: it names modules and is not trusted, or the module of its algorithm cannot be imported.
     """
     if not trust:
         # What acts plays no suite of the configuration: that file is not even read.
-        _refuse_first(_named_modules(config), workdir)
+        _refuse_first(_named_modules(config), workdir, said_by)
     return read_section(config)
 
 
@@ -46,11 +47,11 @@ def needs_trust(config: Config) -> bool:
     return next(_named_modules(config), None) is not None
 
 
-def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str) -> None:
+def _refuse_first(named: Iterable[tuple[str, str, str]], workdir: str, said_by: str = "--trust") -> None:
     for field, name, module in named:
         raise ConfigError(
             f"`{field}` (={name!r}) of the run {workdir} names the module {module}, which is only imported "
-            "with --trust: it can run any code, so use that for runs of your own or of people you trust"
+            f"with {said_by}: it can run any code, so use that for runs of your own or of people you trust"
         )
 
 

@@ -132,6 +132,12 @@ def normalized(word: str) -> str:
     return word.rpartition(".")[2].rpartition("/")[2].replace("_", "-").lower()
 
 
+def field_of(word: str) -> str:
+    """The field that takes the value of another trainer's word as it is; "" if there is none."""
+    key = normalized(word)
+    return "" if key in _NOTES else _FIELDS.get(key, "")
+
+
 def field_hint(word: str) -> str:
     """Ends an error about a field that does not exist; "" if the word is not known."""
     key = normalized(word)

@@ -50,7 +50,11 @@ class TrainedPolicy:
 
 
 def load(
-    workdir: str, checkpoint: str = "latest", devices: int | None = None, trust: bool = False
+    workdir: str,
+    checkpoint: str = "latest",
+    devices: int | None = None,
+    trust: bool = False,
+    trust_said_by: str = "--trust",
 ) -> TrainedPolicy:
     """Reads a policy.
 
@@ -59,6 +63,7 @@ def load(
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       devices: how many are to hold it; None for all.
       trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
+      trust_said_by: how the user would say so, for the error.
 
     Raises:
       ConfigError: the folder is no run, `checkpoint` is no name of one, the environment cannot be made, or
@@ -67,7 +72,7 @@ def load(
     """
     tpu_slices.hush_libtpu()
     workdir = members.with_policy(workdir)
-    config = admit(RunFolder(workdir).read_config(), workdir, trust)
+    config = admit(RunFolder(workdir).read_config(), workdir, trust, trust_said_by)
     spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
     agent = algorithms.build_agent(config, spec)
     topology = sharding.Topology.of(devices or jax.device_count())

@@ -35,7 +35,10 @@ def load(
       ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
       CheckpointError: the checkpoint is damaged.
     """
-    return LoadedPolicy(trained_policy.load(os.fspath(run), str(checkpoint), devices=1, trust=trust), seed)
+    policy = trained_policy.load(
+        os.fspath(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
+    )
+    return LoadedPolicy(policy, seed)
 
 
 class LoadedPolicy:

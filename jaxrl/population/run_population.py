@@ -41,6 +41,7 @@ def run_population(
     debug: bool = False,
     processes: Processes = Processes(),  # noqa: B008
     process_started: float | None = None,
+    notes: Sequence[str] = (),
 ) -> RunOutcome:
     """Trains, or resumes, `population.seeds` members in `workdir`; arguments as for `training.run.run`.
 
@@ -66,6 +67,8 @@ def run_population(
         folder.require_same(resolved)
         folder.write_config(resolved)
         with _writers(folder, resolved, topology) as writer:
+            for line in notes:
+                writer.message(line)
             writer.message(f"run folder: {folder.path}, each seed in {MEMBERS}/")
             conditions = Conditions(topology, interruption, debug, process_started, processes.watchdog)
             endings = train_members(members, PopulationRows(seeds, writer), conditions)
@@ -179,5 +182,5 @@ def _statistics(ended: dict[str, Any]) -> dict[str, Any]:
         "best_return": found[best]["best_return"] if best else None,
         "best_step": found[best]["best_step"] if best else None,
         "members": {name: {key: each[key] for key in kept} for name, each in ended.items()},
-        **{name: first[name] for name in (*shared, "versions", "commits")},
+        **{name: first[name] for name in (*shared, "versions", "commits", "host", "command")},
     }

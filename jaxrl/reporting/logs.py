@@ -19,14 +19,21 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(run)s%(message)s"
 run_name: contextvars.ContextVar[str] = contextvars.ContextVar("run_name", default="")
 
 
+# The level from which records are logged; at "debug" also those of jax, such as what it compiles.
+LEVELS = ("debug", "info", "warning", "error")
+log_level: contextvars.ContextVar[str] = contextvars.ContextVar("log_level", default="info")
+
+
 @contextlib.contextmanager
 def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Appends records of this package and of `envs` from INFO up, and all warnings, during the block.
+    """Appends records of this package and of `envs` from `log_level` up, and all warnings, during the block.
 
     absl's handler, which would write across a live display, is off meanwhile. If `path` cannot be written
     (gs://, a full disk) there is a warning and no file.
     """
-    root, packages = logging.getLogger(), [logging.getLogger(name) for name in ("jaxrl", "envs")]
+    level = getattr(logging, log_level.get().upper())
+    names = ("jaxrl", "envs", "jax") if level == logging.DEBUG else ("jaxrl", "envs")
+    root, packages = logging.getLogger(), [logging.getLogger(name) for name in names]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
     handler.addFilter(_add_run)
@@ -36,12 +43,12 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
         root.removeHandler(other)
     root.addHandler(handler)
     for package in packages:
-        package.setLevel(logging.INFO)
+        package.setLevel(level)
     try:
         yield
     finally:
-        for package, level in zip(packages, levels, strict=True):
-            package.setLevel(level)
+        for package, before in zip(packages, levels, strict=True):
+            package.setLevel(before)
         root.removeHandler(handler)
         for other in silenced:
             root.addHandler(other)

@@ -68,9 +68,13 @@ class Run:
         return steps, values
 
     def seconds_at(self, step: float) -> float | None:
-        """Seconds of training at the first row from `step` on; None without such a row."""
-        found = (r["time/seconds"] for r in self.rows if r["step"] >= step and r.get("time/seconds"))
-        return next(found, None)
+        """Seconds of training at the first row from `step` on; None without such a row.
+
+        As `stop.seconds` counts them, without compilation; rows that lack these have those since the start.
+        """
+        rows = (row for row in self.rows if row["step"] >= step)
+        found = (row.get("time/budget_seconds") or row.get("time/seconds") for row in rows)
+        return next((seconds for seconds in found if seconds), None)
 
 
 def find(names: Sequence[str], flag: str = "RUN") -> list[str]:

@@ -223,8 +223,10 @@ def _plain(value: Any) -> Any:
 def _dimension(name: str, given: Any, declared: Mapping[str, Field]) -> Dimension:
     field = _field(name, declared)
     where = f"`{name}` of the space"
+    if isinstance(given, list):
+        given = {"choice": given}
     if not isinstance(given, Mapping) or len(set(given) & set(_FORMS)) != 1:
-        forms = "{choice: [...]}, {int: [LOW, HIGH]}, {uniform: [LOW, HIGH]}, {log: [LOW, HIGH]}"
+        forms = "{choice: [...]}, [...], {int: [LOW, HIGH]}, {uniform: [LOW, HIGH]}, {log: [LOW, HIGH]}"
         raise ConfigError(f"{where} (={shown(given)}) must be one of {forms}")
     form = next(key for key in given if key in _FORMS)
     for key in given:

@@ -17,6 +17,7 @@ from jaxrl.reporting.display import terminal
 from jaxrl.reporting.writers import MultiWriter, open_writers
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.origin import origin
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.preloading import preload
@@ -53,6 +54,7 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     log.info("configuration: %s", json.dumps(to_json(trainer.config)))
     log.info("on %s with %s", assembly.topology.description, json.dumps(versions()))
     log.info("from commits %s", json.dumps(commits()))
+    log.info("started as %s", json.dumps(origin()))
     if process_group.is_first():
         preload(trainer.config)
     summary = trainer.fit()

@@ -148,6 +148,7 @@ class TrainingLoop:
                 return False
             if dispatch.closes_row:
                 row = self.reporter.row(dispatch.iteration, dispatch.interval)
+                self.notifier.row(row)
                 if self.recovery.has_stalled(dispatch.iteration, row):
                     self._give_up()
             if dispatch.metrics:

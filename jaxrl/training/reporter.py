@@ -16,6 +16,7 @@ from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.commits import commits
+from jaxrl.runs.origin import origin
 from jaxrl.training import nonfinite
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.run_state import RunState
@@ -99,4 +100,5 @@ class Reporter:
             "peak_memory_bytes": resources.peak_memory(),
             "versions": versions(),
             "commits": commits(),
+            **origin(),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 from ml_collections import ConfigDict
@@ -53,6 +53,7 @@ def run(
     debug: bool = False,
     processes: Processes = Processes(),  # noqa: B008
     process_started: float | None = None,
+    notes: Sequence[str] = (),
 ) -> RunOutcome:
     """Trains, or resumes training, in `workdir`; `Trainer.start` says what from.
 
@@ -63,6 +64,7 @@ def run(
       debug: name the operation too, if a value was not finite.
       processes: which others take part; all must be given the same configuration.
       process_started: the time of `time.perf_counter` from which `stop.wall_seconds` counts; None is now.
+      notes: lines to show first.
 
     Raises:
       ConfigError: the configuration or the folder is wrong.
@@ -87,6 +89,8 @@ def run(
                     folder.log_folder, resolved.profile.host and process_group.is_first()
                 ) as host_table,
             ):
+                for line in notes:
+                    writer.message(line)
                 writer.message(f"run folder: {folder.path}")
                 trainer = Trainer(resolved, folder, writer, assembly, debug)
                 summary = train_in(folder, trainer, assembly)

@@ -259,7 +259,10 @@ class Trainer:
         try:
             if self._run.is_untouched:
                 self.start()
-            summary = self._loop().train()
+            loop = self._loop()
+            loop.notifier.start()
+            summary = loop.train()
+            loop.notifier.end(summary)
         except jax.errors.JaxRuntimeError as error:
             if not memory.is_out_of_memory(error):
                 raise

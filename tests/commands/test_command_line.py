@@ -169,9 +169,9 @@ def test_bad_config_file(
     assert len(error.splitlines()) == 1
 
 
-def test_config_file_must_be_python(config_file: Any) -> None:
-    with pytest.raises(ConfigError, match=r"ending \.py"):
-        load_config(config_file("seed: 1", "mine.yaml"))
+def test_config_file_of_another_form_names_those_there_are(config_file: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must end in \.py, \.yaml, \.yml, \.json$"):
+        load_config(config_file("seed = 1", "mine.toml"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_config_file_must_be_python(config_file: Any) -> None:
     [
         ("seed", "7", 7),
         ("env.name", "gymnax:Acrobot-v1", "gymnax:Acrobot-v1"),
-        ("env.name", "5", "5"),  # a string field takes any text as it stands
+        ("notes", "5", "5"),  # a string field takes any text as it stands
         ("env.wrappers", "select_observation(indices=(0,2))", ("select_observation(indices=(0,2))",)),
         ("env.wrappers", "('a(x=1)', 'b')", ("a(x=1)", "b")),
         ("env.wrappers", "a(x=(1,2),y=3),b", ("a(x=(1,2),y=3)", "b")),
@@ -250,15 +250,59 @@ def test_environment_changes_a_named_config() -> None:
     assert found.config == expected
 
 
+@pytest.mark.parametrize("flag", ["--env", "--config.env.name"])
+def test_another_environment_says_what_of_the_config_it_leaves_out(flag: str) -> None:
+    wrappers = "--config.env.wrappers=time_limit(steps=9)"
+    arguments = command_line.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers])
+    found = arguments.config
+    assert found.env.name == "gymnax:Acrobot-v1"
+    assert found.env.wrappers == ("time_limit(steps=9)",)
+    assert found.stop["return"] is None
+    (note,) = arguments.notes
+    assert note.startswith("gymnax:Acrobot-v1 with the config ppo: left out what is said of")
+    assert "stop.return=490.0" in note
+    assert "wrappers" not in note
+
+
+def test_log_level_is_one_of_four() -> None:
+    assert parsed().log_level == "info"
+    assert parsed("--log-level=debug").log_level == "debug"
+    with pytest.raises(ConfigError, match=r"^`--log-level` \(='loud'\) must be one of debug, info, warning"):
+        parsed("--log-level=loud")
+
+
 def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     found = command_line.parse_training(["jaxrl train", "--env=gymnax:Pendulum-v1", "--config.seed=3"])
     assert (found.config.env.name, found.config.seed) == ("gymnax:Pendulum-v1", 3)
     assert found.config.network.separate_value  # as in ppo_continuous
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_continuous")
+    found.announce()
     output, error = capsys.readouterr()
     assert output == ""
     assert "so the config is ppo_continuous" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_config_printed_in_another_form_is_what_would_be_trained(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["jaxrl", "ppo", f"--print-config={form}", "--config.ppo.gamma=0.5"]) == 0
+    Path(f"mine.{form}").write_text(capsys.readouterr().out)
+    mine = command_line.parse_training(["jaxrl train", f"mine.{form}"])
+    assert check_config(mine.config) == check_config(parsed("--config.ppo.gamma=0.5").config)
+    assert Path(mine.workdir).parts[:2] == ("runs", "mine")
+
+
+def test_keys_without_a_counterpart_are_one_line(
+    config_file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config_file("training: {lr: 1e-3}\ntpu: {zone: b}\n", "mine.yaml")
+    arguments = command_line.parse_training(["jaxrl train", file])
+    assert arguments.config.ppo.learning_rate == 1e-3
+    arguments.announce()
+    assert capsys.readouterr().err == f"{file}: without a counterpart here, and left out: tpu.zone\n"
 
 
 def test_printed_config_is_what_would_be_trained(

@@ -105,6 +105,15 @@ def test_bash_completes(line: str, expected: list[str]) -> None:
     assert done.stdout.split() == expected, done.stderr
 
 
+@pytest.mark.parametrize("flag", ["--config=", ""])
+def test_bash_completes_config_files_beside_shipped_names(flag: str, tmp_path: Path) -> None:
+    for name in ("ppo_min.yaml", "ppo_min.json", "ppo_min.txt"):
+        (tmp_path / name).touch()
+    command = ["bash", "-c", _COMPLETE, "bash", sys.executable, f"jaxrl train {flag}ppo_mi"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.split()) == ["ppo_min.json", "ppo_min.yaml", "ppo_minatar"], done.stderr
+
+
 def test_completion_of_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jaxrl", "completion", "zhs"]) == 2
     assert capsys.readouterr().err == "error: `SHELL` (='zhs') must be one shell; did you mean `zsh`?\n"

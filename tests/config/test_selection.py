@@ -8,6 +8,7 @@ import pytest
 from envs.base import Box, Dict, Discrete, EnvSpec, Space
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
+from jaxrl.config.own_environment import move
 from jaxrl.config.selection import choose, suitable_config
 
 VECTOR = Box.of(-1, 1, (4,))
@@ -62,6 +63,56 @@ def test_wrappers_of_the_own_environment_are_kept() -> None:
     found = suitable_config("jaxrl:Navigation(moving=0)")
     assert found.name == "ppo_navigation"
     assert check_config(found.config).env.wrappers == load_config("ppo_navigation").env.wrappers != ()
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "left_out"),
+    [
+        ("ppo", "gymnax:Acrobot-v1", ["env.wrappers=('select_observation(", "stop.return=490.0"]),
+        ("pqn", "gymnax:Acrobot-v1", ["env.wrappers=('reward_scale("]),
+        ("ppo_navigation", "my_module:Navigation", ["env.wrappers=('frame_stack("]),
+        ("ppo_coinrun", "envpool:MazeEasy-v0", ["evaluate.unseen='envpool:Coinrun"]),
+    ],
+)
+def test_what_a_config_says_of_its_own_environment_does_not_travel(
+    config: str, environment: str, left_out: list[str]
+) -> None:
+    moved = load_config(config)
+    said = move(moved, environment)
+    own = load_config(config).env.name
+    assert said.startswith(f"left out what is said of {own} alone: {left_out[0]}")
+    assert all(part in said for part in left_out)
+    assert (moved.env.name, moved.env.wrappers, moved.env.success) == (environment, (), "")
+    assert moved.stop["return"] is None
+    assert moved.evaluate.unseen == moved.evaluate.suite == ""
+    assert moved.network == load_config(config).network
+
+
+def test_scales_that_are_kept_are_named() -> None:
+    assert move(load_config("ppo"), "gymnax:Acrobot-v1").endswith("; kept normalize.observations=True")
+
+
+@pytest.mark.parametrize(
+    ("config", "environment"),
+    [
+        ("ppo", "gymnax:CartPole-v1"),
+        ("ppo", "envpool:CartPole-v1"),
+        ("ppo", "gymnasium:CartPole-v1(max_episode_steps=200)"),
+        ("ppo_coinrun", "envpool:CoinrunEasy-v0(num_levels=500, start_level=0)"),
+    ],
+)
+def test_the_same_environment_keeps_all(config: str, environment: str) -> None:
+    moved, expected = load_config(config), load_config(config)
+    assert move(moved, environment) == ""
+    expected.env.name = environment
+    assert moved == expected
+
+
+def test_fields_that_the_user_gives_are_not_called_left_out() -> None:
+    said = move(load_config("ppo"), "gymnax:Acrobot-v1", ["env.wrappers", "normalize.observations"])
+    assert "stop.return" in said
+    assert "env.wrappers" not in said
+    assert "normalize" not in said
 
 
 def test_unknown_environment_names_the_nearest() -> None:

@@ -71,7 +71,7 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "flags"),
     [
-        ("environment", ["--env=corridor:Corridor(length=8)", "--config.env.wrappers=()"]),
+        ("environment", ["--env=corridor:Corridor(length=8)"]),
         ("network", ["--config.network.core=my_core:leaky", "--config.network.encoder=my_network:fourier"]),
     ],
 )

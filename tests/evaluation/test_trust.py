@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import jaxrl
 from envs import modules, registry, wrappers
 from jaxrl.commands import evaluate, export, inference_benchmark
-from jaxrl.config import trust
+from jaxrl.config import ConfigError, trust
 from jaxrl.main import main as train
 from tests.inference.runs import save_run
 
@@ -136,6 +137,11 @@ def test_a_suite_that_a_run_names_is_not_read_where_it_is_not_played(
     # The parameters of the saved run are of another environment.
     assert job([f"jaxrl {command}", f"--workdir={run}", *always]) == 2
     assert "evaluate.suite" not in capfd.readouterr().err
+
+
+def test_python_names_its_own_argument(run: Path) -> None:
+    with pytest.raises(ConfigError, match="only imported with trust=True: "):
+        jaxrl.load(run)
 
 
 def test_trusted_modules_are_imported(run: Path, marker: Path, tmp_path: Path) -> None:

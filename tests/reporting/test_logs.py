@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.reporting.logs import log_to
+from jaxrl.reporting.logs import log_level, log_to
 from tests.runs.checkpoint.checkpoints import file_size_limit
 
 
@@ -71,3 +71,22 @@ def test_nothing_is_logged_past_the_display(tmp_path: Path, capsys: pytest.Captu
         assert "saved" in (tmp_path / "train.log").read_text()
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [("debug", ["one", "two", "three", "four"]), ("info", ["two", "four"]), ("error", ["four"])],
+)
+def test_level_decides_which_records_there_are(level: str, expected: list[str], tmp_path: Path) -> None:
+    before = logging.getLogger("jax").level
+    token = log_level.set(level)
+    try:
+        with log_to(tmp_path / "train.log"):
+            logging.getLogger("jaxrl.x").debug("one")
+            logging.getLogger("jaxrl.x").info("two")
+            logging.getLogger("jax.x").debug("three")
+            logging.getLogger("jax.x").error("four")
+    finally:
+        log_level.reset(token)
+    assert [line.split()[-1] for line in (tmp_path / "train.log").read_text().splitlines()] == expected
+    assert logging.getLogger("jax").level == before

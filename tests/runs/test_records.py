@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def test_curves_leave_out_what_is_not_finite(tmp_path: Path) -> None:
     assert (steps.tolist(), values.tolist()) == ([1000, 3000], [1.0, 3.0])
     assert run.curve("no/such")[0].size == 0
     assert (run.seconds_at(1500), run.seconds_at(9000)) == (2.0, None)
+    older = [{k: x for k, x in row.items() if k != "time/budget_seconds"} for row in run.rows]
+    assert dataclasses.replace(run, rows=older).seconds_at(1500) == 32.0
     assert run.config["ppo.learning_rate"] == 1e-3
 
 

@@ -23,7 +23,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no space": ({}, "the space is empty"),
     "unknown field": ({"ppo.learning_rat": {"log": [1e-5, 1e-2]}}, "did you mean `ppo.learning_rate`?"),
     "section": ({"ppo": {"log": [1, 2]}}, "is a section"),
-    "no form": ({RATE: [1e-5, 1e-2]}, "must be one of {choice"),
+    "no form": ({RATE: 1e-5}, "must be one of {choice"),
     "unknown form": ({RATE: {"logarithmic": [1e-5, 1e-2]}}, "must be one of {choice"),
     "two forms": ({RATE: {"log": [1e-5, 1e-2], "uniform": [0.1, 0.2]}}, "must be one of {choice"),
     "unknown key": ({RATE: {"log": [1e-5, 1e-2], "point": 3}}, "did you mean `points`?"),
@@ -61,6 +61,13 @@ def test_bad_space_is_one_line(name: str) -> None:
         Space.parse(space)
     assert text in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_bare_list_is_a_choice() -> None:
+    short = Space.parse({"ppo.gamma": [0.9, 0.99], "network.core": ["lstm", "gru"]})
+    assert short == Space.parse(
+        {"ppo.gamma": {"choice": [0.9, 0.99]}, "network.core": {"choice": ["lstm", "gru"]}}
+    )
 
 
 def test_file_is_yaml_or_json(tmp_path: Path) -> None:

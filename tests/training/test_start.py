@@ -242,6 +242,9 @@ def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Traine
         1,
     )
     callbacks = jaxrl.Callbacks(
+        on_start=lambda run: seen.append(("start", run.steps)),
+        on_row=lambda run, row: seen.append(("row", row["steps"])),
+        on_end=lambda run, summary: seen.append(("end", summary["steps"])),
         on_iteration=on_iteration,
         on_evaluation=lambda run, result: seen.append(("evaluation", run.steps, result.episodes)),
         on_checkpoint=lambda run, step: seen.append(("checkpoint", run.steps, step)),
@@ -249,13 +252,16 @@ def test_callbacks_see_each_iteration_evaluation_and_checkpoint(straight: Traine
     run = Trainer(config, where, MultiWriter([recorder]), callbacks=callbacks)
     run.fit()
     assert seen == [
+        ("start", 0),
         ("iteration", 1, 0),
         ("iteration", 2, 2),
         ("checkpoint", 2 * STEPS, 2 * STEPS),
+        ("row", 3 * STEPS),
         ("iteration", 3, 4),
         ("iteration", 4, 6),
         ("evaluation", 4 * STEPS, 2),
         ("checkpoint", 4 * STEPS, 4 * STEPS),
+        ("end", 4 * STEPS),
     ]
     # One iteration at a time gives the same numbers, and rows are averages over the same iterations.
     assert_same_state(run, straight)

@@ -25,6 +25,7 @@ from jaxrl.metrics import text
 from jaxrl.reporting.display import table
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.origin import origin
 
 
 def run(
@@ -112,6 +113,7 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
         "device": policy.topology.description,
         "versions": versions(),
         "commits": commits(),
+        **origin(),
         "modes": modes,
     }
 

@@ -1,8 +1,9 @@
-"""Films of episodes, as GIF."""
+"""Films of episodes, as GIF or MP4."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,18 +20,22 @@ from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 # A longer episode is cut; of a long one only every n-th step is shown.
 MAX_STEPS, MAX_FRAMES = 2000, 150
-_SMALLEST, _WIDEST = 160, 320  # pixels
+_WIDTH = 320  # pixels; of a small picture, which is enlarged by a whole number, up to twice as many
 _MILLISECONDS = 50
+ENDINGS = (".gif", ".mp4")
+# What writes them, by the name that is imported.
+_PACKAGES = {".gif": {"PIL": "pillow"}, ".mp4": {"PIL": "pillow", "av": "av"}}
 
 
 def file_name(category: str, index: int, mode: str) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '-', category).strip('-')}-{index}-{mode}.gif"
 
 
-def require_packages() -> None:
-    """Raises ConfigError where what writes films is not installed."""
-    if importlib.util.find_spec("PIL") is None:
-        raise ConfigError(f"`--video` needs the package pillow: {installation.command('video')}")
+def require_packages(ending: str = ".gif") -> None:
+    """Raises ConfigError where what writes films with that ending is not installed."""
+    for module, package in _PACKAGES[ending].items():
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(f"`--video` needs the package {package}: {installation.command('video')}")
 
 
 def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str) -> str:
@@ -38,7 +43,7 @@ def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int,
 
     Raises:
       CannotRender: the environment cannot be drawn.
-      ConfigError: the file cannot be written, or pillow is missing.
+      ConfigError: the file cannot be written, or a package for that is missing.
       HostEnvError: the environment failed.
     """
     pictures, steps = _play(trained, task, sample, seed)
@@ -76,18 +81,39 @@ def _play(
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:
-    """Writes a GIF; small pictures are enlarged, large ones reduced."""
-    require_packages()
+    """Writes a GIF or, by the ending, an MP4; small pictures are enlarged, large ones reduced.
+
+    Raises:
+      ConfigError: a package for that is missing.
+      OSError: the file cannot be written.
+    """
+    ending = Path(file).suffix
+    require_packages(ending)
     from PIL import Image
 
     height, width = pictures[0].shape[:2]
-    if width < _SMALLEST:
-        factor = _SMALLEST // width
-        size, how = (width * factor, height * factor), Image.Resampling.NEAREST
-    else:
-        factor = min(1.0, _WIDEST / width)
-        size, how = (round(width * factor), round(height * factor)), Image.Resampling.BILINEAR
+    factor = math.ceil(_WIDTH / width) if width < _WIDTH else _WIDTH / width
+    size = round(width * factor), round(height * factor)
+    how = Image.Resampling.NEAREST if factor > 1 else Image.Resampling.BILINEAR
     frames = [Image.fromarray(np.ascontiguousarray(x)).resize(size, how) for x in pictures]
     Path(file).parent.mkdir(parents=True, exist_ok=True)
+    if ending == ".mp4":
+        _save_mp4([np.asarray(frame.convert("RGB")) for frame in frames], file)
+        return
     few = [frame.quantize(64) for frame in frames]
     few[0].save(file, save_all=True, append_images=few[1:], duration=_MILLISECONDS, loop=0, optimize=True)
+
+
+def _save_mp4(frames: Sequence[np.ndarray], file: str) -> None:
+    """Writes frames, uint8 of shape [height, width, 3], as H.264."""
+    import av
+
+    height, width = frames[0].shape[:2]
+    with av.open(file, "w") as container:
+        stream = container.add_stream("libx264", rate=1000 // _MILLISECONDS)
+        # Players want colours at half the resolution, which takes even sides.
+        stream.width, stream.height, stream.pix_fmt = width + width % 2, height + height % 2, "yuv420p"
+        for frame in frames:
+            padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
+        container.mux(stream.encode())

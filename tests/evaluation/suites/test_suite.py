@@ -207,7 +207,7 @@ def test_bad_files_and_flags_are_one_line(
     assert evaluate(run, tmp_path / "missing.yaml") == 2
     assert "cannot be read: No such file" in capfd.readouterr().err
     assert main(["jaxrl evaluate", f"--workdir={run}", f"--video={tmp_path}"]) == 2
-    assert "must be a file that ends in .gif; it is a folder with --suite" in capfd.readouterr().err
+    assert "must be a file that ends in .gif or .mp4; it is a folder with --suite" in capfd.readouterr().err
 
 
 def test_rules() -> None:

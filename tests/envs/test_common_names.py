@@ -1,0 +1,85 @@
+"""Environments by the names that they have elsewhere, in suites that are installed and that are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from envs import common_names, suites
+from jaxrl.commands import command_line
+from jaxrl.config import ConfigError
+from jaxrl.config.common_names import full_name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("CartPole-v1", ["gymnax:CartPole-v1", "envpool:CartPole-v1", "gymnasium:CartPole-v1"]),
+        ("cartpole-v1", ["gymnax:CartPole-v1", "envpool:CartPole-v1", "gymnasium:CartPole-v1"]),
+        ("procgen-coinrun-v0", ["envpool:CoinrunHard-v0"]),
+        ("procgen:procgen-starpilot-v0", ["envpool:StarpilotHard-v0"]),
+        ("procgen-coinrun-v0(num_levels=200)", ["envpool:CoinrunHard-v0(num_levels=200)"]),
+        ("ALE/Pong-v5", ["envpool:Pong-v5"]),
+        ("HalfCheetah-v4", ["envpool:HalfCheetah-v4", "gymnasium:HalfCheetah-v4"]),
+        ("Breakout-MinAtar", ["gymnax:Breakout-MinAtar"]),
+        ("Nowhere-v0", []),
+    ],
+)
+def test_name_is_found_in_every_suite_that_has_it(name: str, expected: list[str]) -> None:
+    found = [x for x in common_names.find(name) if x.partition(":")[0] in ("gymnax", "envpool", "gymnasium")]
+    if name.startswith("ALE"):  # which Gymnasium has too, where ale-py is installed
+        found = [x for x in found if not x.startswith("gymnasium")]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "suite"),
+    [
+        ("halfcheetah", "brax"),
+        ("Craftax-Symbolic-v1", "craftax"),
+        ("LunarLander-v3", "gymnasium"),
+        ("Snake-v1", "jumanji"),
+        ("Navix-Empty-5x5-v0", "navix"),
+        ("go_9x9", "pgx"),
+        ("CartpoleBalance", "playground"),
+        ("CountRecallEasy(partial_obs=True)", "popgym_arcade"),
+        ("MiniGrid-MemoryS8", "xminigrid"),
+    ],
+)
+def test_suite_that_is_not_installed_is_named_with_its_extra(
+    name: str, suite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = ("jaxrl", "gymnax", "envpool")
+    installed = property(lambda self: self.name in core)
+    monkeypatch.setattr(suites.Collection, "is_installed", installed)
+    error = str(common_names.not_found(name))
+    assert f"{suite}, which is not installed: " in error
+    assert f"[{suite.replace('_', '-')}]" in error
+    assert "\n" not in error
+
+
+def test_name_that_no_suite_has_is_answered_with_the_nearest() -> None:
+    assert "did you mean CartPole-v1" in str(common_names.not_found("CartPol-v1"))
+
+
+def test_config_takes_the_first_suite_and_says_so() -> None:
+    found = command_line.parse_training(["jaxrl train", "ppo", "--config.env.name=CartPole-v1"])
+    assert found.config.env.name == "gymnax:CartPole-v1"
+    assert found.config.env.wrappers != ()  # It is the environment that the config was made for.
+    (note,) = found.notes
+    assert note.startswith("CartPole-v1 is gymnax:CartPole-v1; also envpool:CartPole-v1")
+
+
+@pytest.mark.slow
+def test_name_alone_takes_the_config_that_suits_it() -> None:
+    found = command_line.parse_training(["jaxrl train", "--env=HalfCheetah-v4"])
+    assert found.config.env.name == "envpool:HalfCheetah-v4"
+    first, second = found.notes
+    assert first.startswith("HalfCheetah-v4 is envpool:HalfCheetah-v4")
+    assert "so the config is ppo_mujoco" in second
+
+
+def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:
+    assert full_name("env.name", "my_module:Nowhere") == ("my_module:Nowhere", "")
+    assert full_name("env.name", "x" * 200_000) == ("x" * 200_000, "")
+    with pytest.raises(ConfigError, match=r"^`env.name` \(='Nowhere-v0'\): unknown environment 'Nowhere-v0'"):
+        full_name("env.name", "Nowhere-v0")
