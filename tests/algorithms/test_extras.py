@@ -27,8 +27,8 @@ from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
 
-# correctness 33: in float32.
-TOLERANCE = 3e-7
+# correctness 33: of ratios, in float32. Values may differ by a few roundings more, which no ratio is made of.
+TOLERANCE, OF_VALUES = 3e-7, 1e-6
 CORES = ("lstm", "gru", "mingru", "lru", "none")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 ROLLOUTS = 3
@@ -143,7 +143,8 @@ def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[
     for name, x in trajectories[-1].extras.items():
         assert np.asarray(x).std() > 0.01, name
     found = differences(config, agent, acting, trajectories)
-    assert all(x <= TOLERANCE for x in found.values()), found
+    within = {name: TOLERANCE if name == "log_prob" else OF_VALUES for name in found}
+    assert all(x <= within[name] for name, x in found.items()), found
 
 
 @pytest.mark.parametrize("core", [c if c == "gru" else pytest.param(c, marks=slow) for c in CORES])
