@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config import words
+from jaxrl.config.built_in import BUILT_IN, DEFAULT
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import shown
@@ -117,7 +118,12 @@ def _fields_of(section: str, key: str, value: Any) -> list[str]:
             if name.startswith(prefix) and name.removeprefix(prefix).replace("_", "-") == word:
                 return [f"learner.{field.attribute}" if ours == "learner" else name]
     known = words.field_of(key)
-    alike = [known] if known else [name for name in declared if words.normalized(name) == word]
+    others = tuple(f"{name}." for name in BUILT_IN if name != DEFAULT)
+    alike = (
+        [known]
+        if known
+        else [n for n in declared if words.normalized(n) == word and not n.startswith(others)]
+    )
     return [alike[0].replace("ppo.", "learner.", 1)] if len(alike) == 1 else []
 
 

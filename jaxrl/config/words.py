@@ -157,7 +157,8 @@ def flag_hint(word: str, fields: Iterable[str] = (), flags: Mapping[str, str] | 
         answer = _FLAGS[key]
         return f"; here it is {answer}" if answer.startswith("`") else f"; {answer}"
     own = [field for field in fields if normalized(field) == key]
-    field = own[0] if own else _FIELDS.get(key, "")
+    # A word with a note means something else elsewhere, whatever fields of that name there are.
+    field = own[0] if own and key not in _NOTES else _FIELDS.get(key, "")
     if not field:
         return ""
     return f"; here it is `{(flags or {}).get(field, f'--config.{field}=VALUE')}`{_NOTES.get(key, '')}"
