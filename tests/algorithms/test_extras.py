@@ -27,8 +27,10 @@ from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
 
-# correctness 33: of ratios, in float32. Values may differ by a few roundings more, which no ratio is made of.
-TOLERANCE, OF_VALUES = 3e-7, 1e-6
+# correctness 33: of ratios, in float32. Values may differ by a few roundings more, which no ratio is made of, and
+# so may what a core computes by a parallel scan, which adds in another order than steps do.
+TOLERANCE, LOOSER = 3e-7, 1e-6
+PARALLEL = ("mingru", "lru")
 CORES = ("lstm", "gru", "mingru", "lru", "none")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 ROLLOUTS = 3
@@ -143,7 +145,8 @@ def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[
     for name, x in trajectories[-1].extras.items():
         assert np.asarray(x).std() > 0.01, name
     found = differences(config, agent, acting, trajectories)
-    within = {name: TOLERANCE if name == "log_prob" else OF_VALUES for name in found}
+    exact = config.network.core not in PARALLEL
+    within = {name: TOLERANCE if exact and name == "log_prob" else LOOSER for name in found}
     assert all(x <= within[name] for name, x in found.items()), found
 
 

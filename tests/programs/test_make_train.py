@@ -26,7 +26,8 @@ def tiny_config(**overrides: Any) -> ConfigDict:
 
 
 def assert_close(left: Any, right: Any) -> None:
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), left, right)
+    # Losses and KL are small sums of terms near 1, so their rounding does not shrink with them.
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), left, right)
 
 
 def member(tree: Any, *index: int) -> Any:
