@@ -27,8 +27,8 @@ from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
 
-# correctness 33: of ratios, in float32. Values may differ by a few roundings more, as no ratio is made of them,
-# and so may the outputs of a parallel scan, which adds in another order than steps do.
+# correctness 33: of ratios, in float32. Values may differ by a few roundings more: no ratio is made of them.
+# So may the outputs of a parallel scan, which adds in another order than steps do.
 TOLERANCE, LOOSER = 3e-7, 1e-6
 PARALLEL = ("mingru", "lru")
 CORES = ("lstm", "gru", "mingru", "lru", "none")
