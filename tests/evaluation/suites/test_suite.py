@@ -141,8 +141,8 @@ def test_films_are_of_whole_episodes(run: Path, tmp_path: Path, capfd: pytest.Ca
         assert film.n_frames == 7
         film.seek(6)
         last = np.asarray(film.convert("L"))
-    # Drawn four times as large; twelve of forty columns are white at the end.
-    assert last.shape == (80, 160)
+    # Drawn eight times as large; twelve of forty columns are white at the end.
+    assert last.shape == (160, 320)
     assert (last > 128).mean() == pytest.approx(12 / 40)
 
 
