@@ -1,6 +1,6 @@
 """DQN with a small CNN on MinAtar's Breakout: double, dueling, prioritised, three-step returns.
 
-Memory, batch and target network are those of Young and Tian 2019 for MinAtar's DQN, with an update for every
+The memory holds 100,000 steps, and an update is made for every
 four environment steps.
 
 Command:  jaxrl train dqn_minatar
