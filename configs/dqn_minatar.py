@@ -1,7 +1,6 @@
 """DQN with a small CNN on MinAtar's Breakout: double, dueling, prioritised, three-step returns.
 
-The memory holds 100,000 steps, and an update is made for every
-four environment steps.
+The memory holds 100,000 steps, and there is an update for every four environment steps.
 
 Command:  jaxrl train dqn_minatar
 Others:   --env=gymnax:Asterix-MinAtar, gymnax:Freeway-MinAtar, gymnax:SpaceInvaders-MinAtar
