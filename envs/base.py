@@ -14,6 +14,7 @@ import flax.struct
 import jax
 import numpy as np
 
+from envs.goals import Goals, check_goal_space
 from envs.reports import InfoMetric as InfoMetric
 from envs.reports import check_reports
 from envs.spaces import LARGE_IMAGE as LARGE_IMAGE
@@ -47,6 +48,8 @@ class EnvSpec:
       reset_ratio: for an expensive `reset`. A `VectorEnv` of B environments that finds some ended computes
         B / `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
+      goals: what rewards and terminations other goals would have given (`envs.goals`); None where they do
+        not follow from goals alone.
     """
 
     name: str
@@ -57,8 +60,11 @@ class EnvSpec:
     reports: tuple[InfoMetric, ...] = ()
     reset_ratio: int = 1
     task_space: Space | None = None
+    goals: Goals | None = None
 
     def __post_init__(self) -> None:
+        if self.goals is not None:
+            check_goal_space("EnvSpec.goals", self.observation_space)
         check_reports("EnvSpec.reports", self.reports)
         check_count("EnvSpec.reset_ratio", self.reset_ratio, _LONGEST_EPISODE)
         if self.max_episode_steps is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.base import JaxEnv
 from envs.names import check_32_bits, check_arguments
+from envs.native.bit_flip import BitFlip
 from envs.native.navigation import Navigation
 from envs.native.platformer import Platformer
 from envs.native.probe_memory import ProbeMemory
@@ -28,6 +29,7 @@ from envs.native.probe_value import (
 )
 
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
+    "BitFlip": BitFlip,
     "Navigation": Navigation,
     "Platformer": Platformer,
     "ProbeAction": ProbeAction,

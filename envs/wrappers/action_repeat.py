@@ -31,7 +31,9 @@ class ActionRepeat(Wrapper):
         if env.spec.has_action_mask:
             raise ValueError(f"wrapper action_repeat would repeat actions that {env.spec.name} masks")
         limit = env.spec.max_episode_steps
-        self.spec = dataclasses.replace(env.spec, max_episode_steps=limit and -(-limit // times))
+        # Rewards of several steps do not follow from the goal achieved after the last.
+        shorter = limit and -(-limit // times)
+        self.spec = dataclasses.replace(env.spec, max_episode_steps=shorter, goals=None)
         self._declared = {report.name: report.per_episode for report in env.spec.reports}
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

@@ -14,13 +14,17 @@ from envs.base import Dict, JaxEnv, TimeStep
 from envs.names import check_arguments, check_between
 from envs.tasks import default_arguments
 from envs.trees import strong_types
-from envs.wrappers.wrapper import StatefulWrapper, WrapperState, with_reward
+from envs.wrappers.wrapper import StatefulWrapper, WrapperState, with_reward, without_goals
 
 _TERMINATED = "terminated"
 
 
 class ShapedReward(StatefulWrapper):
     """A wrapper that learns from a function of what happened at a step; what is reported stays."""
+
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        self.spec = without_goals(env.spec)
 
     def compute(
         self, obs: Any, action: Any, reward: Any, next_obs: Any, info: dict[str, Any], terminated: Any

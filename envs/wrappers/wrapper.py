@@ -10,7 +10,7 @@ import flax.struct
 import jax
 import numpy as np
 
-from envs.base import Box, JaxEnv, Space, TimeStep
+from envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from envs.pictures import CannotRender
 from envs.tasks import default_task
 
@@ -69,6 +69,10 @@ class StatefulWrapper(Wrapper):
 class RewardWrapper(Wrapper):
     """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
 
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        self.spec = without_goals(env.spec)
+
     def change(self, reward: Any) -> Any:
         """Returns the new reward, float32, of an array of JAX or numpy of any shape."""
         raise NotImplementedError
@@ -76,6 +80,11 @@ class RewardWrapper(Wrapper):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
         return state, with_reward(timestep, self.change(timestep.reward))
+
+
+def without_goals(spec: EnvSpec) -> EnvSpec:
+    """The spec of a wrapper after which rewards or observations are no longer what `goals` says."""
+    return dataclasses.replace(spec, goals=None)
 
 
 def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
@@ -88,7 +97,7 @@ class ObservationWrapper(Wrapper):
 
     def __init__(self, env: JaxEnv, observation_space: Space):
         super().__init__(env)
-        self.spec = dataclasses.replace(env.spec, observation_space=observation_space)
+        self.spec = dataclasses.replace(env.spec, observation_space=observation_space, goals=None)
 
     def observe(self, obs: Any) -> jax.Array:
         """Returns the new observation, an element of `spec.observation_space`."""

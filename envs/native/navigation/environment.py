@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
+from envs.goals import ACHIEVED, DESIRED, OBSERVATION, goal_distance
 from envs.names import (
     changed_arguments,
     check_between,
@@ -46,6 +47,20 @@ _SPEED_BOUND = 1.5  # of a measured velocity, over the fastest; noise is clipped
 _PUSHES = np.array(
     [(0.0, 0.0)] + [(math.cos(i * math.pi / 4), math.sin(i * math.pi / 4)) for i in range(8)], np.float32
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class RoomGoals:
+    """Places as goals: dense or sparse rewards; none ends an episode."""
+
+    dense: bool
+
+    def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
+        distance = goal_distance(achieved, desired)
+        return -distance if self.dense else 2 * (distance <= GOAL_RADIUS).astype(jnp.float32) - 1
+
+    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
+        return jnp.zeros(achieved.shape[:-1], bool)
 
 
 class Navigation(JaxEnv):
@@ -93,6 +108,7 @@ class Navigation(JaxEnv):
         self._goal_conditioned, self._max_steps = goal_conditioned, max_steps
         automatic = "sparse" if goal_conditioned else "progress"
         self._reward = automatic if reward == "auto" else reward
+        self._goals = RoomGoals(self._reward == "dense")
         self._rays, self._max_obstacles, self._discrete = lidar_rays, max_obstacles, control == "discrete"
         self._params = (obstacles, moving, obstacle_speed, goal_distance, sensor_noise)
         self.spec = EnvSpec(
@@ -105,6 +121,8 @@ class Navigation(JaxEnv):
                 InfoMetric("collision", "sum"),
             ),
             task_space=_task_space(max_obstacles),
+            # Progress is a matter of two places.
+            goals=self._goals if goal_conditioned and self._reward != "progress" else None,
         )
 
     @property
@@ -132,7 +150,7 @@ class Navigation(JaxEnv):
     def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
         obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
         position, velocity, collision = drive(state, self._push(action), obstacles)
-        before, after = _distance(state.position, state.goal), _distance(position, state.goal)
+        before, after = goal_distance(state.position, state.goal), goal_distance(position, state.goal)
         state = dataclasses.replace(
             state, position=position, velocity=velocity, obstacles=obstacles, time=state.time + 1
         )
@@ -142,7 +160,7 @@ class Navigation(JaxEnv):
             ends_well, ends_badly = success.astype(jnp.float32), collision.astype(jnp.float32)
             reward = 0.2 * (before - after) + ends_well - 2.0 * ends_badly
         else:
-            reward = self.goal_reward(position, state.goal)
+            reward = self.compute_reward(position, state.goal)
         return state, TimeStep(
             obs=self._observe(state, random_words(key, self._rays + 2)),
             reward=reward,
@@ -151,12 +169,13 @@ class Navigation(JaxEnv):
             info={"success": success, "collision": collision},
         )
 
-    def goal_reward(self, achieved_goal: jax.Array, desired_goal: jax.Array) -> jax.Array:
+    def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
         """float32[...], the sparse or dense reward of places [..., 2]; also of goals chosen afterwards."""
-        distance = _distance(achieved_goal, desired_goal)
-        if self._reward == "dense":
-            return -distance
-        return 2 * (distance <= GOAL_RADIUS).astype(jnp.float32) - 1
+        return self._goals.compute_reward(achieved, desired)
+
+    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
+        """bool[...], False: goal-conditioned episodes do not end at the goal."""
+        return self._goals.compute_terminated(achieved, desired)
 
     def render(self, state: NavigationState) -> np.ndarray:
         """uint8[240, 240, 3]: the room from above."""
@@ -175,7 +194,7 @@ class Navigation(JaxEnv):
         if not self._goal_conditioned:
             return jnp.concatenate([(state.goal - state.position) / (2 * HALF_WIDTH), *senses])
         observation = jnp.concatenate([state.position / HALF_WIDTH, *senses])
-        return {"observation": observation, "achieved_goal": state.position, "desired_goal": state.goal}
+        return {OBSERVATION: observation, ACHIEVED: state.position, DESIRED: state.goal}
 
 
 def _observation_space(goal_conditioned: bool, rays: int) -> Space:
@@ -184,7 +203,7 @@ def _observation_space(goal_conditioned: bool, rays: int) -> Space:
     if not goal_conditioned:
         return observation
     place = Box.of(-HALF_WIDTH, HALF_WIDTH, (2,))
-    return Dict((("achieved_goal", place), ("desired_goal", place), ("observation", observation)))
+    return Dict(((ACHIEVED, place), (DESIRED, place), (OBSERVATION, observation)))
 
 
 def _task_space(max_obstacles: int) -> Dict:
@@ -197,7 +216,3 @@ def _task_space(max_obstacles: int) -> Dict:
             ("sensor_noise", Box.of(0.0, MAX_NOISE, ())),
         )
     )
-
-
-def _distance(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.sqrt(((a - b) ** 2).sum(axis=-1))

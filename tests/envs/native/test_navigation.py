@@ -177,9 +177,9 @@ def test_goal_conditioned():
     assert timestep.reward == -1
     assert timestep.info["collision"]
     assert not timestep.done
-    assert env.goal_reward(jnp.zeros((2, 2)), jnp.array([[0.5, 0], [0.51, 0]])).tolist() == [1, -1]
+    assert env.compute_reward(jnp.zeros((2, 2)), jnp.array([[0.5, 0], [0.51, 0]])).tolist() == [1, -1]
     dense = Navigation(goal_conditioned=True, reward="dense")
-    assert dense.goal_reward(jnp.zeros(2), jnp.array([3.0, 4.0])) == -5
+    assert dense.compute_reward(jnp.zeros(2), jnp.array([3.0, 4.0])) == -5
 
 
 def test_the_robot_stops_at_what_it_runs_into():
