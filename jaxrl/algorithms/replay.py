@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import flax.struct
 import jax.numpy as jnp
 
+from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.types import Array, Axis, PyTree
 
 
@@ -42,6 +43,7 @@ class ReplayPlan:
       axis: this device.
       priorities: None: all rows alike.
       checkpointed: whether the rows are a part of checkpoints.
+      hindsight: None: goals stay as they are.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class ReplayPlan:
     axis: Axis
     priorities: PriorityPlan | None = None
     checkpointed: bool = True
+    hindsight: HindsightPlan | None = None
 
 
 @flax.struct.dataclass

@@ -8,9 +8,11 @@ import math
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
+from jaxrl.config.hindsight import STRATEGIES
 
 _MOST_UPDATES = 10_000  # on one rollout
 _MOST_STEPS = 1_000  # of one return
+_MOST_GOALS = 1_000  # for each row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,20 @@ class DQNConfig(AlgorithmConfig):
     )
     priority_beta_draws: int = field(
         100_000, at_least(1), at_most(LARGEST_INT32), help="draws until that exponent is 1", fixed=True
+    )
+    hindsight: str = field(
+        "none",
+        one_of("none", *STRATEGIES),
+        help="where other goals for transitions come from (Andrychowicz et al. 2017): a later step of the "
+        "episode, its last, any of it, any that is kept",
+        fixed=True,
+    )
+    hindsight_k: int = field(
+        4,
+        at_least(1),
+        at_most(_MOST_GOALS),
+        help="transitions with another goal for each that keeps its own, on average",
+        fixed=True,
     )
 
     @property

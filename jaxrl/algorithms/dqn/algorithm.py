@@ -20,6 +20,7 @@ from envs.base import Discrete, EnvSpec
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.dqn import losses
 from jaxrl.algorithms.dqn.agent import LadderQAgent, ladder
+from jaxrl.algorithms.hindsight import HindsightPlan, hindsight_plan
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
@@ -89,6 +90,7 @@ class DQN(Algorithm):
                 f"`algorithm` (='dqn') needs discrete actions, and those of {spec.name!r} are "
                 f"{spec.action_space}: use `ppo`"
             )
+        _hindsight(config, spec)
         if config.network.core != "none":
             raise ConfigError(
                 f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (='dqn') replays "
@@ -121,6 +123,7 @@ class DQN(Algorithm):
             axis=self.axis,
             priorities=priorities if section.prioritised else None,
             checkpointed=section.checkpoint,
+            hindsight=_hindsight(self.config, self.agent.spec),
         )
 
     @property
@@ -260,3 +263,9 @@ class DQN(Algorithm):
             envs = self.config.env.num_envs
             return ladder(jnp.arange(envs), envs).mean()
         return self.exploration(learner)
+
+
+def _hindsight(config: Config, spec: EnvSpec) -> HindsightPlan | None:
+    section = config.learner
+    assert isinstance(section, DQNConfig)
+    return hindsight_plan("dqn", section.hindsight, section.hindsight_k, spec, config.network.core)

@@ -1,7 +1,15 @@
-"""Replay memories: a ring of rows, uniform or prioritised draws, n-step windows."""
+"""Replay memories: a ring of rows, uniform or prioritised draws, n-step windows, hindsight."""
 
+from jaxrl.experience.replay.hindsight_buffer import HindsightBufferState, HindsightReplayBuffer
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
 from jaxrl.experience.replay.replay import Replay
 from jaxrl.experience.replay.ring import Ring
 
-__all__ = ["PrioritizedBufferState", "PrioritizedReplayBuffer", "Replay", "Ring"]
+__all__ = [
+    "HindsightBufferState",
+    "HindsightReplayBuffer",
+    "PrioritizedBufferState",
+    "PrioritizedReplayBuffer",
+    "Replay",
+    "Ring",
+]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, Transitions
 from jaxrl.experience.memory.base import Memory
-from jaxrl.experience.replay import priorities, ring, sampling, windows
+from jaxrl.experience.replay import priorities, relabelling, ring, sampling, windows
 from jaxrl.experience.replay.ring import Ring
 from jaxrl.types import Array, Trajectory
 
@@ -37,7 +37,9 @@ class Replay(Memory):
 
     def init(self, example: Trajectory | None) -> Ring:
         assert example is not None
-        return ring.empty(example, self.plan.rows, self.plan.priorities is not None)
+        return ring.empty(
+            example, self.plan.rows, self.plan.priorities is not None, self.plan.hindsight is not None
+        )
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:
         length = len(trajectory.reward)
@@ -55,9 +57,16 @@ class Replay(Memory):
         window = row[None] + jnp.arange(self.plan.n_step + 1)[:, None]
         facts = {name: state.rows[name] for name in ("reward", "terminated", "reset", "valid")}
         facts = ring.taken(facts, window, env)
+        new = None
+        if self.plan.hindsight is not None:
+            # Before steps are counted: another goal ends a return elsewhere.
+            new = relabelling.new_goals(self.plan, state, self._keys(key), env, row)
+            facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
         counts = windows.counted_steps(facts["terminated"], facts["reset"], facts["valid"])
         seen = {name: state.rows[name] for name in ("obs", "action_mask")}
         first, after = (ring.taken(seen, at, env) for at in (row, row + counts.sum(axis=0, dtype=jnp.int32)))
+        if new is not None:
+            first, after = ({**x, "obs": new.asked_in(x["obs"])} for x in (first, after))
         ready = state.count >= self.plan.learning_starts
         return Transitions(
             obs=first["obs"],
@@ -106,8 +115,7 @@ class Replay(Memory):
         plan, envs = self.plan, state.rows["reward"].shape[1]
         groups = plan.groups // plan.axis.size
         members, each = envs // groups, plan.batch_size // plan.groups
-        index = plan.axis.index() * groups + jnp.arange(groups)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+        keys = self._keys(key)
         # The newest rows have no successors yet.
         complete = jnp.maximum(state.count - plan.n_step, 0)
         first = jnp.arange(groups)[:, None] * members
@@ -125,6 +133,13 @@ class Replay(Memory):
             total = jnp.maximum(leaf.sum(axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
             probability = jnp.where(found, jnp.take_along_axis(leaf, at, axis=1) / total, 0.0) / plan.groups
         return env.reshape(-1), row.reshape(-1), probability.reshape(-1)
+
+    def _keys(self, key: Array) -> Array:
+        """[groups] keys of this device's groups, the same however many devices there are."""
+        groups = self.plan.groups // self.plan.axis.size
+        index = self.plan.axis.index() * groups + jnp.arange(groups)
+        keys: Array = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
+        return keys
 
     def _leaves(self, state: Ring, complete: Array) -> Array:
         """float32[B, rows], 0 where a row may not be drawn."""

@@ -12,6 +12,8 @@ from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 # Of a trajectory; final observations are rows of their own that are not `valid`.
 FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
+# Beside them, for hindsight: the number of the row's episode, which rises from one to the next.
+EPISODE = "episode"
 
 
 @flax.struct.dataclass
@@ -23,7 +25,8 @@ class Ring:
     once the ring is full, and 0 before.
 
     Attributes:
-      rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype.
+      rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype; with `EPISODE`,
+        int32[rows, B], if episodes are numbered.
       leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities.
       cursor: int32[], the row that is written next.
       count: int32[], rows of each environment that hold something.
@@ -47,9 +50,17 @@ class Ring:
         return jnp.where(self.count == self.size, self.cursor, 0)
 
 
-def empty(example: Trajectory, rows: int, prioritised: bool) -> Ring:
-    """A ring that holds nothing, for trajectories like `example`, of which only shapes count."""
+def empty(example: Trajectory, rows: int, prioritised: bool, numbered: bool = False) -> Ring:
+    """A ring that holds nothing, for trajectories like `example`, of which only shapes count.
+
+    Args:
+      example: of a rollout.
+      rows: of each environment that it can hold.
+      prioritised: with `Ring.leaf`.
+      numbered: with the numbers of episodes.
+    """
     fields = {name: getattr(example, name) for name in FIELDS}
+    fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
     envs = example.reward.shape[1]
     zero = jnp.zeros((), jnp.int32)
     return Ring(
@@ -61,10 +72,13 @@ def empty(example: Trajectory, rows: int, prioritised: bool) -> Ring:
     )
 
 
-def written(rows: PyTree, trajectory: Trajectory, at: Array) -> PyTree:
+def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
     """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
     put = jax.lax.dynamic_update_slice_in_dim
     new = {name: getattr(trajectory, name) for name in FIELDS}
+    if EPISODE in rows:
+        before = rows[EPISODE][(at - 1) % len(rows[EPISODE])]
+        new[EPISODE] = before + jnp.cumsum(trajectory.reset, axis=0, dtype=jnp.int32)
     return jax.tree.map(lambda x, y: put(x, y.astype(x.dtype), at, axis=0), rows, new)
 
 

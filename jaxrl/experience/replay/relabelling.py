@@ -1,0 +1,113 @@
+"""New goals for rows that were drawn from a ring; the rules are those of `hindsight`.
+
+The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins another
+episode, which is so where an environment was started again by force, and for final observations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from envs.goals import ACHIEVED
+from jaxrl.algorithms.hindsight import HindsightPlan
+from jaxrl.algorithms.replay import ReplayPlan
+from jaxrl.experience.replay import hindsight, ring
+from jaxrl.experience.replay.hindsight import Episodes
+from jaxrl.experience.replay.ring import EPISODE, Ring
+from jaxrl.types import Array, PyTree
+
+_STREAM = 0x474F414C  # of a draw's key, for what is drawn here
+
+
+@flax.struct.dataclass
+class NewGoals:
+    """[N, G] goals, and bool[N] whether a row gets its one; the others keep their own."""
+
+    goal: Array
+    exchanged: Array
+
+    def asked_in(self, obs: PyTree) -> PyTree:
+        """Observations [N, ...] with these goals."""
+        return hindsight.with_goal(obs, self.goal, self.exchanged)
+
+
+def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array) -> NewGoals:
+    """Goals for the rows drawn by each of the groups.
+
+    Args:
+      plan: with hindsight.
+      state: of this device.
+      keys: [groups], of this device's groups in this draw.
+      env, row: int32[N], the rows drawn, group by group.
+    """
+    asked = plan.hindsight
+    assert asked is not None
+    groups, each = len(keys), len(row) // len(keys)
+    members = state.rows["reward"].shape[1] // groups
+    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, _STREAM)))(keys)
+    exchanged = jax.vmap(lambda key: hindsight.exchanges(key, asked.k, each))(keys[:, 0]).reshape(-1)
+    if asked.strategy == "random":
+        member, age = jax.vmap(lambda key: hindsight.tries(key, each, members, state.count))(keys[:, 1])
+        of_group = member + (jnp.arange(groups) * members)[:, None, None]
+        goal, found = _any_goal(state, *(x.swapaxes(0, 1).reshape(-1, len(row)) for x in (of_group, age)))
+    else:
+        noise = jax.vmap(lambda key: jax.random.uniform(key, (each,), jnp.float32))(keys[:, 1]).reshape(-1)
+        age = (row - state.oldest) % state.size
+        step, found = hindsight.chosen_step(asked.strategy, noise, age, _episodes(state, env, age))
+        goal = _achieved(state, state.oldest + step + 1, env)
+    known = ~ring.taken(state.rows["reset"], row + 1, env)
+    return NewGoals(goal, exchanged & found & known)
+
+
+def with_new_facts(
+    asked: HindsightPlan, state: Ring, window: Array, env: Array, facts: dict[str, Array], new: NewGoals
+) -> dict[str, Array]:
+    """Rewards and terminations of windows by the new goals.
+
+    Args:
+      asked: of the plan.
+      state: of this device.
+      window: int32[K + 1, N], rows of each window.
+      env: int32[N].
+      facts: `reward`, `terminated` and `reset` of the windows, [K + 1, N].
+      new: of their first rows.
+    """
+    old = facts["reward"][:-1], facts["terminated"][:-1]
+    achieved = _achieved(state, window[1:], env)
+    reward, terminated = hindsight.recomputed(asked.goals, achieved, new.goal, new.exchanged, old)
+    # Without a next row nothing is known of a step: with a new goal it does not count.
+    terminated = terminated & ~(new.exchanged & facts["reset"][1:])
+    written = {"reward": reward, "terminated": terminated}
+    return facts | {name: facts[name].at[:-1].set(x) for name, x in written.items()}
+
+
+def _achieved(state: Ring, row: Array, env: Array) -> Array:
+    """[..., N, G], what was achieved when each row began."""
+    obs: dict[str, Any] = state.rows["obs"]
+    goal: Array = ring.taken(obs[ACHIEVED], row, env)
+    return goal
+
+
+def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
+    """The episodes of steps by their age int32[N]."""
+    at = lambda name, age: ring.taken(state.rows[name], state.oldest + age, env)  # noqa: E731
+    number = at(EPISODE, age)
+    search = lambda number: hindsight.first_age(  # noqa: E731
+        lambda age: at(EPISODE, age), number, state.count, state.size
+    )
+    first, after = search(number), search(number + 1)
+    # A final observation is a row of its own; where there is none, the episode goes on or was cut by force.
+    whole = at("reset", first) & ~at("valid", after - 1)
+    return Episodes(first, after - 2, whole)
+
+
+def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
+    """(goal [N, G], bool[N] whether there is one) of the first try, int32[tries, N], that is a step's goal."""
+    shape, env, row = age.shape, env.reshape(-1), state.oldest + age.reshape(-1)
+    hits = (age.reshape(-1) > 0) & ~ring.taken(state.rows["reset"], row, env)
+    goal = _achieved(state, row, env)
+    return hindsight.first_hit(goal.reshape(*shape, *goal.shape[1:]), hits.reshape(shape))
