@@ -19,6 +19,7 @@ def get_config() -> ConfigDict:
     c.algorithm = "dqn"
     c.env.name = "jaxrl:BitFlip(bits=16)"
     c.env.num_envs = 16
+    c.network.encoder = "joint"
     c.network.core = "none"
     c.network.hidden_sizes = (256,)
     c.network.activation = "relu"

@@ -36,12 +36,13 @@ EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
 ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "space"), nn.Module)
 # (features, kernel, stride) of each convolution.
 _CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+_JOINT = "joint"  # of all parts of a dict, and not of each
 # The Nature stack of strides 4, 2, 1 needs at least so many pixels a side.
 _NATURE_PIXELS = 36
 
 
 def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
-    """Returns the encoder for `space`; for a dict one per key, their features concatenated.
+    """Returns the encoder for `space`; for a dict one per key, their features concatenated, or "joint".
 
     `network.encoder` is one name for every key, or `key=name,key=name`; "auto" chooses by the space.
     """
@@ -58,7 +59,7 @@ def encoder_names(names: str, space: Space) -> dict[str, str]:
     Raises:
       ConfigError: `names` says `key=name`, but not for each key.
     """
-    if not isinstance(space, Dict) or is_graph(space):
+    if not isinstance(space, Dict) or is_graph(space) or names == _JOINT:
         return {"": _resolved(names, space)}
     chosen = _names_by_key(names, space)
     return {key: _resolved(chosen[key], part) for key, part in space.spaces}
@@ -138,6 +139,26 @@ class MLP(ArrayEncoder):
     def operations(self) -> Sequence[ArrayOperation]:
         dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
         return [Vector(self.space, self.dtype), *dense]
+
+
+class JointMLP(nn.Module):
+    """Dense layers over all parts of a dict, flattened and concatenated in the order of the keys.
+
+    Encoders of each part followed by a linear head are a sum of functions of the parts: a goal and where one
+    is would not meet.
+    """
+
+    spaces: tuple[tuple[str, Space], ...]
+    hidden_sizes: tuple[int, ...]
+    activation: str
+    dtype: jnp.dtype
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: dict[str, Array]) -> Array:
+        parts = [Vector(space, self.dtype)(obs[key]) for key, space in self.spaces]
+        dense = _dense_stack(self.hidden_sizes, self.activation, self.dtype, self.layer_norm)
+        return run(list(dense), jnp.concatenate(parts, axis=-1))
 
 
 class ConvEncoder(ArrayEncoder):
@@ -226,6 +247,17 @@ def _mlp(network: NetworkConfig, space: Space) -> nn.Module:
         DTYPES[network.compute_dtype],
         network.layer_norm,
     )
+
+
+@ENCODERS.register(_JOINT)
+def _joint(network: NetworkConfig, space: Space) -> nn.Module:
+    if not isinstance(space, Dict) or any(isinstance(part, Dict) for _, part in space.spaces):
+        raise ConfigError(
+            f"`network.encoder` (='joint') takes a dict of arrays, not {type(space).__name__}: use 'mlp'"
+        )
+    activation(network.activation)
+    dtype = DTYPES[network.compute_dtype]
+    return JointMLP(space.spaces, network.hidden_sizes, network.activation, dtype, network.layer_norm)
 
 
 @ENCODERS.register("minatar")
