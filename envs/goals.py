@@ -12,7 +12,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from envs.spaces import Dict, Space
+from jaxrl.envs.spaces import Dict, Space
 
 ACHIEVED, DESIRED, OBSERVATION = "achieved_goal", "desired_goal", "observation"
 KEYS = (ACHIEVED, DESIRED, OBSERVATION)

@@ -9,10 +9,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from envs.goals import ACHIEVED, DESIRED, OBSERVATION, NearGoals
-from envs.names import changed_arguments, check_positive, format_call
-from envs.native.random_words import random_words
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.goals import ACHIEVED, DESIRED, OBSERVATION, NearGoals
+from jaxrl.envs.names import changed_arguments, check_positive, format_call
+from jaxrl.envs.native.random_words import random_words
 
 _NAME = "jaxrl:BitFlip"
 _MOST_BITS = 1024

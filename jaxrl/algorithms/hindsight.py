@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.base import EnvSpec
-from envs.goals import Goals
 from jaxrl.config import ConfigError
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.goals import Goals
 
 
 @dataclass(frozen=True)

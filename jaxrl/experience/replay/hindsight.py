@@ -12,8 +12,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.goals import DESIRED, Goals
 from jaxrl.algorithms.hindsight import HindsightPlan
+from jaxrl.envs.goals import DESIRED, Goals
 from jaxrl.types import Array, PyTree
 
 # Draws of a goal from everything that is kept; where none of them hits one, a row keeps its own.

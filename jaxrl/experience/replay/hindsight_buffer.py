@@ -9,8 +9,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.goals import ACHIEVED, KEYS, Goals, NearGoals
 from jaxrl.config.hindsight import STRATEGIES
+from jaxrl.envs.goals import ACHIEVED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
 from jaxrl.experience.replay.hindsight import Episodes
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
@@ -94,7 +94,10 @@ class HindsightReplayBuffer:
         """
         missing = [name for name in _FIELDS if name not in example]
         missing += [
-            f"{name}[{key!r}]" for name in ("obs", "next_obs") for key in KEYS if key not in example.get(name, {})
+            f"{name}[{key!r}]"
+            for name in ("obs", "next_obs")
+            for key in KEYS
+            if key not in example.get(name, {})
         ]
         if missing:
             raise ValueError(f"a step must have {', '.join(missing)}")

@@ -12,9 +12,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.goals import ACHIEVED
 from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.algorithms.replay import ReplayPlan
+from jaxrl.envs.goals import ACHIEVED
 from jaxrl.experience.replay import hindsight, ring
 from jaxrl.experience.replay.hindsight import Episodes
 from jaxrl.experience.replay.ring import EPISODE, Ring

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Dict, Discrete, EnvSpec
-from envs.goals import NearGoals
+from jaxrl import envs
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec
+from jaxrl.envs.goals import NearGoals
 from tests.envs.native import conformance
 
 
