@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import Any
 
-from envs import catalogue, suites
+from jaxrl.envs import catalogue, suites
 
 _LEFT_OUT = {"gymnasium"}
 

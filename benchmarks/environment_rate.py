@@ -16,9 +16,9 @@ from typing import Any
 
 import jax
 
-import envs
-from envs.behaviour import random_action
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.vector import VectorEnv
 
 
 def measure(name: str, num_envs: int, steps: int, seconds: float) -> list[float]:

@@ -26,11 +26,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import envs
-from envs.adapters.suite import load, raw_key, suite_rules
-from envs.behaviour import random_action
-from envs.names import parse_call
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
+from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.names import parse_call
+from jaxrl.envs.vector import VectorEnv
 
 # (keys[B]) -> state; (keys[B], state, actions[B]) -> (state, whatever a learner reads).
 Reset = Callable[[jax.Array], Any]

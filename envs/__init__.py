@@ -1,19 +1,23 @@
-"""Environments: contracts, suites, wrappers and batching. Never imports `jaxrl`."""
+"""Environments: contracts, suites, wrappers and batching. Imports nothing else of `jaxrl`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+if __name__ != "jaxrl.envs":
+    # Under a second name there would be a second set of classes, of which neither knows the other's objects.
+    raise ImportError(f"the environments are imported as `jaxrl.envs`, not as `{__name__}`")
+
 if TYPE_CHECKING:
-    from envs.registry import make as make
-    from envs.registry import make_host as make_host
-    from envs.registry import register as register
+    from jaxrl.envs.registry import make as make
+    from jaxrl.envs.registry import make_host as make_host
+    from jaxrl.envs.registry import register as register
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: what needs no jax, such as `envs.installation`, is imported without it.
+    # Loaded when first used: what needs no jax, such as `jaxrl.envs.installation`, is imported without it.
     if name not in ("make", "make_host", "register"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from envs import registry
+    from jaxrl.envs import registry
 
     return getattr(registry, name)

@@ -1,6 +1,6 @@
 """The interface of environments: spaces, `EnvSpec`, and the protocols `JaxEnv` (device) and `HostEnv` (host).
 
-A `JaxEnv` describes ONE environment and never resets itself. `envs.vector.VectorEnv` batches it,
+A `JaxEnv` describes ONE environment and never resets itself. `jaxrl.envs.vector.VectorEnv` batches it,
 resets what has ended and keeps the true final observation, so adapters stay a few lines long.
 A `HostEnv` is a BATCH of C++ or Python environments that reset themselves on the step after an end.
 """
@@ -14,19 +14,19 @@ import flax.struct
 import jax
 import numpy as np
 
-from envs.reports import InfoMetric as InfoMetric
-from envs.reports import check_reports
-from envs.spaces import LARGE_IMAGE as LARGE_IMAGE
-from envs.spaces import Box as Box
-from envs.spaces import Dict as Dict
-from envs.spaces import Discrete as Discrete
-from envs.spaces import Mixed as Mixed
-from envs.spaces import MultiDiscrete as MultiDiscrete
-from envs.spaces import Space as Space
-from envs.spaces import check_count
-from envs.spaces import has_large_images as has_large_images
-from envs.spaces import is_large_image as is_large_image
-from envs.spaces import zeros as zeros
+from jaxrl.envs.reports import InfoMetric as InfoMetric
+from jaxrl.envs.reports import check_reports
+from jaxrl.envs.spaces import LARGE_IMAGE as LARGE_IMAGE
+from jaxrl.envs.spaces import Box as Box
+from jaxrl.envs.spaces import Dict as Dict
+from jaxrl.envs.spaces import Discrete as Discrete
+from jaxrl.envs.spaces import Mixed as Mixed
+from jaxrl.envs.spaces import MultiDiscrete as MultiDiscrete
+from jaxrl.envs.spaces import Space as Space
+from jaxrl.envs.spaces import check_count
+from jaxrl.envs.spaces import has_large_images as has_large_images
+from jaxrl.envs.spaces import is_large_image as is_large_image
+from jaxrl.envs.spaces import zeros as zeros
 
 _LONGEST_EPISODE = 2**63 - 1
 

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Discrete, JaxEnv, MultiDiscrete
-from envs.checks import KEEPS_ARRAYS, PURE, Types, explain
-from envs.spaces import has_choice, sample
-from envs.tasks import default_task
-from envs.trees import select_rows, strong_types
+from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete
+from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
+from jaxrl.envs.spaces import has_choice, sample
+from jaxrl.envs.tasks import default_task
+from jaxrl.envs.trees import select_rows, strong_types
 
 _EPISODES = 4
 _TASK = 0x5441534B  # folded into the key of an episode

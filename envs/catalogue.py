@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs import installation, registry
-from envs.modules import one_line
-from envs.spaces import Box, Dict, Discrete, Mixed, Space
-from envs.suites import Collection, Entry
+from jaxrl.envs import installation, registry
+from jaxrl.envs.modules import one_line
+from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, Space
+from jaxrl.envs.suites import Collection, Entry
 
 
 def entry_of(name: str) -> Entry:

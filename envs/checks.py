@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import modules
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
-from envs.reports import names_of
-from envs.spaces import bounds, zeros
-from envs.tasks import default_task, takes_task
-from envs.trees import strong_types
+from jaxrl.envs import modules
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
+from jaxrl.envs.reports import names_of
+from jaxrl.envs.spaces import bounds, zeros
+from jaxrl.envs.tasks import default_task, takes_task
+from jaxrl.envs.trees import strong_types
 
 _LONGEST_TEXT = 300
 _STEP = "return (state, jaxrl.TimeStep(obs, reward, terminated, truncated))"
@@ -39,7 +39,7 @@ def check_types(label: str, env: Any) -> bool:
       env: has `spec`, `reset` and `step`.
 
     Returns:
-      True if values need a conversion, see `envs.conversion`.
+      True if values need a conversion, see `jaxrl.envs.conversion`.
 
     Raises:
       ValueError: one line for the first problem.

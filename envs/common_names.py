@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from envs import catalogue, installation, suites
-from envs.names import unknown
+from jaxrl.envs import catalogue, installation, suites
+from jaxrl.envs.names import unknown
 
 # Names in suites that the table lacks; a suite says its own names only once it is imported.
 _PATTERNS = {

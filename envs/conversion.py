@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Dict, JaxEnv, Mixed, Space, TimeStep
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import Dict, JaxEnv, Mixed, Space, TimeStep
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
 class Converted(Wrapper):
-    """Converts what `envs.checks.check_types` found to be unambiguous; changes no value."""
+    """Converts what `jaxrl.envs.checks.check_types` found to be unambiguous; changes no value."""
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)

@@ -9,7 +9,7 @@ from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from envs import modules
+from jaxrl.envs import modules
 
 
 def find(group: str, name: str) -> EntryPoint | None:

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.adapters.gymnasium import GymnasiumFactory
-from envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
-from envs.host.filming import film_gymnasium
-from envs.pictures import CannotRender, Shot, draw, image_of
-from envs.tasks import default_arguments
+from jaxrl.envs import registry
+from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
+from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
+from jaxrl.envs.host.filming import film_gymnasium
+from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
+from jaxrl.envs.tasks import default_arguments
 
 # Takes an action for each shot that is not the last.
 Film = Generator[Shot, Any, None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.base import Box, Space
+from jaxrl.envs.base import Box, Space
 
 
 class CannotRender(Exception):

@@ -14,14 +14,14 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from envs import entry_points, modules
-from envs import wrappers as wrapper_registry
-from envs.base import Dict, EnvSpec, HostFactory, JaxEnv
-from envs.behaviour import check_behaviour
-from envs.checks import check_info, check_types
-from envs.conversion import Converted, MixedActions
-from envs.names import check_arguments, parse_call, unknown
-from envs.suites import ENTRY_POINTS
+from jaxrl.envs import entry_points, modules
+from jaxrl.envs import wrappers as wrapper_registry
+from jaxrl.envs.base import Dict, EnvSpec, HostFactory, JaxEnv
+from jaxrl.envs.behaviour import check_behaviour
+from jaxrl.envs.checks import check_info, check_types
+from jaxrl.envs.conversion import Converted, MixedActions
+from jaxrl.envs.names import check_arguments, parse_call, unknown
+from jaxrl.envs.suites import ENTRY_POINTS
 
 # Imported when first used: a suite's package may be slow to import or not installed.
 _OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "playground", "popgym_arcade", "xminigrid"}
@@ -37,7 +37,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
 
     Args:
       name: `suite:Name`, `suite:Name(argument=value)` or `path.to.module:ClassName(argument=value)`.
-      wrappers: each `name` or `name(argument=value)`, see `envs.wrappers`.
+      wrappers: each `name` or `name(argument=value)`, see `jaxrl.envs.wrappers`.
 
     Raises:
       ValueError: one line; an unknown suite, name, wrapper or argument lists the valid ones.

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.names import LARGEST_INT32
+from jaxrl.envs.names import LARGEST_INT32
 
 
 @dataclasses.dataclass(frozen=True)

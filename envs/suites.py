@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs import entry_points
-from envs.names import unknown
+from jaxrl.envs import entry_points
+from jaxrl.envs.names import unknown
 
 ENTRY_POINTS = "jaxrl.environments"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from envs.base import JaxEnv
+from jaxrl.envs.base import JaxEnv
 
 
 def default_task(env: JaxEnv) -> Any:

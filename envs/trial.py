@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import Box, HostOptions, Mixed, MultiDiscrete, Space
-from envs.behaviour import random_action
-from envs.vector import VectorEnv
+from jaxrl.envs import registry
+from jaxrl.envs.base import Box, HostOptions, Mixed, MultiDiscrete, Space
+from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.vector import VectorEnv
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec, JaxEnv, TimeStep
-from envs.tasks import default_task
-from envs.trees import select_rows, strong_types
+from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.tasks import default_task
+from jaxrl.envs.trees import select_rows, strong_types
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: numbers far above
 # any `n` keep the keys of resets and staggering distinct from an environment's own.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.version import __version__
 
 if TYPE_CHECKING:
-    from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
-    from envs.registry import check_env
-    from envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl import search
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
+    from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
+    from jaxrl.envs.registry import check_env
+    from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.inference.loaded_policy import load
     from jaxrl.population.make_population import make_population
     from jaxrl.programs.make_train import hyperparameters, make_train
@@ -53,8 +53,8 @@ __all__ = [
 # Loaded when first used: the command line must answer bad input before jax is imported.
 _HOMES = {
     "Callbacks": "jaxrl.training.callbacks",
-    "ObservationWrapper": "envs.wrappers.wrapper",
-    "Wrapper": "envs.wrappers.wrapper",
+    "ObservationWrapper": "jaxrl.envs.wrappers.wrapper",
+    "Wrapper": "jaxrl.envs.wrappers.wrapper",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",
@@ -69,11 +69,11 @@ _OF_ENVIRONMENTS = ("Box", "Dict", "Discrete", "EnvSpec", "JaxEnv", "MultiDiscre
 
 def __getattr__(name: str) -> Any:
     if name in _OF_ENVIRONMENTS:
-        from envs import base
+        from jaxrl.envs import base
 
         return getattr(base, name)
     if name == "check_env":
-        from envs.registry import check_env
+        from jaxrl.envs.registry import check_env
 
         return check_env
     if name == "search":

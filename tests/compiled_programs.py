@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import scipy.stats
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.vector import VectorEnv
 from jaxrl import algorithms
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.config import Config, default_config, resolve
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.metrics.reduction import Metrics
 from jaxrl.networks import normalizer
 from jaxrl.programs.iteration import Iteration

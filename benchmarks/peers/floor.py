@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import jax
 import jax.numpy as jnp
 
-from envs import registry
-from envs.vector import VectorEnv
 from jaxrl.config import versions
+from jaxrl.envs import registry
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.parallel import cpu_devices, sharding
 
 _MATRIX = 4096

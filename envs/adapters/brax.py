@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
-from envs.adapters import physics
-from envs.adapters.physics import PhysicsState
-from envs.adapters.suite import check_arguments, load, suite_rules
-from envs.base import Box, EnvSpec, JaxEnv, TimeStep
-from envs.names import check_positive, format_call
+from jaxrl.envs.adapters import physics
+from jaxrl.envs.adapters.physics import PhysicsState
+from jaxrl.envs.adapters.suite import check_arguments, load, suite_rules
+from jaxrl.envs.base import Box, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive, format_call
 
 _EPISODE_LENGTH = 1000  # of the suite's own training wrappers
 

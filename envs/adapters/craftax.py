@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
-from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from envs.names import LARGEST_INT32, format_call, unknown
-from envs.trees import strong_types
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.names import LARGEST_INT32, format_call, unknown
+from jaxrl.envs.trees import strong_types
 
 _NAMES = (
     "Craftax-Classic-Pixels-v1",

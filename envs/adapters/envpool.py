@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.envpool_pool import Pool, without_precision_warnings
-from envs.adapters.gymnasium import select_leaves
-from envs.base import (
+from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
+from jaxrl.envs.adapters.gymnasium import select_leaves
+from jaxrl.envs.base import (
     Box,
     Dict,
     EnvSpec,
@@ -26,10 +26,10 @@ from envs.base import (
     TracedSteps,
     group_rows,
 )
-from envs.host import qt
-from envs.host.spaces import observation_space, observation_tree, space_of
-from envs.host.worker import Leaf, Problem, describe
-from envs.names import LARGEST_INT32, check_positive, format_call, unknown
+from jaxrl.envs.host import qt
+from jaxrl.envs.host.spaces import observation_space, observation_tree, space_of
+from jaxrl.envs.host.worker import Leaf, Problem, describe
+from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit
 # its files, and envpool ends the process where a file is missing.

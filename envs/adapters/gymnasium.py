@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from envs import modules
-from envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
-from envs.host import workers
-from envs.host.memory import SharedArrays
-from envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
-from envs.host.worker import Leaf
-from envs.names import format_call, parse_call, unknown
+from jaxrl.envs import modules
+from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
+from jaxrl.envs.host import workers
+from jaxrl.envs.host.memory import SharedArrays
+from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
+from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.names import format_call, parse_call, unknown
 
 
 def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFactory:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.deferred import deferred_imports
-from envs.adapters.suite import implicit_promotion
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
-from envs.names import check_32_bits, format_call, unknown
-from envs.trees import strong_types
+from jaxrl.envs.adapters.deferred import deferred_imports
+from jaxrl.envs.adapters.suite import implicit_promotion
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Space, TimeStep
+from jaxrl.envs.names import check_32_bits, format_call, unknown
+from jaxrl.envs.trees import strong_types
 
 # Episodes of these end by termination at a known step, long before `params.max_steps_in_episode`.
 _EPISODE_STEPS: dict[str, Callable[[Any, Any], int]] = {
@@ -78,7 +78,7 @@ class Gymnax(JaxEnv):
 
     def render(self, state: Any) -> np.ndarray:
         """uint8[height, width, 3], by gymnax's own visualizer; CannotRender if it has none."""
-        from envs.adapters.gymnax_pictures import picture
+        from jaxrl.envs.adapters.gymnax_pictures import picture
 
         return picture(self.spec.name, self._env, self._params, state)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.pictures import CannotRender
+from jaxrl.envs.pictures import CannotRender
 
 # Drawn by matplotlib; the rest of what gymnax draws is observations that are images anyway.
 _PLOTTED = ("Catch-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc")

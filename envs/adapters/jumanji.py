@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import check_arguments, load, numbers, raw_key, suite_rules
-from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
-from envs.names import format_call, unknown
-from envs.trees import strong_types
+from jaxrl.envs.adapters.suite import check_arguments, load, numbers, raw_key, suite_rules
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, Space, TimeStep
+from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.trees import strong_types
 
 _MASK = "action_mask"
 

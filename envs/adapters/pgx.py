@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import modules
-from envs.adapters.suite import load, raw_key, suite_rules
-from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from envs.names import format_call
-from envs.trees import strong_types
+from jaxrl.envs import modules
+from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.names import format_call
+from jaxrl.envs.trees import strong_types
 
 _RANDOM = "random"
 _AGENT = 0

@@ -9,9 +9,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.adapters.suite import numbers, raw_key, suite_rules
-from envs.base import InfoMetric, TimeStep
-from envs.trees import strong_types
+from jaxrl.envs.adapters.suite import numbers, raw_key, suite_rules
+from jaxrl.envs.base import InfoMetric, TimeStep
+from jaxrl.envs.trees import strong_types
 
 
 @flax.struct.dataclass

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
-from envs.adapters import physics
-from envs.adapters.physics import PhysicsState
-from envs.adapters.suite import check_arguments, load, suite_rules
-from envs.base import Box, Dict, EnvSpec, JaxEnv, Space, TimeStep
-from envs.names import check_positive, format_call, unknown
+from jaxrl.envs.adapters import physics
+from jaxrl.envs.adapters.physics import PhysicsState
+from jaxrl.envs.adapters.suite import check_arguments, load, suite_rules
+from jaxrl.envs.base import Box, Dict, EnvSpec, JaxEnv, Space, TimeStep
+from jaxrl.envs.names import check_positive, format_call, unknown
 
 _SUITE = "playground"
 

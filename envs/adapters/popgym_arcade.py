@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.names import check_positive, format_call
-from envs.trees import strong_types
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive, format_call
+from jaxrl.envs.trees import strong_types
 
 _SUITE = "popgym_arcade"
 # Up, down, left, right, confirm, in every game; AutoEncode declares four, but confirms with the fifth.

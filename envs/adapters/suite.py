@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs import installation
-from envs.names import check_32_bits
+from jaxrl.envs import installation
+from jaxrl.envs.names import check_32_bits
 
 # `EnvSpec.reset_ratio` of suites whose resets cost more than their steps: about the steps of an episode.
 EXPENSIVE_RESETS = 64

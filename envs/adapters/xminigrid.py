@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
-from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from envs.names import format_call, unknown
-from envs.trees import strong_types
+from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, raw_key, suite_rules
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.names import format_call, unknown
+from jaxrl.envs.trees import strong_types
 
 # Of tiles and of colours. Networks scale bytes by the bound of their space.
 _LARGEST_CODE = 14

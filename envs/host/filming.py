@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.adapters.gymnasium import GymnasiumFactory
-from envs.host.spaces import observation_tree
-from envs.host.worker import Problem, Reader, action_of, make_env, mask_of
-from envs.pictures import CannotRender, Shot
+from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
+from jaxrl.envs.host.spaces import observation_tree
+from jaxrl.envs.host.worker import Problem, Reader, action_of, make_env, mask_of
+from jaxrl.envs.pictures import CannotRender, Shot
 
 _CLOSE_TIMEOUT = 2.0  # seconds
 
@@ -22,7 +22,7 @@ _CLOSE_TIMEOUT = 2.0  # seconds
 def film_gymnasium(
     factory: GymnasiumFactory, seed: int, decode: Callable[[Any], Any]
 ) -> Generator[Shot, Any, None]:
-    """See `envs.filming.film`; `decode` makes of [1, ...] observations what the policy sees."""
+    """See `jaxrl.envs.filming.film`; `decode` makes of [1, ...] observations what the policy sees."""
     name = factory.spec.name
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws most, and needs neither
         os.environ.setdefault(driver, "dummy")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.host.worker import map_arrays
+from jaxrl.envs.host.worker import map_arrays
 
 _ALIGNMENT = 64  # a cache line: neighbours are written by different processes
 

@@ -1,4 +1,4 @@
-"""From the leaves that `envs.host.worker.describe` lists to the spaces of `envs.base`."""
+"""From the leaves that `jaxrl.envs.host.worker.describe` lists to the spaces of `jaxrl.envs.base`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
-from envs.host.worker import Leaf
+from jaxrl.envs.base import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
+from jaxrl.envs.host.worker import Leaf
 
 
 def leaf_name(leaf: Leaf) -> str:

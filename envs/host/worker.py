@@ -1,7 +1,7 @@
 """The worker process: steps a few Gymnasium environments on command.
 
 This file runs as a script and imports nothing of this package: a worker must start quickly, without JAX.
-The parent's side is `envs.host.workers`.
+The parent's side is `jaxrl.envs.host.workers`.
 
 Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
 pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envs.base import JaxEnv
-from envs.names import check_32_bits, check_arguments
-from envs.native.navigation import Navigation
-from envs.native.platformer import Platformer
-from envs.native.probe_memory import ProbeMemory
-from envs.native.probe_policy import (
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.names import check_32_bits, check_arguments
+from jaxrl.envs.native.navigation import Navigation
+from jaxrl.envs.native.platformer import Platformer
+from jaxrl.envs.native.probe_memory import ProbeMemory
+from jaxrl.envs.native.probe_policy import (
     ProbeAction,
     ProbeContinuous,
     ProbeDict,
@@ -19,7 +19,7 @@ from envs.native.probe_policy import (
     ProbeMultiDiscrete,
     ProbePolicy,
 )
-from envs.native.probe_value import (
+from jaxrl.envs.native.probe_value import (
     ProbeDiscount,
     ProbeObservation,
     ProbeTermination,

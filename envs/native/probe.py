@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
+from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 
 SIGN = Box.of(-1.0, 1.0, (1,))
 

@@ -8,9 +8,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.names import check_positive
-from envs.native.probe import probe_step, random_sign
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.native.probe import probe_step, random_sign
 
 
 @flax.struct.dataclass

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from envs.names import check_positive
-from envs.native.probe import SIGN, OneStepProbe, probe_step, random_sign
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.native.probe import SIGN, OneStepProbe, probe_step, random_sign
 
 
 class ProbeAction(OneStepProbe):

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.names import check_positive
-from envs.native.probe import OneStepProbe, probe_step
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.native.probe import OneStepProbe, probe_step
 
 
 class ProbeValue(OneStepProbe):

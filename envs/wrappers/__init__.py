@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envs import modules
-from envs.base import HostFactory, JaxEnv
-from envs.names import check_32_bits, check_arguments, parse_call, unknown
-from envs.tasks import takes_task
-from envs.wrappers.action_repeat import ActionRepeat
-from envs.wrappers.flatten_observation import FlattenObservation
-from envs.wrappers.frame_stack import FrameStack
-from envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
-from envs.wrappers.host import WrappedFactory
-from envs.wrappers.limit_cost import LimitCost
-from envs.wrappers.one_hot_observation import OneHotObservation
-from envs.wrappers.optimistic_resets import OptimisticResets
-from envs.wrappers.previous_action import PreviousAction
-from envs.wrappers.previous_reward import PreviousReward
-from envs.wrappers.report import ReportInfo
-from envs.wrappers.reward_shaping import PotentialShaping, RewardShaping
-from envs.wrappers.rewards import RewardClip, RewardScale
-from envs.wrappers.select_observation import SelectObservation
-from envs.wrappers.sticky_actions import StickyActions
-from envs.wrappers.time_limit import TimeLimit
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs import modules
+from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
+from jaxrl.envs.tasks import takes_task
+from jaxrl.envs.wrappers.action_repeat import ActionRepeat
+from jaxrl.envs.wrappers.flatten_observation import FlattenObservation
+from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
+from jaxrl.envs.wrappers.host import WrappedFactory
+from jaxrl.envs.wrappers.limit_cost import LimitCost
+from jaxrl.envs.wrappers.one_hot_observation import OneHotObservation
+from jaxrl.envs.wrappers.optimistic_resets import OptimisticResets
+from jaxrl.envs.wrappers.previous_action import PreviousAction
+from jaxrl.envs.wrappers.previous_reward import PreviousReward
+from jaxrl.envs.wrappers.report import ReportInfo
+from jaxrl.envs.wrappers.reward_shaping import PotentialShaping, RewardShaping
+from jaxrl.envs.wrappers.rewards import RewardClip, RewardScale
+from jaxrl.envs.wrappers.select_observation import SelectObservation
+from jaxrl.envs.wrappers.sticky_actions import StickyActions
+from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "action_repeat": ActionRepeat,

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import JaxEnv, TimeStep
-from envs.names import check_positive
-from envs.reports import PER_EPISODE, joined_key, names_of
-from envs.trees import strong_types
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.reports import PER_EPISODE, joined_key, names_of
+from jaxrl.envs.trees import strong_types
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 _MOST_TIMES = 1000
 

@@ -7,8 +7,8 @@ import math
 
 import jax
 
-from envs.base import JaxEnv
-from envs.wrappers.wrapper import ObservationWrapper, require_box
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, require_box
 
 
 class FlattenObservation(ObservationWrapper):

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, JaxEnv, TimeStep
-from envs.names import check_positive
-from envs.wrappers.wrapper import StatefulWrapper, WrapperState, require_box
+from jaxrl.envs.base import Box, JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.wrappers.wrapper import StatefulWrapper, WrapperState, require_box
 
 _MOST_FRAMES = 128
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, JaxEnv, TimeStep
-from envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_indices, check_number, require_box
+from jaxrl.envs.base import Box, JaxEnv, TimeStep
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper, check_indices, check_number, require_box
 
 # An environment may split its key, and `split(key, n)[i]` equals `fold_in(key, i)`: far above any `n`.
 _NOISE = 0x4E4F4953

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import (
+from jaxrl.envs.base import (
     EnvSpec,
     HostEnv,
     HostFactory,
@@ -25,12 +25,12 @@ from envs.base import (
     TracedSteps,
     zeros,
 )
-from envs.wrappers.frame_stack import FrameStack
-from envs.wrappers.host_steps import KeptObservations, StepChange
-from envs.wrappers.previous_reward import PreviousReward
-from envs.wrappers.report import ReportInfo
-from envs.wrappers.reward_shaping import ShapedReward
-from envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
+from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.host_steps import KeptObservations, StepChange
+from jaxrl.envs.wrappers.previous_reward import PreviousReward
+from jaxrl.envs.wrappers.report import ReportInfo
+from jaxrl.envs.wrappers.reward_shaping import ShapedReward
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
 _ON_HOST = (FrameStack, ObservationWrapper, PreviousReward, ReportInfo, ShapedReward, RewardWrapper)
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import HostFactory, HostStep
-from envs.spaces import Space, zeros
-from envs.wrappers.frame_stack import FrameStack
-from envs.wrappers.previous_reward import PreviousReward, with_number
-from envs.wrappers.reward_shaping import ShapedReward
-from envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
+from jaxrl.envs.base import HostFactory, HostStep
+from jaxrl.envs.spaces import Space, zeros
+from jaxrl.envs.wrappers.frame_stack import FrameStack
+from jaxrl.envs.wrappers.previous_reward import PreviousReward, with_number
+from jaxrl.envs.wrappers.reward_shaping import ShapedReward
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
 
 class KeptObservations:

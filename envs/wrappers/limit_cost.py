@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import JaxEnv, TimeStep
-from envs.reports import InfoMetric, set_entry, with_report
-from envs.wrappers.wrapper import Wrapper, require_box
+from jaxrl.envs.base import JaxEnv, TimeStep
+from jaxrl.envs.reports import InfoMetric, set_entry, with_report
+from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
 
 
 class LimitCost(Wrapper):

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Discrete, JaxEnv
-from envs.spaces import check_count
-from envs.wrappers.wrapper import ObservationWrapper, describe
+from jaxrl.envs.base import Box, Discrete, JaxEnv
+from jaxrl.envs.spaces import check_count
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, describe
 
 _LABEL = "wrapper one_hot_observation"
 _MOST_VALUES = 2**16

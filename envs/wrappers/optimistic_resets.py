@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from envs.base import JaxEnv
-from envs.names import check_positive
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
 class OptimisticResets(Wrapper):

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
-from envs.wrappers.wrapper import Wrapper, require_box
+from jaxrl.envs.base import Box, Dict, Discrete, JaxEnv, Mixed, MultiDiscrete, Space, TimeStep
+from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
 
 
 class PreviousAction(Wrapper):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from envs.base import JaxEnv
-from envs.reports import InfoMetric, with_report
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.reports import InfoMetric, with_report
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
 class ReportInfo(Wrapper):

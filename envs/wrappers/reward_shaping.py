@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs import modules
-from envs.base import Dict, JaxEnv, TimeStep
-from envs.names import check_arguments, check_between
-from envs.tasks import default_arguments
-from envs.trees import strong_types
-from envs.wrappers.wrapper import StatefulWrapper, WrapperState, with_reward
+from jaxrl.envs import modules
+from jaxrl.envs.base import Dict, JaxEnv, TimeStep
+from jaxrl.envs.names import check_arguments, check_between
+from jaxrl.envs.tasks import default_arguments
+from jaxrl.envs.trees import strong_types
+from jaxrl.envs.wrappers.wrapper import StatefulWrapper, WrapperState, with_reward
 
 _TERMINATED = "terminated"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.base import JaxEnv
-from envs.wrappers.wrapper import RewardWrapper, check_number
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.wrappers.wrapper import RewardWrapper, check_number
 
 
 class RewardScale(RewardWrapper):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from envs.base import Box, JaxEnv
-from envs.wrappers.wrapper import ObservationWrapper, check_indices, require_box
+from jaxrl.envs.base import Box, JaxEnv
+from jaxrl.envs.wrappers.wrapper import ObservationWrapper, check_indices, require_box
 
 
 class SelectObservation(ObservationWrapper):

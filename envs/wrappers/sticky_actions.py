@@ -8,8 +8,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Dict, JaxEnv, TimeStep
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import Dict, JaxEnv, TimeStep
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
 @flax.struct.dataclass

@@ -10,9 +10,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import JaxEnv, TimeStep
-from envs.names import check_positive
-from envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.base import JaxEnv, TimeStep
+from jaxrl.envs.names import check_positive
+from jaxrl.envs.wrappers.wrapper import Wrapper
 
 
 @flax.struct.dataclass

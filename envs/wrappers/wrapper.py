@@ -10,9 +10,9 @@ import flax.struct
 import jax
 import numpy as np
 
-from envs.base import Box, JaxEnv, Space, TimeStep
-from envs.pictures import CannotRender
-from envs.tasks import default_task
+from jaxrl.envs.base import Box, JaxEnv, Space, TimeStep
+from jaxrl.envs.pictures import CannotRender
+from jaxrl.envs.tasks import default_task
 
 
 class Wrapper(JaxEnv):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
-from envs.base import is_large_image
 from jaxrl.algorithms.agent import Agent
+from jaxrl.envs.base import is_large_image
 from jaxrl.types import Axis, PyTree
 
 # Activations of so many time steps stay in a core's cache between the forward and the backward pass, and

@@ -9,11 +9,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.auxiliary import PARAMS, AuxiliaryLoss
 from jaxrl.config import NetworkConfig, NormalizeConfig
+from jaxrl.envs.base import EnvSpec
 from jaxrl.networks import Head, HeadOnTrunk, Network, NetworkOutput, ValueHead
 from jaxrl.networks.distributions import Distribution, draw_noise, elementwise
 from jaxrl.networks.mixed import parameters_of

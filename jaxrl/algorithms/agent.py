@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import jax
 
-from envs.base import EnvSpec, zeros
 from jaxrl.config import ConfigError, NormalizeConfig
+from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.networks import Network, NetworkOutput, normalizer
 from jaxrl.types import Acting, Array, PyTree
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from envs import modules
-from envs.base import EnvSpec
 from jaxrl.algorithms.batch import Batch
 from jaxrl.config import ConfigError
+from jaxrl.envs import modules
+from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Array, PyTree
 
 # The key of its parameters among those of the network.

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self
 
 import flax.struct
 
-from envs.base import EnvSpec
 from jaxrl.algorithms.agent import Agent
 from jaxrl.config import AlgorithmConfig, Config
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.types import Acting, Array, LearnerState, PyTree
 

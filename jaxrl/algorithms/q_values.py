@@ -9,10 +9,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Discrete, EnvSpec
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
+from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, QHead
 from jaxrl.networks.distributions import MASKED_LOGIT
 from jaxrl.types import Acting, Array, PyTree

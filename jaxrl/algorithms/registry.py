@@ -6,13 +6,13 @@ import importlib
 import inspect
 from collections.abc import Callable
 
-from envs.base import EnvSpec
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.options import require_offered
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.algorithm import UnreadSection
 from jaxrl.config.algorithms import section_of
+from jaxrl.envs.base import EnvSpec
 from jaxrl.types import Axis, PyTree
 
 # Imported when first used. Their sections are in `jaxrl/config/built_in.py`, under the same names.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs import suites
 from jaxrl.commands import COMMANDS, command_line, module_of
 from jaxrl.config import ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import Field
 from jaxrl.config.files import ENDINGS, shipped_names
+from jaxrl.envs import suites
 
 # Bash takes `--config=`, `gymnax:` and what follows for words of their own (COMP_WORDBREAKS), and it
 # replaces the last.

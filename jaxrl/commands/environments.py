@@ -19,8 +19,8 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
-    from envs.base import EnvSpec
-    from envs.suites import Collection, Entry
+    from jaxrl.envs.base import EnvSpec
+    from jaxrl.envs.suites import Collection, Entry
 
 _MOST_STEPS = 1_000_000
 _INDENT, _WIDTH = 34, 80
@@ -82,7 +82,7 @@ def _wrappers(text: str) -> tuple[str, ...]:
 
 
 def _show_suites() -> None:
-    from envs import suites
+    from jaxrl.envs import suites
     from jaxrl.reporting.display import table
 
     rows = [
@@ -100,7 +100,7 @@ def _show_suites() -> None:
 
 
 def _show_suite(name: str, match: str, names_only: bool) -> None:
-    from envs import suites
+    from jaxrl.envs import suites
 
     try:
         suite = suites.suite_of(name)
@@ -116,7 +116,7 @@ def _show_suite(name: str, match: str, names_only: bool) -> None:
 
 
 def _listed(suite: Collection) -> Sequence[str]:
-    from envs import catalogue
+    from jaxrl.envs import catalogue
 
     return catalogue.listed(suite)
 
@@ -144,7 +144,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
 
 
 def _made(name: str) -> Entry:
-    from envs import catalogue
+    from jaxrl.envs import catalogue
 
     return catalogue.entry_of(name)
 
@@ -157,9 +157,9 @@ def _in_words(entry: Entry) -> str:
 
 
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
-    from envs import trial
-    from envs.base import HostEnvError
     from jaxrl.config.resolution import environment_spec
+    from jaxrl.envs import trial
+    from jaxrl.envs.base import HostEnvError
     from jaxrl.reporting.display import table
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)
@@ -180,7 +180,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
 
 
 def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    from envs import catalogue
+    from jaxrl.envs import catalogue
 
     yield "environment", spec.name
     yield "observation", catalogue.describe(spec.observation_space)

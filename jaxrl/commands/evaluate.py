@@ -136,8 +136,8 @@ def _check_video(given: str, is_folder: bool) -> None:
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
     """Films an episode; returns a line that says so."""
-    from envs.base import HostEnvError
-    from envs.pictures import CannotRender
+    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation.evaluators import EvaluationTask
     from jaxrl.evaluation.suites import video
 

@@ -15,8 +15,8 @@ from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_te
 from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
-    from envs.base import EnvSpec
     from jaxrl.config import Config
+    from jaxrl.envs.base import EnvSpec
     from jaxrl.inference import PolicyFunction
 
 ARGUMENTS = (
@@ -99,8 +99,8 @@ def _of_run(workdir: str, trust: bool) -> tuple[Config, EnvSpec, PolicyFunction 
 
 
 def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
-    from envs import registry
     from jaxrl.config import resolve
+    from jaxrl.envs import registry
     from jaxrl.parallel import tpu_slices
 
     tpu_slices.hush_libtpu()

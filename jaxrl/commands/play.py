@@ -24,9 +24,9 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
-    from envs.native.platformer.game.attempt import Attempt
-    from envs.native.platformer.game.terminal import Round
-    from envs.native.platformer.level import PlatformerLevel
+    from jaxrl.envs.native.platformer.game.attempt import Attempt
+    from jaxrl.envs.native.platformer.game.terminal import Round
+    from jaxrl.envs.native.platformer.level import PlatformerLevel
 
 _LABEL = "`jaxrl play`: "
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
@@ -69,7 +69,7 @@ def _job(argv: Sequence[str]) -> int:
 
 def _levels(chosen: dict[str, Any]) -> list[Round]:
     """The game of a person, by the values of the flags."""
-    from envs.native.platformer.game.terminal import KeyMoves, Round
+    from jaxrl.envs.native.platformer.game.terminal import KeyMoves, Round
 
     found = _read_levels(chosen["levels"], chosen["category"])
     if chosen["level"] >= len(found):
@@ -81,8 +81,8 @@ def _levels(chosen: dict[str, Any]) -> list[Round]:
 
 def _recordings(chosen: dict[str, Any]) -> list[Round]:
     """The attempts of `--replay` from number `--level`, with their levels."""
-    from envs.native.platformer.game.record import RecordError, read_records
-    from envs.native.platformer.game.terminal import RecordedMoves, Round
+    from jaxrl.envs.native.platformer.game.record import RecordError, read_records
+    from jaxrl.envs.native.platformer.game.terminal import RecordedMoves, Round
 
     label = f"`--replay` (={chosen['replay']!r})"
     try:
@@ -108,7 +108,7 @@ def _recordings(chosen: dict[str, Any]) -> list[Round]:
 
 
 def _read_levels(folder: str, category: str) -> tuple[PlatformerLevel, ...]:
-    from envs.native.platformer.level_files import read_levels
+    from jaxrl.envs.native.platformer.level_files import read_levels
 
     try:
         return read_levels(_LABEL, folder, category)
@@ -122,8 +122,8 @@ def _show(rounds: Sequence[Round], chosen: dict[str, Any], record: Path | None) 
         import curses
     except ImportError as error:
         raise RunError(f"`jaxrl play` needs Python's curses: {error}") from error
-    from envs.native.platformer.game.record import AttemptRecord
-    from envs.native.platformer.game.terminal import show
+    from jaxrl.envs.native.platformer.game.record import AttemptRecord
+    from jaxrl.envs.native.platformer.game.terminal import show
 
     def keep(attempt: Attempt) -> None:
         if record is not None:

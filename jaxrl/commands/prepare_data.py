@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
-    from envs.native.platformer.generation import dataset
-    from envs.native.platformer.level import CATEGORIES
-    from envs.native.platformer.level_files import DatasetError
+    from jaxrl.envs.native.platformer.generation import dataset
+    from jaxrl.envs.native.platformer.level import CATEGORIES
+    from jaxrl.envs.native.platformer.level_files import DatasetError
 
     # At least one of each category; to know how many there are takes an import of jax.
     levels_argument = dataclasses.replace(_LEVELS, low=len(CATEGORIES))

@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
-    from envs.native.platformer.generation import dataset
-    from envs.native.platformer.level_files import DatasetError
+    from jaxrl.envs.native.platformer.generation import dataset
+    from jaxrl.envs.native.platformer.level_files import DatasetError
 
     values, _ = parse(ARGUMENTS, argv)
     given = str(values["data"] or "")

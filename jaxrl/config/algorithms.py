@@ -15,12 +15,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from envs import entry_points, modules
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT
 from jaxrl.config.configuration import Config
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import declarations, describe, shown
+from jaxrl.envs import entry_points, modules
 
 ENTRY_POINTS = "jaxrl.algorithms"
 

@@ -27,7 +27,7 @@ def full_name(field: str, environment: str) -> tuple[str, str]:
 
 def tell(environment: str) -> int:
     """Prints the environments of that name, or what is wrong; returns the exit code (2: wrong)."""
-    from envs import common_names
+    from jaxrl.envs import common_names
 
     found = common_names.find(environment)
     print("\t".join(found) if found else common_names.not_found(environment))

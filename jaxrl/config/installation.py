@@ -6,8 +6,8 @@ import os
 import traceback
 from pathlib import Path
 
-from envs.installation import DISTRIBUTION as DISTRIBUTION
-from envs.installation import command as command
+from jaxrl.envs.installation import DISTRIBUTION as DISTRIBUTION
+from jaxrl.envs.installation import command as command
 
 
 def missing_platform(error: Exception) -> str | None:

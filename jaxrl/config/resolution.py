@@ -26,7 +26,7 @@ from jaxrl.config.success import Success
 from jaxrl.version import __version__
 
 if TYPE_CHECKING:
-    from envs.base import EnvSpec
+    from jaxrl.envs.base import EnvSpec
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
@@ -229,8 +229,8 @@ def _check_rules(config: Config) -> None:
 
 def _check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
-    from envs import registry
-    from envs.behaviour import check_behaviour
+    from jaxrl.envs import registry
+    from jaxrl.envs.behaviour import check_behaviour
 
     for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
         environment_spec(f"env.{field}", value, c.env.name, wrappers)
@@ -271,7 +271,7 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
     Raises:
       ConfigError: it cannot be made.
     """
-    from envs import modules, registry
+    from jaxrl.envs import modules, registry
 
     try:
         return registry.spec_of(name, wrappers)

@@ -12,7 +12,7 @@ from jaxrl.config.files import load_config
 from jaxrl.config.own_environment import forget_levels, move, without_arguments
 
 if TYPE_CHECKING:
-    from envs.base import EnvSpec
+    from jaxrl.envs.base import EnvSpec
 
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
 # Environments that a shipped config was made for, where their spaces do not tell.
@@ -51,7 +51,7 @@ def suitable_config(environment: str) -> SuitableConfig:
 
 def tell(environment: str) -> int:
     """Prints the name of the config and the reason, or what is wrong; returns the exit code (2: wrong)."""
-    from envs import modules, registry
+    from jaxrl.envs import modules, registry
 
     try:
         spec = registry.spec_of(environment, ())
@@ -67,7 +67,7 @@ def tell(environment: str) -> int:
 
 def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     """Returns the name of the config that suits the environment, and what it goes by."""
-    from envs.base import Box, is_large_image
+    from jaxrl.envs.base import Box, is_large_image
 
     own = without_arguments(spec.name)
     if own in _MADE_FOR:

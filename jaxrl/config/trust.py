@@ -72,7 +72,7 @@ def _modules_of(value: str) -> Iterator[str]:
 
 def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
     """Of names that may have arguments."""
-    from envs import registry, wrappers  # imports jax, which the rest of this package does without
+    from jaxrl.envs import registry, wrappers  # imports jax, which the rest of this package does without
 
     if (module := registry.module_of(config.env.name)) is not None:
         yield "env.name", config.env.name, module
@@ -84,7 +84,7 @@ def _modules_of_environments(config: Config) -> Iterator[tuple[str, str, str]]:
 
 
 def _modules_of_suite(suite: str) -> Iterator[tuple[str, str, str]]:
-    from envs import registry, wrappers
+    from jaxrl.envs import registry, wrappers
 
     for name, is_wrapper in _names(suite):
         if (module := (wrappers if is_wrapper else registry).module_of(name)) is not None:

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl import algorithms, networks
 from jaxrl.config import Config, ConfigError, NetworkConfig, versions
+from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.parallel import cpu_devices
 

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from envs import registry
 from jaxrl.config import Config, ConfigError, check_config, resolve
 from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
+from jaxrl.envs import registry
 from jaxrl.evaluation import evaluators
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.described_devices import DescribedDevices

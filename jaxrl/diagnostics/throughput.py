@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from envs import registry
-from envs.base import EnvSpec, zeros
-from envs.tasks import default_arguments
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, resolve, to_json, versions
+from jaxrl.envs import registry
+from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.envs.tasks import default_arguments
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from envs import registry
-from envs.base import EnvSpec
 from jaxrl.config import Config
+from jaxrl.envs import registry
+from jaxrl.envs.base import EnvSpec
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.result import Result, report_values, samples

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.vector import VectorEnv
 from jaxrl.algorithms import Agent
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports

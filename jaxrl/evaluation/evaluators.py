@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envs import registry
-from envs.base import EnvSpec
-from envs.vector import VectorEnv
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.envs import registry
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.evaluator import DeviceEvaluator, Evaluator
 from jaxrl.evaluation.host_evaluator import HostEvaluator
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports

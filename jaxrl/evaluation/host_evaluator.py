@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import HostFactory, HostOptions
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.envs.base import HostFactory, HostOptions
 from jaxrl.evaluation.evaluator import STREAM, Evaluator
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec, Space, zeros
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import EnvSpec, Space, zeros
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.types import Acting, Array, PyTree
 

@@ -6,13 +6,13 @@ import dataclasses
 
 import jax
 
-from envs import registry
-from envs.base import EnvSpec, HostEnvError
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
 from jaxrl.config.trust import admit
+from jaxrl.envs import registry
+from jaxrl.envs.base import EnvSpec, HostEnvError
 from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.result import Result, report_values
 from jaxrl.experience.statistics import EpisodeReports

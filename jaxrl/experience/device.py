@@ -11,11 +11,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import TimeStep
-from envs.spaces import Discrete, MultiDiscrete, has_choice
-from envs.trees import select_rows
-from envs.vector import VectorEnv
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import TimeStep
+from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
+from jaxrl.envs.trees import select_rows
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience import final_rows
 from jaxrl.experience.base import Collector
 from jaxrl.experience.packing import Packing

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import TimeStep
-from envs.vector import VectorEnv
-from envs.wrappers.time_limit import TimeLimit
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import TimeStep
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.wrappers.time_limit import TimeLimit
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree, Tally
 

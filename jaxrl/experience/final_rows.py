@@ -8,9 +8,9 @@ from typing import Any
 import flax.struct
 import jax.numpy as jnp
 
-from envs.base import TimeStep
-from envs.trees import select_rows
-from envs.vector import VectorEnv
+from jaxrl.envs.base import TimeStep
+from jaxrl.envs.trees import select_rows
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.types import Array, PyTree
 
 

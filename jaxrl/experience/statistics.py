@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import EnvSpec, InfoMetric
-from envs.reports import entry, joined_key
 from jaxrl.config.success import Success
+from jaxrl.envs.base import EnvSpec, InfoMetric
+from jaxrl.envs.reports import entry, joined_key
 from jaxrl.types import Array, Axis, EpisodeRows, EpisodeStats, EpisodeTotals, PyTree, Tally
 
 SUCCESS = "success_rate"

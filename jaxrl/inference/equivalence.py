@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import HostOptions
-from envs.vector import VectorEnv
+from jaxrl.envs import registry
+from jaxrl.envs.base import HostOptions
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.types import PyTree
 

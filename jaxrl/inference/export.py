@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 
-from envs.base import HostEnvError
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
+from jaxrl.envs.base import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
 from jaxrl.evaluation.trained_policy import TrainedPolicy

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import Dict, EnvSpec, Mixed, Space
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
+from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy

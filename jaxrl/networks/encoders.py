@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 import flax.linen as nn
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Space
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
 from jaxrl.networks.layers import DTYPES, Conv, Dense, LayerNorm, activation
 from jaxrl.networks.operations import (

@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Space
 from jaxrl.config import ConfigError
+from jaxrl.envs.base import Box, Dict, Space
 from jaxrl.networks.layers import Dense, activation
 from jaxrl.types import Array
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import flax.linen as nn
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, mixed
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer

@@ -9,7 +9,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Discrete, Mixed
+from jaxrl.envs.base import Discrete, Mixed
 from jaxrl.networks.distributions import NoiseKind
 from jaxrl.types import Array
 
@@ -32,7 +32,7 @@ def parameters_of(distribution: Any) -> dict[str, Array]:
 
 @flax.struct.dataclass
 class ProductDistribution:
-    """Independent parts; actions are float32[..., n], the numbers of all parts (`envs.base.Mixed`).
+    """Independent parts; actions are float32[..., n], the numbers of all parts (`jaxrl.envs.base.Mixed`).
 
     Attributes:
       parts: a `Distribution` for each part of the space.

@@ -14,9 +14,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs import modules
-from envs.base import EnvSpec, zeros
 from jaxrl.config import ConfigError, NetworkConfig
+from jaxrl.envs import modules
+from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence
 from jaxrl.networks.encoders import build_encoder, encoder_names

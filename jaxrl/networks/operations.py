@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Discrete, MultiDiscrete, Space
+from jaxrl.envs.base import Box, Discrete, MultiDiscrete, Space
 from jaxrl.networks.kernels.convolution import max_pool
 from jaxrl.networks.layers import activation
 from jaxrl.types import Array

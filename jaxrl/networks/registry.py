@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from envs import entry_points, modules
 from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.envs import entry_points, modules
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs import registry
-from envs.vector import VectorEnv
 from jaxrl.config import Config
+from jaxrl.envs import registry
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import player
 from jaxrl.evaluation.evaluators import EvaluationTask

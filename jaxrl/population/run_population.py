@@ -12,12 +12,12 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import PopulationConfig
 from jaxrl.config.trust import needs_trust
+from jaxrl.envs import registry
 from jaxrl.metrics import text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache

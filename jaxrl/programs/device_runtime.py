@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import EnvSpec, JaxEnv
 from jaxrl import algorithms
 from jaxrl.config import Config
+from jaxrl.envs import registry
+from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.programs.iteration import Iteration

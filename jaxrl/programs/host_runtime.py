@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import HostEnv, HostFactory, HostOptions, has_large_images
 from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError
+from jaxrl.envs import registry
+from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, has_large_images
 from jaxrl.experience import memory
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from envs.base import EnvSpec, zeros
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.experience.statistics import EpisodeReports, no_totals
 from jaxrl.programs.learning import environment_keys, iteration_keys
 from jaxrl.types import Array, BehaviourPolicy, EpisodeTotals, PyTree, Trajectory

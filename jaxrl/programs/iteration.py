@@ -9,11 +9,11 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import JaxEnv
-from envs.vector import VectorEnv
 from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience import memory
 from jaxrl.experience.device import DeviceCollector
 from jaxrl.experience.statistics import EpisodeReports

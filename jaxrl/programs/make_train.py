@@ -11,9 +11,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
+from jaxrl.envs import registry
 from jaxrl.metrics.reduction import Metric
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import environment

@@ -6,8 +6,8 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-from envs.base import EnvSpec
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Interval
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import Array, EpisodeTotals, PyTree, TrainState, Trajectory

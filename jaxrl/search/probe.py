@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 from jaxrl.config import Config, ConfigError, check_config, to_json
 
 if TYPE_CHECKING:
-    from envs.base import EnvSpec
     from jaxrl.algorithms import Algorithm
+    from jaxrl.envs.base import EnvSpec
 
 _CHECK = "import sys; from jaxrl.search import probe; sys.exit(probe.check_input())"
 _EVALUATED = ("return", "return_std", "length")

@@ -12,13 +12,13 @@ from typing import Any, get_args
 
 from ml_collections import ConfigDict
 
-from envs.names import format_call, parse_call
 from jaxrl.config import ConfigError, check_config, declared_fields, words
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import Field, describe, shown
 from jaxrl.config.overrides import assign
+from jaxrl.envs.names import format_call, parse_call
 
 _FORMS = ("choice", "int", "uniform", "log")
 _LARGEST = 1e300  # a bound in magnitude

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from envs import registry
 from jaxrl.config import Config
+from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import psutil
 
-from envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
+from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.metrics import text
 from jaxrl.parallel.sharding import Topology
 

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import EnvSpec
 from jaxrl.config import (
     Config,
     ConfigError,
@@ -19,6 +18,7 @@ from jaxrl.config import (
 )
 from jaxrl.config.data_files import open_regular
 from jaxrl.config.errors import did_you_mean
+from jaxrl.envs.base import EnvSpec
 from jaxrl.evaluation.policy_function import flat, normalized_names
 from jaxrl.runs.checkpoint import state_arrays
 from jaxrl.runs.folder import RunFolder

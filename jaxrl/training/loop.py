@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from envs.base import HostEnvError
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
+from jaxrl.envs.base import HostEnvError
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.config.errors import RunError
+from jaxrl.envs.spaces import Discrete, MultiDiscrete, Space, has_choice
 from jaxrl.parallel.sharding import REPLICATED, to_host
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning

@@ -6,8 +6,8 @@ import contextlib
 import importlib
 import threading
 
-from envs.adapters.deferred import deferred_imports
 from jaxrl.config import Config
+from jaxrl.envs.adapters.deferred import deferred_imports
 
 # tensorboardX imports them for buckets if they are installed: three quarters of the time that it takes.
 _CLIENTS_OF_BUCKETS = ("boto3", "google.cloud.storage")

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 import jax
 from ml_collections import ConfigDict
 
-from envs import registry
-from envs.base import has_large_images
 from jaxrl.config import (
     Config,
     ConfigError,
@@ -23,6 +21,8 @@ from jaxrl.config import (
     versions,
 )
 from jaxrl.config.trust import needs_trust
+from jaxrl.envs import registry
+from jaxrl.envs.base import has_large_images
 from jaxrl.metrics.tracing import host_profile
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache

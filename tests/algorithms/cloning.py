@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from envs.base import EnvSpec
 from jaxrl.algorithms import OF_ACTOR_CRITICS, ActorCritic, Algorithm, Learned
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.config import AlgorithmConfig, Config, field
 from jaxrl.config.fields import above, at_least
+from jaxrl.envs.base import EnvSpec
 from jaxrl.experience.memory import Memory
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.types import Array, Axis, LearnerState, PyTree, Trajectory

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from envs.base import EnvSpec
 from jaxrl.algorithms import Algorithm, Learned, QAgent
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.q_values import value_of
 from jaxrl.config import AlgorithmConfig, Config, field
 from jaxrl.config.fields import above, at_least, between, require_divides
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, LearnerState, PyTree

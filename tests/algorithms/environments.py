@@ -6,7 +6,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 
 FORBIDDEN_REWARD = -1000.0
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import registry
 from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.envs import registry
 from jaxrl.types import Acting
 from tests.compiled_programs import Noise, loud, over_time, tiny_config
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.algorithms.dqn import losses
 from jaxrl.algorithms.dqn.agent import ladder
 from jaxrl.algorithms.dqn.algorithm import DQN, DQNState
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.config import Config, ConfigError
+from jaxrl.envs import registry
 from jaxrl.types import Axis
 from tests.algorithms.tiny import ENVS, LENGTH, STEPS, assert_equal, tiny_config
 

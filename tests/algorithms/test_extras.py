@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import HostOptions
-from jaxrl import algorithms
+from jaxrl import algorithms, envs
 from jaxrl.algorithms.minibatches import Minibatches
 from jaxrl.config import Config
+from jaxrl.envs.base import HostOptions
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import registry
 from jaxrl.algorithms import accumulation
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.minibatches import Minibatches
 from jaxrl.algorithms.parameters import parameter_name
 from jaxrl.algorithms.sequences import Dealing, join, split, take_carries, take_sequences
 from jaxrl.config import ConfigError
+from jaxrl.envs import registry
 from jaxrl.types import Axis
 from tests.algorithms.updates import assert_same_update, with_numbers
 from tests.compiled_programs import start, tiny_program

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.algorithms.options import OPTIONS
 from jaxrl.algorithms.registry import algorithm_class
 from jaxrl.config import ConfigError
+from jaxrl.envs import registry
 from jaxrl.metrics.reduction import row
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime

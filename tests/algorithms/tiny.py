@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import JaxEnv
 from jaxrl import algorithms
 from jaxrl.config import Config, default_config, resolve
+from jaxrl.envs import registry
+from jaxrl.envs.base import JaxEnv
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Axis, PyTree, TrainState, marks
 from jaxrl.types import Bulk as BulkMark

@@ -6,9 +6,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.config import default_config, resolve
+from jaxrl.envs import registry
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from envs import suites
 from jaxrl.commands import COMMANDS, module_of, run
+from jaxrl.envs import suites
 
 ROOT = Path(__file__).parents[2]
 

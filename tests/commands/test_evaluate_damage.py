@@ -8,9 +8,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from envs import registry
 from jaxrl.commands.evaluate import main
 from jaxrl.config import to_json
+from jaxrl.envs import registry
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.runs.folder import RunFolder
 from tests.compiled_programs import tiny_config, tiny_program

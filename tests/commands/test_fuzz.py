@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.config import declared_fields
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.main import main
 
 CASES, SEED, SECONDS = 1_000, 0, 60

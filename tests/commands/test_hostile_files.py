@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 import yaml
 
-from envs.native.platformer.level_files import DatasetError, read_level
 from jaxrl.config import ConfigError
+from jaxrl.envs.native.platformer.level_files import DatasetError, read_level
 from jaxrl.evaluation.suites import definition
 from jaxrl.search.space import Space
 from jaxrl.search.trials import TrialRecords

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import jaxrl
-from envs.bounded_files import MOST_LINES
 from jaxrl.commands import compare, evaluate, export, verify_checkpoint, watch
 from jaxrl.config import ConfigError
+from jaxrl.envs.bounded_files import MOST_LINES
 from jaxrl.main import main as train
 from jaxrl.runs import members
 from tests.commands.test_fuzz import limited

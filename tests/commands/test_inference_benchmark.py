@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from envs import registry
 from jaxrl.commands.inference_benchmark import main
 from jaxrl.config import resolve
 from jaxrl.diagnostics import latency
+from jaxrl.envs import registry
 from tests.inference.runs import save_run
 
 

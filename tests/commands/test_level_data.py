@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from envs.native.platformer.generation.generator import RECIPES
-from envs.native.platformer.level import CATEGORIES
-from envs.native.platformer.level_files import read_level
 from jaxrl.commands import prepare_data, verify_data
+from jaxrl.envs.native.platformer.generation.generator import RECIPES
+from jaxrl.envs.native.platformer.level import CATEGORIES
+from jaxrl.envs.native.platformer.level_files import read_level
 
 
 def prepare(*arguments: str) -> int:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.native.platformer.game.attempt import Attempt
-from envs.native.platformer.game.record import AttemptRecord, RecordError, read_records
-from envs.native.platformer.game.terminal import KeyMoves, RecordedMoves, window_of
-from envs.native.platformer.generation.solver import solves
-from envs.native.platformer.level_files import read_levels
 from jaxrl.commands.play import main
+from jaxrl.envs.native.platformer.game.attempt import Attempt
+from jaxrl.envs.native.platformer.game.record import AttemptRecord, RecordError, read_records
+from jaxrl.envs.native.platformer.game.terminal import KeyMoves, RecordedMoves, window_of
+from jaxrl.envs.native.platformer.generation.solver import solves
+from jaxrl.envs.native.platformer.level_files import read_levels
 
 LEVEL = read_levels("", "train", "simple")[0]
 

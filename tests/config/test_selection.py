@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.base import Box, Dict, Discrete, EnvSpec, Space
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import choose, suitable_config
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Space
 
 VECTOR = Box.of(-1, 1, (4,))
 MOVES = Discrete(3)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import jaxrl
-from envs import registry
-from envs.base import JaxEnv
-from envs.vector import VectorEnv
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.config import NormalizeConfig, resolve
+from jaxrl.envs import registry
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation import evaluator as evaluation
 from jaxrl.evaluation.evaluator import DeviceEvaluator
 from jaxrl.evaluation.result import Result

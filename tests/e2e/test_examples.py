@@ -165,7 +165,7 @@ def test_examples_with_memory_update(name: str) -> None:
 
 
 def test_actions_arrive_one_step_late(example: Any) -> None:
-    from envs import registry
+    from jaxrl.envs import registry
 
     env = registry.make("gymnax:CartPole-v1")
     late = example("action_delay").ActionDelay(env)

@@ -1,6 +1,6 @@
 """Each probe environment is solved in seconds; which one fails names what is broken.
 
-The answers are exact and come from the docstrings of `envs.native`.
+The answers are exact and come from the docstrings of `jaxrl.envs.native`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import jaxrl
-from envs import registry
 from jaxrl import algorithms
 from jaxrl.algorithms.actor_critic import ActorCriticOutput
 from jaxrl.config import resolve
+from jaxrl.envs import registry
 
 GAMMA = 0.8
 

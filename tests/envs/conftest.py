@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import envs
-from envs.base import HostOptions
+from jaxrl import envs
+from jaxrl.envs.base import HostOptions
 
 TIMEOUT = 30.0
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from envs import catalogue, installation, registry, suites, trial
-from envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.commands.environments import main
+from jaxrl.envs import catalogue, installation, registry, suites, trial
+from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 
 OPTIONAL = [suite for suite in suites.SUITES if suite.extra]
 

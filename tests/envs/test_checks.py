@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import envs
 import jaxrl
-from envs import registry
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from envs.checks import check_types
-from envs.conversion import Converted
+from jaxrl import envs
 from jaxrl.config import ConfigError, default_config, resolve
+from jaxrl.envs import registry
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.checks import check_types
+from jaxrl.envs.conversion import Converted
 
 FALSE = np.array(False)
 RNG = np.random.default_rng(0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from envs import common_names, suites
 from jaxrl.commands import command_line
 from jaxrl.config import ConfigError
 from jaxrl.config.common_names import full_name
+from jaxrl.envs import common_names, suites
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from envs.adapters.deferred import deferred_imports
+from jaxrl.envs.adapters.deferred import deferred_imports
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_nobody_else_sees_the_stand_in_even_after_an_error(drawing):
 def test_gymnax_comes_without_its_drawing_libraries():
     code = """
 import sys
-from envs.adapters import gymnax
+from jaxrl.envs.adapters import gymnax
 assert "CartPole-v1" in gymnax.names()
 print([name for name in ("seaborn", "matplotlib.pyplot", "pandas", "scipy.stats") if name in sys.modules])
 """

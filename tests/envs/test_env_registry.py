@@ -7,11 +7,11 @@ import textwrap
 import jax
 import pytest
 
-import envs
-from envs import registry, wrappers
-from envs.base import JaxEnv
-from envs.names import format_call, parse_call
-from envs.native.probe_value import ProbeValue
+from jaxrl import envs
+from jaxrl.envs import registry, wrappers
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.names import format_call, parse_call
+from jaxrl.envs.native.probe_value import ProbeValue
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_register_wrapper(monkeypatch):
 def test_environment_in_a_users_own_file(tmp_path, monkeypatch):
     (tmp_path / "my_corridor.py").write_text(
         textwrap.dedent("""
-            from envs.native.probe_memory import ProbeMemory
+            from jaxrl.envs.native.probe_memory import ProbeMemory
 
             class Corridor(ProbeMemory):
                 pass

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from envs.wrappers.one_hot_observation import OneHotObservation
+from jaxrl import envs
+from jaxrl.envs.base import Box, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.wrappers.one_hot_observation import OneHotObservation
 
 KEY = jax.random.key(0)
 

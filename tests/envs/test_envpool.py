@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions
-from envs.host import qt
+from jaxrl import envs
+from jaxrl.envs.base import Box, Dict, Discrete, HostEnvError, HostOptions
+from jaxrl.envs.host import qt
 
 # Without loading it: the adapter must cope with an envpool that was imported before Qt.
 HAS_QT = importlib.util.find_spec("PyQt5") is not None or ctypes.util.find_library("Qt5Gui") is not None

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, InfoMetric, MultiDiscrete
-from envs.host.workers import rows_of_workers
+from jaxrl import envs
+from jaxrl.envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, InfoMetric, MultiDiscrete
+from jaxrl.envs.host.workers import rows_of_workers
 
 MODULE = "gymnasium:tests.envs.host_environments"
 
@@ -293,7 +293,7 @@ def test_workers_end_with_a_parent_that_is_killed(name):
     # Also where an environment hangs in C code and no Python of the worker runs any more.
     script = f"""
 import time, numpy as np, envs
-from envs.base import HostOptions
+from jaxrl.envs.base import HostOptions
 env = envs.make_host("{MODULE}:{name}").start(HostOptions(seeds=(1, 2), num_workers=2))
 env.recv(0)
 env.send(0, np.zeros(2, int))

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Discrete
+from jaxrl import envs
+from jaxrl.envs.base import Box, Discrete
 
 NUM_ENVS = 3
 NUM_STEPS = 4

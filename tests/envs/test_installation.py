@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from envs import installation
-from envs.installation import DISTRIBUTION
+from jaxrl.envs import installation
+from jaxrl.envs.installation import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.vector import VectorEnv
 from tests.compiled_programs import Noise
 
 B = 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.base import Box, Discrete
-from envs.pictures import draw, image_of
+from jaxrl.envs.base import Box, Discrete
+from jaxrl.envs.pictures import draw, image_of
 
 
 def test_grey_stacks_show_their_newest_frame() -> None:

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs import native
-from envs.base import Dict
+from jaxrl import envs
+from jaxrl.envs import native
+from jaxrl.envs.base import Dict
 
 NAMES = sorted(f"jaxrl:{name}" for name in native.names() if name.startswith("Probe"))
 

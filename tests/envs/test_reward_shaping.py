@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import envs
+from jaxrl import envs
 
 MODULE = "tests.envs.wrapped_environments"
 

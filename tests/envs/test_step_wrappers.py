@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, HostOptions
-from envs.reports import set_entry
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.base import Box, HostOptions
+from jaxrl.envs.reports import set_entry
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.statistics import EpisodeReports
 
 MODULE = "tests.envs.wrapped_environments"

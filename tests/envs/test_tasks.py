@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
 import jaxrl
-from envs import registry
-from envs import wrappers as wrapper_registry
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
-from envs.spaces import bounds, sample
-from envs.vector import VectorEnv
+from jaxrl import envs
 from jaxrl.config import default_config, resolve
+from jaxrl.envs import registry
+from jaxrl.envs import wrappers as wrapper_registry
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.spaces import bounds, sample
+from jaxrl.envs.vector import VectorEnv
 
 B, T = 5, 24
 SPACE = Dict((("gain", Box.of(0.0, 4.0, ())), ("length", Box.of(1, 6, (), np.int32))))

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs import vector
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs import vector
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.vector import VectorEnv
 
 
 class KeyEnv(JaxEnv):

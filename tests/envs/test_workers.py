@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-import envs
-from envs.base import HostEnvError
-from envs.host.output import WorkerOutput
+from jaxrl import envs
+from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host.output import WorkerOutput
 from jaxrl.reporting.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import HostOptions
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.base import HostOptions
+from jaxrl.envs.vector import VectorEnv
 
 DEVICE = "tests.envs.wrapped_environments:Whole"
 HOST = "gymnasium:tests.envs.host_environments:Whole"

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl import ObservationWrapper, Wrapper
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 
 
 class Counting(JaxEnv):

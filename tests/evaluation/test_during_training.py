@@ -13,9 +13,9 @@ import yaml
 from ml_collections import ConfigDict
 
 import jaxrl
-from envs.base import InfoMetric
 from jaxrl.commands.evaluate import main as evaluate
 from jaxrl.config import ConfigError, resolve
+from jaxrl.envs.base import InfoMetric
 from jaxrl.evaluation.suites.definition import metric_name
 from jaxrl.parallel.signals import Interruption
 from jaxrl.population.run_population import run_population

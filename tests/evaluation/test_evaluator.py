@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from envs.base import Box, Discrete, EnvSpec, InfoMetric
-from envs.vector import VectorEnv
-from envs.wrappers.time_limit import TimeLimit
 from jaxrl.config.success import Success
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.wrappers.time_limit import TimeLimit
 from jaxrl.evaluation import evaluator
 from jaxrl.evaluation.result import Result, report_values
 from jaxrl.experience.episodes import Episodes, play

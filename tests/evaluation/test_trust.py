@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import jaxrl
-from envs import modules, registry, wrappers
 from jaxrl.commands import evaluate, export, inference_benchmark
 from jaxrl.config import ConfigError, trust
+from jaxrl.envs import modules, registry, wrappers
 from jaxrl.main import main as train
 from tests.inference.runs import save_run
 

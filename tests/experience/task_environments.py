@@ -9,7 +9,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
 from jaxrl.experience.tasks import TaskSampler
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 

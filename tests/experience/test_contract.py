@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import HostOptions
+from jaxrl import envs
 from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.envs.base import HostOptions
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Axis, Trajectory
 from tests.compiled_programs import Program, loud, over_time, start, tiny_agent, tiny_config, tiny_program

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import envs
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl import envs
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.networks import normalizer
 from jaxrl.types import Acting, Axis
 from tests.compiled_programs import Noise, over_time, start, tiny_program, with_statistics

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
 from jaxrl.config import ConfigError
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
 from jaxrl.experience.base import declared_metrics, episode_metrics
 from jaxrl.experience.host.buffer import EpisodeCounter
 from jaxrl.experience.statistics import EpisodeReports, count_episodes, over_devices

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from envs.base import Box, Discrete, EnvSpec
-from envs.vector import VectorEnv
+from jaxrl.envs.base import Box, Discrete, EnvSpec
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.programs.host_start import start_numbers
 from tests.compiled_programs import Noise
 

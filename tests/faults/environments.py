@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 
 VALUES = {"nan": jnp.nan, "inf": jnp.inf}
 

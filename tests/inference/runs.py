@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import registry
-from envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
 from jaxrl import algorithms
 from jaxrl.config import to_json
+from jaxrl.envs import registry
+from jaxrl.envs.base import Dict, Discrete, MultiDiscrete, Space, zeros
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.networks import normalizer
 from jaxrl.parallel.sharding import Topology

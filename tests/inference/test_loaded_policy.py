@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
 import jaxrl
-from envs.base import MultiDiscrete
+from jaxrl import envs
+from jaxrl.envs.base import MultiDiscrete
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.inference.loaded_policy import LoadedPolicy

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.config import ConfigError
+from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
 from jaxrl.networks import ENCODERS
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.registry import Registry

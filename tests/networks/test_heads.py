@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.config import ConfigError
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.networks.distributions import draw_noise
 from jaxrl.networks.heads import build_head
 from tests.compiled_programs import tiny_config

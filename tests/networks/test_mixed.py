@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDiscrete, TimeStep
-from envs.checks import check_types
-from envs.registry import make_host
+from jaxrl import envs
 from jaxrl.config import resolve
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDiscrete, TimeStep
+from jaxrl.envs.checks import check_types
+from jaxrl.envs.registry import make_host
 from jaxrl.inference.loaded_policy import LoadedPolicy
 from jaxrl.networks import distributions, mixed
 from jaxrl.reporting.writers import MultiWriter

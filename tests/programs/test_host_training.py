@@ -16,11 +16,11 @@ import pytest
 from ml_collections import ConfigDict
 
 import jaxrl
-from envs import registry
-from envs.base import HostOptions
 from jaxrl.config import ConfigError, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.diagnostics.throughput import measure
+from jaxrl.envs import registry
+from jaxrl.envs.base import HostOptions
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

@@ -150,7 +150,7 @@ USER_MODULE = """
 import flax.linen as nn
 import jax.numpy as jnp
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 
 
 class Ones(JaxEnv):

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
-from envs.names import (
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
+from jaxrl.envs.names import (
     changed_arguments,
     check_between,
     check_bool,
@@ -21,8 +21,8 @@ from envs.names import (
     check_whole,
     format_call,
 )
-from envs.native.navigation import pictures
-from envs.native.navigation.room import (
+from jaxrl.envs.native.navigation import pictures
+from jaxrl.envs.native.navigation.room import (
     GOAL_RADIUS,
     HALF_WIDTH,
     LARGEST_DISTANCE,
@@ -36,8 +36,8 @@ from envs.native.navigation.room import (
     move_obstacles,
     words_of_layout,
 )
-from envs.native.navigation.sensors import lidar, log_scale, normal_noise
-from envs.native.random_words import random_words
+from jaxrl.envs.native.navigation.sensors import lidar, log_scale, normal_noise
+from jaxrl.envs.native.random_words import random_words
 
 _NAME = "jaxrl:Navigation"
 _MOST_OBSTACLES, _MOST_RAYS = 64, 256

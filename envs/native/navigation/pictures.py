@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.native.navigation.room import GOAL_RADIUS, HALF_WIDTH, ROBOT_RADIUS, NavigationState
-from envs.native.navigation.sensors import directions, lidar
+from jaxrl.envs.native.navigation.room import GOAL_RADIUS, HALF_WIDTH, ROBOT_RADIUS, NavigationState
+from jaxrl.envs.native.navigation.sensors import directions, lidar
 
 SIZE = 240  # pixels a side
 _WALL = 4  # pixels

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.native.navigation.room import HALF_WIDTH, ROBOT_RADIUS, Obstacles
+from jaxrl.envs.native.navigation.room import HALF_WIDTH, ROBOT_RADIUS, Obstacles
 
 RANGE = 5.0  # of the lidar, metres
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from envs.native.platformer.environment import Platformer as Platformer
+from jaxrl.envs.native.platformer.environment import Platformer as Platformer

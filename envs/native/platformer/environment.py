@@ -11,15 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
-from envs.names import changed_arguments, check_choice, check_positive, format_call
-from envs.native.platformer import pictures
-from envs.native.platformer.graph import GraphTables
-from envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
-from envs.native.platformer.level_files import read_levels
-from envs.native.platformer.observations import MODALITIES, Observer, PlatformerState, rows_of, spaces_of
-from envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
-from envs.native.random_words import random_words
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.names import changed_arguments, check_choice, check_positive, format_call
+from jaxrl.envs.native.platformer import pictures
+from jaxrl.envs.native.platformer.graph import GraphTables
+from jaxrl.envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
+from jaxrl.envs.native.platformer.level_files import read_levels
+from jaxrl.envs.native.platformer.observations import (
+    MODALITIES,
+    Observer,
+    PlatformerState,
+    rows_of,
+    spaces_of,
+)
+from jaxrl.envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
+from jaxrl.envs.native.random_words import random_words
 
 _NAME = "jaxrl:Platformer"
 _ANY_LEVEL = -1  # of a task

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Dict
-from envs.native.platformer.level import (
+from jaxrl.envs.base import Box, Dict
+from jaxrl.envs.native.platformer.level import (
     COLUMNS,
     EXIT,
     MINE,

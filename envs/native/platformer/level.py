@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.bounded_files import parse_json
+from jaxrl.envs.bounded_files import parse_json
 
 ROWS, COLUMNS = 16, 24  # of the largest level
 CATEGORIES = ("simple", "medium", "complex", "mine_heavy", "exploration")

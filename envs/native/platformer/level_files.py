@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envs.bounded_files import read_bytes
-from envs.names import check_choice
-from envs.native.platformer.level import (
+from jaxrl.envs.bounded_files import read_bytes
+from jaxrl.envs.names import check_choice
+from jaxrl.envs.native.platformer.level import (
     CATEGORIES,
     LARGEST_LEVEL,
     LevelError,

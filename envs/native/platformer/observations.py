@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Space
-from envs.native.platformer import graph
-from envs.native.platformer.level import COLUMNS, ROWS, LevelTables
-from envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
+from jaxrl.envs.base import Box, Space
+from jaxrl.envs.native.platformer import graph
+from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, LevelTables
+from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
 
 MODALITIES = ("state", "local", "global", "graph")
 PIXELS = 44  # of the local picture, a side

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.native.platformer.level import EXIT, MINE, MINE_PART, SOLID, SWITCH, PlatformerLevel
-from envs.native.platformer.observations import PlatformerState
-from envs.native.platformer.physics import SIZE, TILE
+from jaxrl.envs.native.platformer.level import EXIT, MINE, MINE_PART, SOLID, SWITCH, PlatformerLevel
+from jaxrl.envs.native.platformer.observations import PlatformerState
+from jaxrl.envs.native.platformer.physics import SIZE, TILE
 
 SCALE = 2  # pixels a unit
 _ROCK, _EDGE, _AIR = (98, 104, 116), (66, 70, 80), (236, 238, 242)

@@ -8,7 +8,6 @@ from typing import ClassVar
 import flax.struct
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.batch import Batch
@@ -17,6 +16,7 @@ from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, R
 from jaxrl.algorithms.moments import global_moments, standardize
 from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.config import A2CConfig, Config
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
 from jaxrl.types import Array, PyTree, Trajectory
 

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from envs.base import Discrete, EnvSpec
 from jaxrl.algorithms.base import Algorithm, Learned
 from jaxrl.algorithms.dqn import losses
 from jaxrl.algorithms.dqn.agent import LadderQAgent, ladder
@@ -26,6 +25,7 @@ from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import QAgent, value_of
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, Transitions, n_step_return
 from jaxrl.config import Config, ConfigError, DQNConfig
+from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks import check_platform

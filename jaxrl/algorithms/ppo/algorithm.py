@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
 from jaxrl.algorithms.actor_critic import ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.auxiliary import load
@@ -21,6 +20,7 @@ from jaxrl.algorithms.ppo import losses
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
 from jaxrl.algorithms.ppo.proximal import decoupled
 from jaxrl.config import Config, PPOConfig
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
 from jaxrl.types import Array, PyTree, Trajectory
 

@@ -11,13 +11,13 @@ from typing import ClassVar
 import flax.struct
 import jax.numpy as jnp
 
-from envs.base import EnvSpec
 from jaxrl.algorithms.batch import Batch
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
 from jaxrl.algorithms.options import OF_MINIBATCHES
 from jaxrl.algorithms.q_values import QAgent, value_of
 from jaxrl.config import Config, PQNConfig
+from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
 from jaxrl.types import Array, PyTree, Trajectory
 

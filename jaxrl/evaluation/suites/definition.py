@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.base import InfoMetric
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
 from jaxrl.config.success import Success
+from jaxrl.envs.base import InfoMetric
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
 # What a level may say; the suite says the defaults of all but the first.

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from envs.base import HostEnvError
-from envs.pictures import CannotRender
 from jaxrl.algorithms import Agent
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
+from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.pictures import CannotRender
 from jaxrl.evaluation import evaluators, trained_policy
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask

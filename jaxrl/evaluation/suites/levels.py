@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from envs import registry
-from envs.base import Dict, EnvSpec, Space
 from jaxrl.config import ConfigError, environment_spec
+from jaxrl.envs import registry
+from jaxrl.envs.base import Dict, EnvSpec, Space
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes

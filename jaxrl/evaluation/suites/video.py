@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from envs import filming
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
+from jaxrl.envs import filming
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy

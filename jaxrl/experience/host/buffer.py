@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import HostStep
+from jaxrl.envs.base import HostStep
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.types import EpisodeTotals, PyTree, Tally
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.host.waiting import Cancelled, Watch, attend
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import HostEnv, group_rows
 from jaxrl.algorithms import Agent
+from jaxrl.envs.base import HostEnv, group_rows
 from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.programs import Chosen, GroupLoop, GroupPrograms

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import envs
-from envs.base import Dict
-from envs.behaviour import random_action
-from envs.checks import check_types
-from envs.registry import check_env
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.base import Dict
+from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.checks import check_types
+from jaxrl.envs.registry import check_env
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology
 
 _B = 4

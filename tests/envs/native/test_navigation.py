@@ -9,12 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.native.navigation import Navigation, sensors
-from envs.native.navigation.room import NavigationParams, Obstacles, lay_out, move_obstacles, words_of_layout
-from envs.native.navigation.sensors import directions, normal_noise
-from envs.native.random_words import random_words
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.native.navigation import Navigation, sensors
+from jaxrl.envs.native.navigation.room import (
+    NavigationParams,
+    Obstacles,
+    lay_out,
+    move_obstacles,
+    words_of_layout,
+)
+from jaxrl.envs.native.navigation.sensors import directions, normal_noise
+from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.vector import VectorEnv
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Navigation"

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.native.platformer import level_files
-from envs.native.platformer.generation import dataset
-from envs.native.platformer.generation.generator import generate
-from envs.native.platformer.generation.solver import Contacts, solve, solves
-from envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
-from envs.native.platformer.physics import JUMP, MAX_FALL, MAX_RUN, advance, start_of
+from jaxrl import envs
+from jaxrl.envs.native.platformer import level_files
+from jaxrl.envs.native.platformer.generation import dataset
+from jaxrl.envs.native.platformer.generation.generator import generate
+from jaxrl.envs.native.platformer.generation.solver import Contacts, solve, solves
+from jaxrl.envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
+from jaxrl.envs.native.platformer.physics import JUMP, MAX_FALL, MAX_RUN, advance, start_of
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Platformer"

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.adapters.suite import suite_rules
-from envs.base import Box, Dict, Discrete
-from envs.behaviour import random_action
-from envs.checks import check_types
-from envs.vector import VectorEnv
+from jaxrl import envs
+from jaxrl.envs.adapters.suite import suite_rules
+from jaxrl.envs.base import Box, Dict, Discrete
+from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.checks import check_types
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology
 
 pytestmark = [

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 
 
 class Dark(JaxEnv):

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import HostEnvError, HostOptions
+from jaxrl import envs
+from jaxrl.envs.base import HostEnvError, HostOptions
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.types import Acting

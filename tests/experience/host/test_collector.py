@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Discrete, EnvSpec, HostOptions, HostStep
+from jaxrl import envs
 from jaxrl.algorithms.advantage import gae
+from jaxrl.envs.base import Box, Discrete, EnvSpec, HostOptions, HostStep
 from jaxrl.networks import normalizer
 from jaxrl.types import Acting
 from tests.compiled_programs import loud, over_time, rollout_keys, start, tiny_agent, tiny_program

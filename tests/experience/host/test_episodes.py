@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-import envs
-from envs.base import Box, Discrete, EnvSpec, HostEnvError, HostOptions
+from jaxrl import envs
+from jaxrl.envs.base import Box, Discrete, EnvSpec, HostEnvError, HostOptions
 from jaxrl.experience.host import episodes as host_episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas
 from jaxrl.types import Acting

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from envs import registry
-from envs.base import HostEnvError, HostOptions
+from jaxrl.envs import registry
+from jaxrl.envs.base import HostEnvError, HostOptions
 from jaxrl.experience.host.waiting import Watch, by_group
 
 

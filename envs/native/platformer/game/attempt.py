@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.native.platformer.generation.solver import Contacts
-from envs.native.platformer.level import EXIT, SOLID, START, SWITCH, PlatformerLevel
-from envs.native.platformer.physics import SIZE, TILE
+from jaxrl.envs.native.platformer.generation.solver import Contacts
+from jaxrl.envs.native.platformer.level import EXIT, SOLID, START, SWITCH, PlatformerLevel
+from jaxrl.envs.native.platformer.physics import SIZE, TILE
 
 # A tile is two letters wide, since letters of a terminal are twice as high as wide.
 _TILES = {SOLID: "██", START: "  ", ".": "  ", "x": "**", SWITCH: "()", EXIT: "[]"}

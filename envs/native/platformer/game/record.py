@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from envs.bounded_files import parse_json, read_bytes
-from envs.native.platformer.game.attempt import Attempt
-from envs.native.platformer.physics import NUM_ACTIONS
+from jaxrl.envs.bounded_files import parse_json, read_bytes
+from jaxrl.envs.native.platformer.game.attempt import Attempt
+from jaxrl.envs.native.platformer.physics import NUM_ACTIONS
 
 # The fields of `AttemptRecord`, as JSON has them.
 _KINDS = {"digest": str, "category": str, "actions": str, "success": bool}

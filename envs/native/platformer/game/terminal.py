@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from envs.native.platformer.game.attempt import Attempt
-from envs.native.platformer.level import PlatformerLevel
+from jaxrl.envs.native.platformer.game.attempt import Attempt
+from jaxrl.envs.native.platformer.level import PlatformerLevel
 
 MAX_STEPS = 2000  # of an attempt
 _HELD = 8  # steps for which one press of the jump key counts: terminals tell of no release

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from envs.bounded_files import read_json
-from envs.native.platformer.generation.generator import generate
-from envs.native.platformer.generation.solver import solves
-from envs.native.platformer.level import CATEGORIES, PlatformerLevel
-from envs.native.platformer.level_files import MANIFEST, PARTS, DatasetError, read_level
+from jaxrl.envs.bounded_files import read_json
+from jaxrl.envs.native.platformer.generation.generator import generate
+from jaxrl.envs.native.platformer.generation.solver import solves
+from jaxrl.envs.native.platformer.level import CATEGORIES, PlatformerLevel
+from jaxrl.envs.native.platformer.level_files import MANIFEST, PARTS, DatasetError, read_level
 
 _FORMAT = 1
 

@@ -7,8 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from envs.native.platformer.generation.solver import solve
-from envs.native.platformer.level import CATEGORIES, EMPTY, EXIT, MINE, SOLID, START, SWITCH, PlatformerLevel
+from jaxrl.envs.native.platformer.generation.solver import solve
+from jaxrl.envs.native.platformer.level import (
+    CATEGORIES,
+    EMPTY,
+    EXIT,
+    MINE,
+    SOLID,
+    START,
+    SWITCH,
+    PlatformerLevel,
+)
 
 _MOST_TRIES = 500
 Grid = np.ndarray

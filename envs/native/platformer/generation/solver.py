@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.native.platformer.level import (
+from jaxrl.envs.native.platformer.level import (
     COLUMNS,
     EXIT,
     MINE,
@@ -23,7 +23,7 @@ from envs.native.platformer.level import (
     SWITCH,
     PlatformerLevel,
 )
-from envs.native.platformer.physics import MAX_FALL, MAX_RUN, NUM_ACTIONS, SIZE, TILE, advance, start_of
+from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, NUM_ACTIONS, SIZE, TILE, advance, start_of
 
 _HEIGHT, _WIDTH = ROWS * TILE, COLUMNS * TILE
 _FALLS, _RUNS = 2 * MAX_FALL + 1, 2 * MAX_RUN + 1
