@@ -103,7 +103,7 @@ def test_a_search_goes_on_once_there_is_space_again(disk: Path) -> None:
         "search",
         "ppo_mlp",
         f"--space={space}",
-        "--trials=3",
+        "--trials=2",
         "--jobs=1",
     ]
     command += ["--verify=0", f"--workdir={disk / 'search'}", *SMALL]
