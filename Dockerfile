@@ -11,7 +11,7 @@ WORKDIR /src
 RUN python -m venv /opt/jaxrl
 ENV PATH=/opt/jaxrl/bin:$PATH PIP_CACHE_DIR=/pip-cache
 # Dependencies first: this layer is made anew only when they change. Only the names of the packages are needed.
-COPY pyproject.toml setup.py requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements.lock README.md LICENSE ./
 RUN mkdir jaxrl launch && printf '__version__ = "0"\n' >jaxrl/__init__.py
 # pip's cache is a mount and no part of the image; hadolint knows that of its default folder alone.
 # hadolint ignore=DL3042

@@ -237,13 +237,14 @@ def modules_page() -> str:
     for package in ("jaxrl", "envs"):
         for path in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            name = name if package == "jaxrl" else f"jaxrl.{name}"
             if "shipped" in name or "__main__" in name:
                 continue
             tree = ast.parse(path.read_text())
             found = list(_definitions(tree))
             if not found:
                 continue
-            room = ".".join(name.split(".")[: 2 if package == "jaxrl" else 1])
+            room = ".".join(name.split(".")[:2])
             if room != last:
                 lines += ["", f"## {room}"]
                 last = room

@@ -1,8 +1,12 @@
-"""Environments: contracts, suites, wrappers and batching. Never imports `jaxrl`."""
+"""Environments: contracts, suites, wrappers and batching. Imports nothing else of `jaxrl`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+if __name__ != "jaxrl.envs":
+    # Under a second name there would be a second set of classes, of which neither knows the other's objects.
+    raise ImportError(f"the environments are imported as `jaxrl.envs`, not as `{__name__}`")
 
 if TYPE_CHECKING:
     from jaxrl.envs.registry import make as make

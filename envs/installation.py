@@ -31,7 +31,7 @@ def command(extra: str) -> str:
 
 def _requirement(extra: str) -> str:
     # A checkout says so itself, also where it is only on the path.
-    checkout = Path(__file__).parents[1]
+    checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").exists():
         place = "." if checkout.samefile(os.getcwd()) else str(checkout)
         return f"-e '{place}[{extra}]'"

@@ -84,8 +84,8 @@ def one_line(error: BaseException) -> str:
 
 
 def _is_users(filename: str) -> bool:
-    here = Path(__file__).parent
-    others = ("site-packages", "<frozen", str(here), str(here.parent / "jaxrl"), os.path.dirname(os.__file__))
+    package = Path(__file__).parents[1]
+    others = ("site-packages", "<frozen", str(package), os.path.dirname(os.__file__))
     return not any(part in filename for part in others)
 
 

@@ -53,8 +53,8 @@ __all__ = [
 # Loaded when first used: the command line must answer bad input before jax is imported.
 _HOMES = {
     "Callbacks": "jaxrl.training.callbacks",
-    "ObservationWrapper": "envs.wrappers.wrapper",
-    "Wrapper": "envs.wrappers.wrapper",
+    "ObservationWrapper": "jaxrl.envs.wrappers.wrapper",
+    "Wrapper": "jaxrl.envs.wrappers.wrapper",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
     "Trainer": "jaxrl.training.trainer",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -13,9 +16,9 @@ ALL_FILES = sorted({*SOURCES, *(p for d in ("tests", "configs") for p in (ROOT /
 MAX_LINES = 400
 
 # The rooms of jaxrl, from the lowest to the highest: a room imports from those below it, and never from
-# another one of its own line. `envs` lies below all of them.
+# another one of its own line. `envs`, a link to the folder beside the package, imports none of the others.
 ROOMS = (
-    ("version",),
+    ("version", "envs"),
     ("types", "config"),
     ("metrics", "parallel"),
     ("networks", "reporting"),
@@ -30,7 +33,7 @@ ROOMS = (
     ("main", "__main__"),
 )
 RANK = {room: rank for rank, line in enumerate(ROOMS) for room in line}
-TOP_FILES = {"__init__.py", "__main__.py", "main.py", "types.py", "version.py", "py.typed"}
+TOP_FILES = {"__init__.py", "__main__.py", "main.py", "types.py", "version.py", "py.typed", "launch"}
 
 MESH_NAMES = set(
     "Mesh NamedSharding PartitionSpec make_mesh pmap process_count process_index shard_map".split()
@@ -117,9 +120,14 @@ def test_imports_point_downward() -> None:
     assert not breaches(JAXRL_FILES, upward)
 
 
+def test_the_environments_have_one_name() -> None:
+    done = subprocess.run([sys.executable, "-c", "import envs"], cwd=ROOT, capture_output=True, text=True)
+    assert "imported as `jaxrl.envs`" in done.stderr.splitlines()[-1]
+
+
 def test_environments_never_import_the_trainer() -> None:
     assert not breaches(
-        ENVS_FILES, lambda path: {name for name in imports_of(path) if name.split(".")[0] == "jaxrl"}
+        ENVS_FILES, lambda path: {name for name in imports_of(path) if re.match(r"jaxrl\b(?!\.envs\b)", name)}
     )
 
 

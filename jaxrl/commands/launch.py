@@ -65,5 +65,5 @@ def _become(name: str, file: Path, arguments: Sequence[str]) -> None:
 def folder() -> Path:
     """Where the scripts are: in the package that a wheel installs, or beside it in a checkout."""
     package = Path(__file__).parents[1]
-    installed = package / "launch"
-    return installed if installed.is_dir() else package.parent / "launch"
+    # In a checkout a link: the scripts find the checkout from where they really are.
+    return (package / "launch").resolve()

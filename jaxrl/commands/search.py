@@ -86,6 +86,12 @@ ARGUMENTS = (
         high=_MOST,
     ),
     Argument(
+        "--trial_timeout=X",
+        "seconds after which a trial is stopped and counts as failed; each is then a process",
+        float,
+        low=0,
+    ),
+    Argument(
         "--verify=N",
         "fresh seeds with which the winner is trained again before it is called the best (default: 3; 0: "
         "none)",

@@ -38,7 +38,7 @@ class EnvConfig:
         64, at_least(1), at_most(LARGEST_INT32), help="environments over all devices", fixed=True
     )
     wrappers: tuple[str, ...] = field(
-        (), help='names from envs.wrappers, each "name" or "name(argument=value)"', fixed=True
+        (), help='names from jaxrl.envs.wrappers, each "name" or "name(argument=value)"', fixed=True
     )
     stagger: bool = field(
         True,

@@ -26,13 +26,13 @@ log_level: contextvars.ContextVar[str] = contextvars.ContextVar("log_level", def
 
 @contextlib.contextmanager
 def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Appends records of this package and of `envs` from `log_level` up, and all warnings, during the block.
+    """Appends records of this package from `log_level` up, and all warnings, during the block.
 
     absl's handler, which would write across a live display, is off meanwhile. If `path` cannot be written
     (gs://, a full disk) there is a warning and no file.
     """
     level = getattr(logging, log_level.get().upper())
-    names = ("jaxrl", "envs", "jax") if level == logging.DEBUG else ("jaxrl", "envs")
+    names = ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",)
     root, packages = logging.getLogger(), [logging.getLogger(name) for name in names]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))

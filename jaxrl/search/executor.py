@@ -7,12 +7,13 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,11 @@ from jaxrl.config.listing import config_file
 from jaxrl.parallel import child_process
 
 KILL_AFTER = 120.0  # seconds that a run may take to save
+_KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
+_ANSWER_SECONDS = 5.0  # that a process may take to end before it is named
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_LITTLE = 1 << 20  # bytes of a disk on which not even the reason may have been written
 _LINE = 300  # characters of a reason
 # The last line of a traceback, and what libraries print before they end a process.
 _ERROR = re.compile(r"([A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b|[Ff]atal|terminate called|F\d{4} )")
@@ -72,13 +77,43 @@ class Executor(abc.ABC):
         """Lets all runs save and end, and waits for them."""
 
 
+def print_nothing(line: str) -> None:
+    """Says nothing."""
+
+
+@dataclass
+class Stopping:
+    """A process that was asked to save and end: it is named if it takes long, and killed at last."""
+
+    process: subprocess.Popen[bytes]
+    name: str
+    patience: float = KILL_AFTER
+    _asked: float = field(default_factory=time.monotonic)
+    _is_named: bool = False
+
+    def __post_init__(self) -> None:
+        self.process.terminate()
+
+    def watch(self, say: Callable[[str], object]) -> None:
+        """To be called while the process runs."""
+        waited = time.monotonic() - self._asked
+        if waited > self.patience:
+            self.process.kill()
+        elif waited > _ANSWER_SECONDS and not self._is_named:
+            self._is_named = True
+            left = f"{self.patience - waited:.0f} more seconds"
+            say(f"{self.name} has not ended yet: it may be saving, and is killed after {left}")
+
+
 @dataclass
 class _Child:
     run: PlannedRun
     process: subprocess.Popen[bytes]
     slot: int
     lock: BinaryIO
-    stopped_at: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    stopping: Stopping | None = None
+    timed_out: bool = False
 
 
 class ProcessExecutor(Executor):
@@ -87,10 +122,25 @@ class ProcessExecutor(Executor):
     The process inherits the lock of its run, which is free once both search and run have ended.
     """
 
-    def __init__(self, jobs: int, gpus: Sequence[str] = ()) -> None:
-        """Takes the number of runs at the same time, and the GPUs that they share in turn."""
+    def __init__(
+        self,
+        jobs: int,
+        gpus: Sequence[str] = (),
+        timeout: float | None = None,
+        say: Callable[[str], object] = print_nothing,
+    ) -> None:
+        """Takes options.
+
+        Args:
+          jobs: the number of runs at the same time.
+          gpus: the GPUs that they share in turn.
+          timeout: seconds after which a run is stopped, as one that failed; None: never.
+          say: is called with a line about a run that does not end when asked to.
+        """
         self._jobs = jobs
         self._gpus = tuple(gpus)
+        self._timeout = timeout
+        self._say = say
         self._children: dict[str, _Child] = {}
 
     def room(self) -> int:
@@ -144,20 +194,28 @@ class ProcessExecutor(Executor):
         endings = []
         for name, child in list(self._children.items()):
             if child.process.poll() is None:
-                if child.stopped_at is not None and time.monotonic() - child.stopped_at > KILL_AFTER:
-                    child.process.kill()
+                self._watch(child)
                 continue
             del self._children[name]
             child.lock.close()
-            log = child.run.folder.with_suffix(".log")
-            endings.append(Ending(name, reason(child.process.returncode, log)))
+            why = reason(child.process.returncode, child.run.folder.with_suffix(".log"))
+            if why and child.timed_out:
+                why = f"it was stopped after {self._timeout:g} seconds (--trial_timeout)"
+            endings.append(Ending(name, why))
         return endings
+
+    def _watch(self, child: _Child) -> None:
+        """Stops a run that takes too long, and one that does not stop."""
+        if child.stopping is not None:
+            child.stopping.watch(self._say)
+        elif self._timeout is not None and time.monotonic() - child.began > self._timeout:
+            child.timed_out = True
+            child.stopping = Stopping(child.process, f"trial {child.run.name}", _KILL_AFTER_TIMEOUT)
 
     def stop(self, name: str) -> None:
         child = self._children[name]
-        if child.stopped_at is None:
-            child.stopped_at = time.monotonic()
-            child.process.terminate()
+        if child.stopping is None:
+            child.stopping = Stopping(child.process, f"trial {name}")
 
     def close(self) -> None:
         for name in self._children:
@@ -214,6 +272,14 @@ def reason(code: int, output: Path) -> str:
         error = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
         said = f"{_ended_by(code)}{error and f': {error}'}"
     return " ".join(said.split())[:_LINE]
+
+
+def ran_out_of_disk(ending: Ending, folder: Path) -> bool:
+    """True if a run failed because the disk of `folder` was full, so that it may continue later."""
+    if not ending.reason:
+        return False
+    named = any(words in ending.reason for words in _DISK_FULL)
+    return named or shutil.disk_usage(folder).free < _LITTLE
 
 
 def _ended_by(code: int) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,9 +105,22 @@ def search(
         )
     probe.require_trainable(space.probes(config), options.metric)
     folder = SearchFolder(options.folder)
-    with folder.claim(check_config(config), space, options):
+    with _one_line_if_full(folder), folder.claim(check_config(config), space, options):
         together = options.program_size(alike=not on_host and _varies_numbers(config, space))
         return _search(Task.of(config, space, options), options, together, folder, interruption)
+
+
+@contextlib.contextmanager
+def _one_line_if_full(folder: SearchFolder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            f"{error.filename or folder.path}: {error.strerror}; with free space the same command continues "
+            "the search"
+        ) from error
 
 
 def _varies_numbers(config: ConfigDict, space: Space) -> bool:
@@ -132,7 +146,7 @@ def _search(
         if options.method == "ray":
             alone = ray_search.run_trials(RayPlan(task, options, folder), display, interruption)
         else:
-            with contextlib.closing(_executor(options, together, task, folder)) as executor:
+            with contextlib.closing(_executor(options, together, task, folder, display.message)) as executor:
                 alone = TrialRunner(task, study, executor, folder, display, interruption).run()
         found = study.trials()
         if options.exchanges:
@@ -148,25 +162,27 @@ def _search(
             if not mine:
                 display.message("another process verifies the best")
                 return unfinished
-            with contextlib.closing(_verifier(options, together)) as verifier:
+            with contextlib.closing(_verifier(options, together, display.message)) as verifier:
                 return _conclude(found, task, options, folder, verifier, interruption, display)
 
 
-def _executor(options: SearchOptions, together: int, task: Task, folder: SearchFolder) -> Executor:
+def _executor(
+    options: SearchOptions, together: int, task: Task, folder: SearchFolder, say: Callable[[str], object]
+) -> Executor:
     """The executor of the trials."""
     if options.method == "pbt":
         exchange = pbt.exchange_of(task.config, task.space, options.seed, folder.path)
-        return PopulationExecutor(options.budget, exchange)
+        return PopulationExecutor(options.budget, exchange, say)
     if together > 1:
-        return PopulationExecutor(together)
-    return ProcessExecutor(options.jobs or 1, visible_gpus())
+        return PopulationExecutor(together, say=say)
+    return ProcessExecutor(options.jobs or 1, visible_gpus(), options.trial_timeout, say)
 
 
-def _verifier(options: SearchOptions, together: int) -> Executor:
+def _verifier(options: SearchOptions, together: int, say: Callable[[str], object]) -> Executor:
     """The executor of the winner's runs with fresh seeds."""
     if options.method == "pbt" or together > 1:
-        return PopulationExecutor(max(together, options.verify))
-    return ProcessExecutor(options.jobs or 1, visible_gpus())
+        return PopulationExecutor(max(together, options.verify), say=say)
+    return ProcessExecutor(options.jobs or 1, visible_gpus(), options.trial_timeout, say)
 
 
 def _conclude(

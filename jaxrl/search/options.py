@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.config.fields import Rule, at_least, at_most, check, matches
+from jaxrl.config.fields import Rule, above, at_least, at_most, check, matches
 
 # Methods, with their default numbers of trials.
 METHODS = {"grid": 20, "random": 20, "optuna": 50, "pareto": 100, "pbt": 16, "ray": 50}
@@ -26,6 +26,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "verify": (at_least(0), at_most(_MOST_SEEDS)),
     "cpus_per_trial": (at_least(1), at_most(_MOST_JOBS)),
     "gpus_per_trial": (at_least(0), at_most(_MOST_JOBS)),
+    "trial_timeout": (above(0),),
     "metric": (matches(r"\S+", "be a key of metrics.jsonl"),),
 }
 _NAMES = {
@@ -42,6 +43,7 @@ _OF_METHOD = {
     "ray": ("scheduler", "searcher", "address", "cpus_per_trial", "gpus_per_trial"),
 }
 _KINDS: dict[str, Any] = {
+    "trial_timeout": float | None,
     **dict.fromkeys(("trials", "jobs", "population"), int | None),
     "metric": str,
     "gpus_per_trial": float | None,
@@ -62,7 +64,10 @@ class SearchOptions:
       seed: of the proposals; all trials train with the configuration's own.
       jobs: trials at the same time, a process each; None: 1, or as `population` says.
       population: trials that are trained as one program, if they differ only in numbers; 1 for none. None:
-        as many as there are, up to 32, if the space varies only numbers and `jobs` is None.
+        as many as there are, up to 32, if the space varies only numbers, and `jobs` and `trial_timeout`
+        are None.
+      trial_timeout: seconds after which a trial is stopped and counts as failed; None: never. Each trial is
+        then a process.
       verify: the number of fresh seeds with which the winner is trained again; 0 for none.
       sampler: of optuna: tpe, gp, cmaes.
       pruner: of optuna, which stops trials early: median, asha, hyperband, none.
@@ -86,6 +91,7 @@ class SearchOptions:
     seed: int = 0
     jobs: int | None = None
     population: int | None = None
+    trial_timeout: float | None = None
     verify: int = 3
     sampler: str = "tpe"
     pruner: str = "median"
@@ -111,6 +117,11 @@ class SearchOptions:
             raise ConfigError(
                 f"`population` (={self.population}) trains trials as one program on all devices, so `jobs` "
                 f"(={self.jobs}) must be 1"
+            )
+        if self.trial_timeout is not None and (together or self.exchanges or self.method == "ray"):
+            raise ConfigError(
+                f"`trial_timeout` (={self.trial_timeout:g}) stops the process of a trial; here trials share "
+                "one, or belong to Ray"
             )
         if self.method == "ray":
             self._check_ray()
@@ -156,7 +167,8 @@ class SearchOptions:
         """The number of trials in one program; `alike`: they differ only in numbers."""
         if self.population is not None:
             return self.population
-        default = alike and self.jobs is None and self.method in _INDEPENDENT
+        free = self.jobs is None and self.trial_timeout is None
+        default = alike and free and self.method in _INDEPENDENT
         return min(self.budget, _LARGEST_PROGRAM) if default else 1
 
     @property
@@ -178,7 +190,7 @@ class SearchOptions:
     @property
     def defining(self) -> dict[str, object]:
         """The options that must not change when a search is continued."""
-        free = {"trials", "workdir", "jobs", "population", "verify"}
+        free = {"trials", "workdir", "jobs", "population", "trial_timeout", "verify"}
         # The place of trials has no influence on results; nor have Ray's options without Ray.
         free |= {"address", "cpus_per_trial", "gpus_per_trial"}
         free |= set() if self.method == "ray" else {"scheduler", "searcher"}

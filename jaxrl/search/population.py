@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,11 +14,12 @@ from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.parallel import child_process
 from jaxrl.search.executor import (
-    KILL_AFTER,
     Ending,
     Executor,
     PlannedRun,
+    Stopping,
     child_environment,
+    print_nothing,
     reason,
     take_lock,
 )
@@ -31,7 +32,7 @@ class _Generation:
     runs: list[PlannedRun]
     locks: list[BinaryIO]
     process: subprocess.Popen[bytes]
-    stopped_at: float | None = None
+    stopping: Stopping | None = None
 
     @property
     def file(self) -> Path:
@@ -45,9 +46,21 @@ class PopulationExecutor(Executor):
     The next runs start when all have ended. None is stopped early: they are one program.
     """
 
-    def __init__(self, size: int, exchange: Mapping[str, Any] | None = None) -> None:
-        """Takes the number of runs trained together, and the exchange between them (`pbt.exchange_of`)."""
+    def __init__(
+        self,
+        size: int,
+        exchange: Mapping[str, Any] | None = None,
+        say: Callable[[str], object] = print_nothing,
+    ) -> None:
+        """Takes options.
+
+        Args:
+          size: the number of runs trained together.
+          exchange: between them (`pbt.exchange_of`).
+          say: is called with a line about a process that does not end when asked to.
+        """
         self._size = size
+        self._say = say
         self._exchange = exchange
         self._waiting: list[tuple[PlannedRun, BinaryIO]] = []
         self._generation: _Generation | None = None
@@ -65,10 +78,9 @@ class PopulationExecutor(Executor):
             if self._waiting:
                 self._begin()
             return []
-        process, stopped_at = self._generation.process, self._generation.stopped_at
-        if process.poll() is None:
-            if stopped_at is not None and time.monotonic() - stopped_at > KILL_AFTER:
-                process.kill()
+        if self._generation.process.poll() is None:
+            if self._generation.stopping is not None:
+                self._generation.stopping.watch(self._say)
             return []
         return self._end(self._generation)
 
@@ -110,9 +122,11 @@ class PopulationExecutor(Executor):
             lock.close()
         self._waiting = []
         while self._generation is not None:
-            if self._generation.stopped_at is None:
-                self._generation.stopped_at = time.monotonic()
-                self._generation.process.terminate()
+            if self._generation.stopping is None:
+                names = ", ".join(run.name for run in self._generation.runs)
+                self._generation.stopping = Stopping(
+                    self._generation.process, f"the process of trials {names}"
+                )
             self.poll()
             time.sleep(0.05)
 

@@ -12,7 +12,7 @@ from jaxrl.config import Config, ConfigError, check_config, words
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.parallel.signals import Interruption
 from jaxrl.search.display import SearchDisplay
-from jaxrl.search.executor import Ending, Executor, PlannedRun
+from jaxrl.search.executor import Ending, Executor, PlannedRun, ran_out_of_disk
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import Space
@@ -176,6 +176,12 @@ class TrialRunner:
 
     def _end(self, ending: Ending) -> None:
         running = self._running.pop(ending.name)
+        if ran_out_of_disk(ending, self._folder.path):
+            # Not recorded as failed: the trial continues from its checkpoint.
+            raise RunError(
+                f"trial {ending.name}: {ending.reason}: the disk of {self._folder.path} is full; with free "
+                "space the same command continues all trials"
+            )
         trial = conclude(running.trial, running.curve, self._task.objective, ending.reason, running.pruned)
         self._study.finish(trial)
         self._display.show_end(trial, time.monotonic() - running.began)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ from tests.parallel.multi_process import pods
 from tests.parallel.multi_process.tiny import STEPS as POD_STEPS
 
 FOR_EVER = "--config.stop.steps=1000000000"
+SMALL = [
+    f"--config.{field}"
+    for field in ("env.num_envs=8", "ppo.rollout_length=8", "stop.steps=20_000", "evaluate.every_steps=5_000")
+]
 TRACE = ("Traceback", "RuntimeWarning", "never awaited")
 
 
@@ -84,3 +90,43 @@ def test_several_processes_go_on_and_end_together(disk: Path) -> None:
         assert training.ended() == 1
         assert time.monotonic() - begun < GRACE + 10
     assert not [text for text in TRACE if text in training.output]
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_once_there_is_space_again(disk: Path) -> None:
+    space = disk.with_name("space.yaml")
+    space.write_text("ppo.learning_rate: {log: [1e-4, 1e-2]}\n")
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrl",
+        "search",
+        "ppo_mlp",
+        f"--space={space}",
+        "--trials=2",
+        "--jobs=1",
+    ]
+    command += ["--verify=0", f"--workdir={disk / 'search'}", *SMALL]
+
+    def searched() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=disk.parent, capture_output=True, text=True, timeout=300)
+
+    search = subprocess.Popen(
+        command, cwd=disk.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (disk / "search/trials/0001.log").exists():
+        assert search.poll() is None
+        time.sleep(0.02)
+    fill(disk / "ballast")
+    _, said = search.communicate(timeout=120)
+    assert search.returncode == 1
+    assert said.startswith("error: "), said
+    assert said.count("\n") == 1, said
+    assert "with free space the same command continues" in said
+    again = searched()
+    assert again.returncode in (1, 2), again.stdout  # still full
+    assert again.stderr.count("\n") == 1, again.stderr
+    os.unlink(disk / "ballast")
+    done = searched()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 2 trials done" in done.stdout

@@ -58,6 +58,8 @@ def test_score_is_the_final_value_or_the_mean() -> None:
 class InstantExecutor(Executor):
     """Runs end at once: the return is that of a landscape over learning rates, and noise by the seed."""
 
+    reason = "out of memory: it asked for 99 GB"
+
     def __init__(self, failing: Sequence[str] = (), locked: Sequence[str] = (), metric: str = "eval/return"):
         self.failing, self.locked, self.metric = failing, list(locked), metric
         self.endings: list[Ending] = []
@@ -80,7 +82,7 @@ class InstantExecutor(Executor):
         if run.name not in self.failing:
             (run.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
             (run.folder / "summary.json").write_text("{}")
-        reason = "out of memory: it asked for 99 GB" if run.name in self.failing else ""
+        reason = self.reason if run.name in self.failing else ""
         self.endings.append(Ending(run.name, reason))
         return [run.name]
 
@@ -116,6 +118,17 @@ def test_failed_trial_is_one_line_and_the_search_goes_on(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == describe(trials[0])
     assert lines[2].startswith("trial 1: failed: out of memory: it asked for 99 GB, ppo.learning_rate ")
+
+
+def test_a_full_disk_fails_no_trial(tmp_path: Path) -> None:
+    whole = searched(SearchFolder(str(tmp_path / "whole")), InstantExecutor())[1]
+    folder = SearchFolder(str(tmp_path / "full"))
+    full = InstantExecutor(failing=["1"])
+    full.reason = "the checkpoint 1/checkpoints/5 could not be written: No space left on device"
+    with pytest.raises(RunError, match=r"^trial 1: .*: the disk of .* is full; with free space the same"):
+        searched(folder, full)
+    assert [trial.state for trial in TrialRecords(folder.path).read()] == [DONE, RUNNING]
+    assert searched(folder, InstantExecutor())[1] == whole
 
 
 def test_search_continues_where_it_was_killed(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Processes of trials that take too long, or do not end when asked to."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrl.config import check_config
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.files import load_config
+from jaxrl.parallel import child_process
+from jaxrl.search import executor
+from jaxrl.search.executor import Ending, PlannedRun, ProcessExecutor
+from jaxrl.search.options import SearchOptions
+
+_DEAF = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+_DEAF += "pathlib.Path(sys.argv[2].partition('=')[2] + '.ready').touch(); time.sleep(float(sys.argv[3]))"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PlannedRun:
+    return PlannedRun("3", check_config(load_config("ppo_mlp")), tmp_path / "3")
+
+
+def deaf_for(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials ignore SIGTERM, and end by themselves."""
+    monkeypatch.setattr(
+        child_process, "command", lambda module, *flags: [sys.executable, "-c", _DEAF, *flags, str(seconds)]
+    )
+
+
+def start(executes: ProcessExecutor, run: PlannedRun) -> None:
+    assert executes.start([run]) == ["3"]
+    while not run.folder.with_suffix(".ready").exists():
+        time.sleep(0.01)
+
+
+def end_of(executes: ProcessExecutor) -> Ending:
+    while not (endings := executes.poll()):
+        time.sleep(0.01)
+    (ending,) = endings
+    return ending
+
+
+def test_a_trial_that_hangs_is_stopped(run: PlannedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf_for(600, monkeypatch)
+    monkeypatch.setattr(executor, "_KILL_AFTER_TIMEOUT", 0.2)
+    executes = ProcessExecutor(1, timeout=0.5)
+    start(executes, run)
+    assert end_of(executes) == Ending("3", "it was stopped after 0.5 seconds (--trial_timeout)")
+
+
+def test_a_trial_that_ends_in_time_has_not_failed(run: PlannedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf_for(0, monkeypatch)
+    executes = ProcessExecutor(1, timeout=60)
+    start(executes, run)
+    assert end_of(executes) == Ending("3", "")
+
+
+def test_a_trial_that_is_asked_to_end_and_does_not_is_named(
+    run: PlannedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf_for(1, monkeypatch)
+    monkeypatch.setattr(executor, "_ANSWER_SECONDS", 0.1)
+    said: list[str] = []
+    executes = ProcessExecutor(1, say=said.append)
+    start(executes, run)
+    executes.close()
+    assert said == ["trial 3 has not ended yet: it may be saving, and is killed after 120 more seconds"]
+
+
+def test_timeouts_are_for_trials_with_a_process_of_their_own() -> None:
+    assert SearchOptions(trial_timeout=60.0).program_size(alike=True) == 1
+    for options in ({"population": 4}, {"method": "pbt"}, {"method": "ray"}):
+        with pytest.raises(ConfigError, match=r"^`trial_timeout` \(=60\) stops the process of a trial"):
+            SearchOptions(trial_timeout=60.0, **options)
+    with pytest.raises(ConfigError, match="`trial_timeout`"):
+        SearchOptions(trial_timeout=0.0)
