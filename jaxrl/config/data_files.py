@@ -1,7 +1,7 @@
 """Readers of JSON, JSON lines and YAML: bounded, since a file may come from anyone.
 
-As `jaxrl.envs.bounded_files`, whose readers are here too, these wait for no writer, expand no aliases without end
-and do not fill the memory.
+As `jaxrl.envs.bounded_files`, whose readers are here too, these wait for no writer, expand no aliases
+without end and do not fill the memory.
 """
 
 from __future__ import annotations
