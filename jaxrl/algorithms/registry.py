@@ -21,6 +21,7 @@ _BUILT_IN = {
     "a2c": "jaxrl.algorithms.a2c.algorithm:A2C",
     "pqn": "jaxrl.algorithms.pqn.algorithm:PQN",
     "dqn": "jaxrl.algorithms.dqn.algorithm:DQN",
+    "sac": "jaxrl.algorithms.sac.algorithm:SAC",
 }
 
 

@@ -72,8 +72,9 @@ class Transitions:
       weight: float32[N], importance weights, at most 1.
       row, env: int32[N], where each lies in the memory of this device.
       ready: bool[], equal on all devices: enough is kept to learn.
-      latest_reward, latest_value: float32[], means over this device's latest rollout: a NaN in it must be
-        found in its iteration, and its rows may not be drawn for long.
+      latest_reward, latest_noted: float32[], means over this device's latest rollout, of rewards and of the
+        extras that the agent noted: a NaN in it must be found in its iteration, and its rows may not be drawn
+        for long.
     """
 
     obs: PyTree
@@ -90,7 +91,7 @@ class Transitions:
     env: Array
     ready: Array
     latest_reward: Array
-    latest_value: Array
+    latest_noted: Array
 
     def feedback(self, error: Array) -> ReplayFeedback:
         """For the memory; `error` float32[N] are TD errors."""

@@ -10,6 +10,7 @@ from jaxrl.config.fields import field
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
+from jaxrl.config.replay import ReplayConfig
 from jaxrl.config.resolution import (
     changed_fields,
     check_config,
@@ -23,6 +24,7 @@ from jaxrl.config.resolution import (
     to_json,
     versions,
 )
+from jaxrl.config.sac import SACConfig
 from jaxrl.config.sections import (
     CheckpointConfig,
     EnvConfig,
@@ -53,6 +55,8 @@ __all__ = [
     "PPOConfig",
     "PQNConfig",
     "ProfileConfig",
+    "ReplayConfig",
+    "SACConfig",
     "StopConfig",
     "StorageConfig",
     "changed_fields",

@@ -9,6 +9,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
+from jaxrl.config.sac import SACConfig
 
 
 class BuiltInSections:
@@ -21,6 +22,7 @@ class BuiltInSections:
     a2c: A2CConfig
     pqn: PQNConfig
     dqn: DQNConfig
+    sac: SACConfig
 
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)

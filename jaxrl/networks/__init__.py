@@ -3,7 +3,7 @@
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
 from jaxrl.networks.encoders import ENCODERS, build_encoder
-from jaxrl.networks.heads import HEADS, Head, QHead, ValueHead, build_head, head_name
+from jaxrl.networks.heads import HEADS, Head, QHead, SoftActorHead, ValueHead, build_head, head_name
 from jaxrl.networks.network import HeadOnTrunk, Network, NetworkOutput, build, describe_trunk
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Network",
     "NetworkOutput",
     "QHead",
+    "SoftActorHead",
     "ValueHead",
     "build",
     "build_encoder",

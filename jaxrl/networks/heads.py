@@ -21,6 +21,8 @@ from jaxrl.networks.operations import Layer
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
+_LOG_STD = (-5.0, 2.0)  # of `SoftActorHead`
+
 
 @dataclass(frozen=True)
 class Head:
@@ -178,6 +180,25 @@ class TanhGaussianHead(nn.Module):
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **_bounds(self.space)}
+
+
+class SoftActorHead(nn.Module):
+    """A Gaussian squashed by tanh whose standard deviation depends on the features as well.
+
+    Its logarithm is squashed between two bounds: without any, a policy that is sure of itself has none left.
+    """
+
+    size: int
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array | None) -> distributions.TanhGaussian:
+        mean = Dense(self.size, 0.01, name="mean")(x)
+        share = 0.5 * (jnp.tanh(Dense(self.size, 0.01, name="log_std")(x)) + 1.0)
+        low, high = _LOG_STD
+        return distributions.TanhGaussian(mean, low + share * (high - low))
+
+    def describe(self) -> None:
+        """No export beside StableHLO knows it."""
 
 
 class MixedHead(nn.Module):

@@ -24,12 +24,17 @@ class Chance(JaxEnv):
 
     Observations are float32[size]; rewards are normal around 1. Episodes terminate with probability `end` at
     each step and are cut off with probability `end`. If `masked`, one of the three actions is forbidden,
-    another one each step; taking it ends the episode with `FORBIDDEN_REWARD`.
+    another one each step; taking it ends the episode with `FORBIDDEN_REWARD`. If `continuous`, actions are
+    two numbers within [-2, 2].
     """
 
-    def __init__(self, size: int = 3, end: float = 0.1, masked: bool = False) -> None:
+    def __init__(
+        self, size: int = 3, end: float = 0.1, masked: bool = False, continuous: bool = False
+    ) -> None:
         self._end, self._masked, self._size = end, masked, size
-        self.spec = EnvSpec("Chance", Box.of(-jnp.inf, jnp.inf, (size,)), Discrete(3), has_action_mask=masked)
+        observed = Box.of(-jnp.inf, jnp.inf, (size,))
+        acted = Box.of(-2.0, 2.0, (2,)) if continuous else Discrete(3)
+        self.spec = EnvSpec("Chance", observed, acted, has_action_mask=masked)
 
     def reset(self, key: jax.Array) -> tuple[ChanceState, jax.Array]:
         state, obs, _ = self._draw(key)
@@ -37,7 +42,7 @@ class Chance(JaxEnv):
 
     def step(self, key: jax.Array, state: ChanceState, action: jax.Array) -> tuple[ChanceState, TimeStep]:
         after, obs, (reward, *ends) = self._draw(key)
-        wrong = (action == state.forbidden) & self._masked
+        wrong = (action == state.forbidden) if self._masked else jnp.array(False)
         reward = jnp.where(wrong, FORBIDDEN_REWARD, 1.0 + reward + state.poison)
         terminated, truncated = (jax.scipy.stats.norm.cdf(x) < self._end for x in ends)
         return after, TimeStep(obs, reward, terminated | wrong, truncated)

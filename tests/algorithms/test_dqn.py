@@ -60,7 +60,7 @@ def batch_of(own: DQN, ready: bool = True) -> Transitions:
             env=np.zeros(ROWS, np.int32),
             ready=np.array(ready),
             latest_reward=np.float32(0.0),
-            latest_value=np.float32(0.0),
+            latest_noted=np.float32(0.0),
         ),
     )
 

@@ -51,11 +51,25 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
             "dueling": True,
         },
     ),
+    "sac": (
+        "sac",
+        {
+            "rollout_length": LENGTH,
+            "updates_per_rollout": 2,
+            "capacity": 2 * STEPS,
+            "batch_size": STEPS,
+            "learning_starts": 0,
+            "prioritised": True,
+            **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
+        },
+    ),
     "uniform_dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
 }
+CONTINUOUS = "tests.algorithms.environments:Chance(continuous=True)"
+ENVIRONMENTS = {"sac": CONTINUOUS}  # of the others: MASKED
 VALUE_LEARNERS = ("pqn", "dqn", "uniform_dqn")
-# The built-in DQN replays single steps, which have no carry.
-_FEED_FORWARD = ("dqn",)
+# They replay single steps, which have no carry.
+_FEED_FORWARD = ("dqn", "sac")
 
 
 def config_fields(algorithm: str, **fields: Any) -> Any:
@@ -67,7 +81,7 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     core = "none" if algorithm in _FEED_FORWARD else "gru"
     config.num_devices = 1
     config.seed = 3
-    config.env.update(name=MASKED, num_envs=ENVS, stagger=False)
+    config.env.update(name=ENVIRONMENTS.get(algorithm, MASKED), num_envs=ENVS, stagger=False)
     config.network.update(core=core, hidden_sizes=(8,), core_size=8)
     config.normalize.observations = False
     config.stop.steps = 10 * STEPS

@@ -16,20 +16,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.base import Algorithm, Learned
+from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.dqn import losses
 from jaxrl.algorithms.dqn.agent import LadderQAgent, ladder
-from jaxrl.algorithms.hindsight import HindsightPlan, hindsight_plan
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_values import QAgent, value_of
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, Transitions, n_step_return
+from jaxrl.algorithms.replay import Transitions, n_step_return
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.config import Config, ConfigError, DQNConfig
 from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.networks import check_platform
 from jaxrl.types import Array, Axis, LearnerState, PyTree
 
 
@@ -61,7 +60,7 @@ class DQNState(LearnerState):
 
 
 @dataclass(frozen=True)
-class DQN(Algorithm):
+class DQN(ReplayAlgorithm):
     """One update on each draw of the replay memory; none before enough is kept."""
 
     config: Config
@@ -71,15 +70,13 @@ class DQN(Algorithm):
     name: ClassVar = "dqn"
     config_section: ClassVar = DQNConfig
     state_type: ClassVar = DQNState
+    watched: ClassVar = ("loss/value", "grad/norm", "dqn/reward", "dqn/value")
     highlights: ClassVar = (
         ("loss/value", "value loss"),
         ("dqn/q", "Q-value"),
         ("dqn/epsilon", "epsilon"),
         ("grad/norm", "grad norm"),
     )
-
-    def __post_init__(self) -> None:
-        check_platform(self.config.network, self.axis)
 
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
@@ -88,14 +85,10 @@ class DQN(Algorithm):
         if not isinstance(spec.action_space, Discrete):
             raise ConfigError(
                 f"`algorithm` (='dqn') needs discrete actions, and those of {spec.name!r} are "
-                f"{spec.action_space}: use `ppo`"
+                f"{spec.action_space}: use `sac`"
             )
-        _hindsight(config, spec)
-        if config.network.core != "none":
-            raise ConfigError(
-                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (='dqn') replays "
-                "single steps, without a carry; for a recurrent network use `pqn`"
-            )
+        cls.require_goals(config, spec)
+        cls.require_memoryless(config, "pqn")
         given = (config.network, spec, config.normalize, section.dueling, True)
         if section.exploration == "ladder":
             return dataclasses.replace(LadderQAgent.build(*given), num_envs=config.env.num_envs)
@@ -111,26 +104,6 @@ class DQN(Algorithm):
         return self.config.learner
 
     @property
-    def memory(self) -> ReplayPlan:
-        section, envs = self.section, self.config.env.num_envs
-        priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
-        return ReplayPlan(
-            rows=section.rows(envs),
-            batch_size=section.batch_size,
-            groups=section.groups(envs),
-            n_step=section.n_step,
-            learning_starts=-(-section.learning_starts // envs),
-            axis=self.axis,
-            priorities=priorities if section.prioritised else None,
-            checkpointed=section.checkpoint,
-            hindsight=_hindsight(self.config, self.agent.spec),
-        )
-
-    @property
-    def draws_per_iteration(self) -> int:  # type: ignore[override]
-        return self.section.updates_per_rollout
-
-    @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         names = ("loss/value", "grad/norm", *(f"dqn/{x}" for x in ("q", "epsilon", "reward", "value")))
         declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
@@ -138,11 +111,6 @@ class DQN(Algorithm):
             params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
             declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
         return declared
-
-    @property
-    def passes_per_step(self) -> float:
-        section = self.section
-        return section.updates_per_rollout * section.batch_size / self.config.steps_per_iteration
 
     def init(self, key: Array, hyperparams: DQNHyperparams) -> DQNState:
         policy = self.agent.init(key)
@@ -174,37 +142,25 @@ class DQN(Algorithm):
             after = self._updated(learner, gradient)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        made = experience.ready.astype(jnp.float32)
+        latest, made = self.latest(experience), experience.ready.astype(jnp.float32)
         metrics: Metrics = {
             "loss/value": Mean(sums["loss"] * made, made),
             "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
             "dqn/q": Mean(sums["q"] * made, made),
             "dqn/epsilon": Mean.of(self._mean_epsilon(learner)),
-            "dqn/reward": Mean.of(sums["reward"]),
-            "dqn/value": Mean.of(sums["value"]),
+            "dqn/reward": Mean.of(latest["reward"]),
+            "dqn/value": Mean.of(latest["noted"]),
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:
             metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
         return Learned(after, experience.feedback(error), metrics)
 
-    def restart_episodes(self, learner: DQNState) -> DQNState:
-        return learner
-
-    def is_finite(self, learner: DQNState, metrics: Metrics) -> Array:
-        # Rewards and values of the latest rollout beside the loss: what was not drawn counts as well.
-        checked = [metrics[name] for name in ("loss/value", "grad/norm", "dqn/reward", "dqn/value")]
-        return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()
-
     def inspect(self, learner: DQNState, experience: Transitions, key: Array) -> dict[str, Array]:
         gradient, sums, _ = self._gradient(learner, experience)
-        inputs = self._inputs(experience.obs, experience.action_mask)
+        inputs = self.single_steps(experience.obs, experience.action_mask)
         layers = self.agent.network.layers(learner.policy.params, *inputs)
-        wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
-        found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, wrong)).items()}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
+        found = self.not_finite_outputs(layers, gradient)
         found |= {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
         return {name: x[None, None] for name, x in found.items()}
 
@@ -225,12 +181,12 @@ class DQN(Algorithm):
 
     def _gradient(self, learner: DQNState, batch: Transitions) -> tuple[PyTree, dict[str, Array], Array]:
         """(gradient of the mean loss, means over all devices, TD errors float32[N] of this one)."""
-        after = self._inputs(batch.next_obs, batch.next_mask)
+        after = self.single_steps(batch.next_obs, batch.next_mask)
         online = self._q(learner, learner.policy.params, after) if self.section.double else None
         following = losses.next_value(self._q(learner, learner.target, after), online)
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
         target = losses.n_step_target(total, discount, batch.terminated, following)
-        here, usable = self._inputs(batch.obs, batch.action_mask), batch.usable
+        here, usable = self.single_steps(batch.obs, batch.action_mask), batch.usable
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = value_of(self._q(learner, params, here), batch.action)
@@ -240,17 +196,10 @@ class DQN(Algorithm):
             return found, ({"loss": found, "q": jnp.where(usable, q, 0.0).sum()}, error)
 
         gradient, (sums, error) = jax.grad(loss, has_aux=True)(learner.policy.params)
-        latest = {"reward": batch.latest_reward, "value": batch.latest_value}
         count = usable.sum(dtype=jnp.float32)
-        gradient, sums, latest, count = self.axis.psum((gradient, sums, latest, count))
+        gradient, sums, count = self.axis.psum((gradient, sums, count))
         gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
-        return gradient, sums | {name: x / self.axis.size for name, x in latest.items()}, error
-
-    def _inputs(self, obs: PyTree, mask: Array | None) -> tuple[Any, ...]:
-        """Single steps [1, N, ...] as the network takes them."""
-        one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
-        envs = len(jax.tree.leaves(obs)[0])
-        return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
+        return gradient, sums, error
 
     def _q(self, learner: DQNState, params: PyTree, inputs: tuple[Any, ...]) -> Array:
         """float32[N, A]."""
@@ -263,9 +212,3 @@ class DQN(Algorithm):
             envs = self.config.env.num_envs
             return ladder(jnp.arange(envs), envs).mean()
         return self.exploration(learner)
-
-
-def _hindsight(config: Config, spec: EnvSpec) -> HindsightPlan | None:
-    section = config.learner
-    assert isinstance(section, DQNConfig)
-    return hindsight_plan("dqn", section.hindsight, section.hindsight_k, spec, config.network.core)

@@ -12,7 +12,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.envs.goals import DESIRED, Goals
 from jaxrl.types import Array, PyTree
 

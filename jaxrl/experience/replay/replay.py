@@ -83,7 +83,7 @@ class Replay(Memory):
             env=env,
             ready=ready,
             latest_reward=latest.reward.mean(),
-            latest_value=latest.extras["value"].mean(),
+            latest_noted=sum(x.mean() for x in jax.tree.leaves(latest.extras)),
         )
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:

@@ -1,0 +1,26 @@
+"""Soft actor-critic on Pendulum: continuous actions, one update for each environment step.
+
+Command:  jaxrl train sac
+Hardware: 2 CPU cores
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.algorithm = "sac"
+    c.env.name = "gymnax:Pendulum-v1"
+    c.env.num_envs = 4
+    c.network.core = "none"
+    c.network.hidden_sizes = (256, 256)
+    c.network.activation = "relu"
+    c.sac.rollout_length = 4
+    c.sac.updates_per_rollout = 16
+    c.sac.capacity = 100_000
+    c.sac.learning_starts = 1_000
+    c.evaluate.every_steps = 4_000
+    c.stop.steps = 40_000
+    return c

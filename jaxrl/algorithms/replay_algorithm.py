@@ -1,0 +1,108 @@
+"""Parts that all algorithms share which learn from a replay memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.base import Algorithm
+from jaxrl.algorithms.hindsight import hindsight_plan
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
+from jaxrl.config import Config, ConfigError, ReplayConfig
+from jaxrl.envs.base import EnvSpec
+from jaxrl.metrics.reduction import Metrics
+from jaxrl.networks import check_platform
+from jaxrl.types import Array, Axis, LearnerState, PyTree
+
+
+class ReplayAlgorithm(Algorithm):
+    """One update on each draw of the replay memory; none before enough is kept.
+
+    Attributes:
+      axis: this device.
+      watched: metrics in which a NaN shows.
+    """
+
+    axis: Axis
+    watched: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        check_platform(self.config.network, self.axis)
+
+    @classmethod
+    def require_memoryless(cls, config: Config, instead: str) -> None:
+        """Raises ConfigError for a recurrent network; `instead` is the algorithm that can train it."""
+        if config.network.core != "none":
+            raise ConfigError(
+                f"`network.core` (={config.network.core!r}) must be 'none': `algorithm` (={cls.name!r}) "
+                f"replays single steps, without a carry; for a recurrent network use `{instead}`"
+            )
+
+    @classmethod
+    def require_goals(cls, config: Config, spec: EnvSpec) -> None:
+        """Raises ConfigError if hindsight is configured and not possible."""
+        section = config.learner
+        assert isinstance(section, ReplayConfig)
+        hindsight_plan(cls.name, section.hindsight, section.hindsight_k, spec, config.network.core)
+
+    @property
+    def memory(self) -> ReplayPlan:
+        section, config = self.config.learner, self.config
+        assert isinstance(section, ReplayConfig)
+        envs = config.env.num_envs
+        priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
+        return ReplayPlan(
+            rows=section.rows(envs),
+            batch_size=section.batch_size,
+            groups=section.groups(envs),
+            n_step=section.n_step,
+            learning_starts=-(-section.learning_starts // envs),
+            axis=self.axis,
+            priorities=priorities if section.prioritised else None,
+            checkpointed=section.checkpoint,
+            hindsight=hindsight_plan(
+                self.name, section.hindsight, section.hindsight_k, self.agent.spec, config.network.core
+            ),
+        )
+
+    @property
+    def draws_per_iteration(self) -> int:  # type: ignore[override]
+        assert isinstance(self.config.learner, ReplayConfig)
+        return self.config.learner.updates_per_rollout
+
+    @property
+    def passes_per_step(self) -> float:
+        section = self.config.learner
+        assert isinstance(section, ReplayConfig)
+        return section.updates_per_rollout * section.batch_size / self.config.steps_per_iteration
+
+    def restart_episodes(self, learner: Any) -> LearnerState:
+        state: LearnerState = learner
+        return state
+
+    def is_finite(self, learner: Any, metrics: Metrics) -> Array:
+        # Rewards and what was noted of the latest rollout beside the loss: what was not drawn counts as well.
+        checked = [metrics[name] for name in self.watched]
+        return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()
+
+    def single_steps(self, obs: PyTree, mask: Array | None) -> tuple[Any, ...]:
+        """Single steps [1, N, ...] as `Agent.apply` takes them after `acting`."""
+        one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
+        envs = len(jax.tree.leaves(obs)[0])
+        return one(obs), self.agent.initial_carry(envs), jnp.ones((1, envs), bool), one(mask)
+
+    def latest(self, experience: Any) -> dict[str, Array]:
+        """Means over the latest rollout of all devices: `reward` and `noted`."""
+        means = {"reward": experience.latest_reward, "noted": experience.latest_noted}
+        return {name: x / self.axis.size for name, x in self.axis.psum(means).items()}
+
+    def not_finite_outputs(self, layers: list[tuple[str, Array]], gradient: PyTree) -> dict[str, Array]:
+        """`output/NNN/LAYER` and `gradient/PARAMETER` of `inspect`, bool[], equal on all devices."""
+        wrong = {f"output/{i:03}/{name}": ~jnp.isfinite(x).all() for i, (name, x) in enumerate(layers)}
+        found = {name: x > 0 for name, x in self.axis.psum(jax.tree.map(jnp.int32, wrong)).items()}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found[f"gradient/{name}"] = ~jnp.isfinite(leaf).all()
+        return found

@@ -1,0 +1,117 @@
+"""The fields of algorithms that learn from a replay memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, between, field, one_of
+from jaxrl.config.hindsight import STRATEGIES
+
+_MOST_UPDATES = 10_000  # on one rollout
+_MOST_STEPS = 1_000  # of one return
+_MOST_GOALS = 1_000  # for each row
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig(AlgorithmConfig):
+    """Rollouts into a memory, and updates on batches drawn from it."""
+
+    rollout_length: int = field(
+        10, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
+    )
+    updates_per_rollout: int = field(
+        8, at_least(1), at_most(_MOST_UPDATES), help="updates after each rollout, each on a batch of its own"
+    )
+    batch_size: int = field(
+        128, at_least(1), at_most(LARGEST_INT32), help="transitions of an update, over all devices"
+    )
+    capacity: int = field(
+        10_000,
+        at_least(1),
+        at_most(LARGEST_INT32),
+        help="steps kept of all environments, rounded down to whole rollouts",
+        fixed=True,
+    )
+    checkpoint: bool = field(
+        True, help="the steps kept are a part of checkpoints; False: a resumed run collects them anew"
+    )
+    learning_starts: int = field(
+        1_000, at_least(0), at_most(LARGEST_INT32), help="steps kept before anything is learnt"
+    )
+    n_step: int = field(3, at_least(1), at_most(_MOST_STEPS), help="steps whose rewards a target sums")
+    gamma: float = field(0.99, between(0, 1), help="discount factor")
+    prioritised: bool = field(
+        False, help="transitions are drawn by their TD error (Schaul et al. 2016)", fixed=True
+    )
+    priority_alpha: float = field(
+        0.6, between(0, 1), help="exponent of the priorities; 0: uniform", fixed=True
+    )
+    priority_beta: float = field(
+        0.4, between(0, 1), help="exponent of the importance weights at the start", fixed=True
+    )
+    priority_beta_draws: int = field(
+        100_000, at_least(1), at_most(LARGEST_INT32), help="draws until that exponent is 1", fixed=True
+    )
+    hindsight: str = field(
+        "none",
+        one_of("none", *STRATEGIES),
+        help="where other goals for transitions come from (Andrychowicz et al. 2017): a later step of the "
+        "episode, its last, any of it, any that is kept",
+        fixed=True,
+    )
+    hindsight_k: int = field(
+        4,
+        at_least(1),
+        at_most(_MOST_GOALS),
+        help="transitions with another goal for each that keeps its own, on average",
+        fixed=True,
+    )
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """None before `learning_starts`."""
+        return self.updates_per_rollout
+
+    def groups(self, num_envs: int) -> int:
+        """Groups of environments that draw equal shares of a batch, whatever the devices."""
+        return math.gcd(self.batch_size, num_envs)
+
+    def rows(self, num_envs: int) -> int:
+        """Rows kept of each environment."""
+        return self.capacity // (num_envs * self.rollout_length) * self.rollout_length
+
+    def envs_multiple(self, num_envs: int) -> int:
+        return num_envs // self.groups(num_envs)
+
+    @property
+    def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
+        return (
+            ("a smaller memory", "capacity", self.capacity // 2),
+            ("smaller batches", "batch_size", self.batch_size // 2),
+        )
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size
+
+    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
+        """The memory holds a batch and the start of learning; devices share out the groups."""
+        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
+        steps = (rows - self.n_step) * num_envs
+        if steps < self.batch_size:
+            raise ConfigError(
+                f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
+                f"`{name}.n_step` (={self.n_step}), are fewer than `{name}.batch_size` (={self.batch_size})"
+            )
+        if self.learning_starts > rows * num_envs:
+            raise ConfigError(
+                f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
+                "in whole rollouts"
+            )
+        if self.groups(num_envs) % device_count:
+            raise ConfigError(
+                f"`{name}.batch_size` (={self.batch_size}) and `env.num_envs` (={num_envs}) have no common "
+                f"divisor that {device_count} devices share out: draws are from equal groups of environments"
+            )

@@ -1,0 +1,45 @@
+"""The section of SAC."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field
+from jaxrl.config.replay import ReplayConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig(ReplayConfig):
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018, "Algorithms and applications")."""
+
+    rollout_length: int = field(
+        4, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
+    )
+    updates_per_rollout: int = field(
+        16, at_least(1), at_most(10_000), help="updates after each rollout, each on a batch of its own"
+    )
+    batch_size: int = field(
+        256, at_least(1), at_most(LARGEST_INT32), help="transitions of an update, over all devices"
+    )
+    capacity: int = field(
+        100_000,
+        at_least(1),
+        at_most(LARGEST_INT32),
+        help="steps kept of all environments, rounded down to whole rollouts",
+        fixed=True,
+    )
+    n_step: int = field(1, at_least(1), at_most(1_000), help="steps whose rewards a target sums")
+    learning_rate: float = field(3e-4, at_least(0), help="learning rate of the policy's Adam")
+    critic_rate: float = field(1e-3, at_least(0), help="learning rate of the critics' Adam")
+    temperature_rate: float = field(1e-3, at_least(0), help="learning rate of the temperature's Adam")
+    max_grad_norm: float = field(100.0, above(0), help="each gradient is scaled down to this norm")
+    target_rate: float = field(
+        0.005, between(0, 1), help="how far the target critics move towards the critics at each update"
+    )
+    temperature: float = field(1.0, above(0), help="weight of the entropy (alpha) at the start")
+    learn_temperature: bool = field(
+        True, help="the temperature is learnt so that the entropy is `target_entropy`; False: it stays"
+    )
+    target_entropy: float | None = field(
+        None, help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components"
+    )
