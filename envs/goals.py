@@ -21,8 +21,8 @@ KEYS = (ACHIEVED, DESIRED, OBSERVATION)
 class Goals(Protocol):
     """What a step is worth and whether it ends the episode, by the goal alone; pure, for arrays [..., G].
 
-    `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the rewards
-    and terminations of these functions in its own steps.
+    `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the
+    rewards and terminations of these functions in its own steps.
     """
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:

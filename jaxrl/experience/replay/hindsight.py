@@ -1,7 +1,7 @@
 """Hindsight (Andrychowicz et al. 2017): goals that were achieved in place of the one that was asked for.
 
-Pure functions of arrays. Steps are known by their age, 0 the oldest that is kept, so that an episode is a range
-of ages, also across the end of a ring.
+Pure functions of arrays. Steps are known by their age, 0 the oldest that is kept, so that an episode is a
+range of ages, also across the end of a ring.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from envs.goals import DESIRED, Goals
-from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.types import Array, PyTree
 
 # Draws of a goal from everything that is kept; where none of them hits one, a row keeps its own.
@@ -89,7 +88,12 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
 
 
 def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try that hits, bool[N] whether one does), of [tries, N, G] and bool[tries, N]."""
+    """(goal [N, G] of the first try that hits, bool[N] whether one does).
+
+    Args:
+      goal: [tries, N, G].
+      hits: bool[tries, N].
+    """
     best = jnp.argmax(hits, axis=0)
     index = best.reshape(1, -1, *(1,) * (goal.ndim - 2))
     return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)

@@ -18,6 +18,7 @@ from jaxrl.types import Array, PyTree
 
 _FIELDS = ("obs", "next_obs", "reward", "terminated", "done")
 _STREAM = 0x474F414C  # of a draw's key, for goals
+_NEAR = NearGoals()
 
 
 @flax.struct.dataclass
@@ -48,9 +49,9 @@ class HindsightBufferState:
 class HindsightReplayBuffer:
     """Hindsight experience replay (Andrychowicz et al. 2017) of single steps, prioritised or not.
 
-    Of the steps drawn, k of k + 1 on average ask for a goal that was achieved after a step of the buffer, with
-    the reward and the termination of that goal. A step for which there is none keeps its own. Methods are pure
-    and can be jitted. Without `update_priorities` draws are uniform.
+    Of the steps drawn, k of k + 1 on average ask for a goal that was achieved after a step of the buffer,
+    with the reward and the termination of that goal. A step for which there is none keeps its own. Methods
+    are pure and can be jitted. Without `update_priorities` draws are uniform.
 
     Attributes:
       capacity: steps; the oldest are overwritten.
@@ -65,7 +66,7 @@ class HindsightReplayBuffer:
     capacity: int
     k: int = 4
     strategy: str = "future"
-    goals: Goals = NearGoals()
+    goals: Goals = _NEAR
     alpha: float = 0.6
     beta_start: float = 0.4
     beta_frames: int = 100_000
@@ -94,7 +95,10 @@ class HindsightReplayBuffer:
         """
         missing = [name for name in _FIELDS if name not in example]
         missing += [
-            f"{name}[{key!r}]" for name in ("obs", "next_obs") for key in KEYS if key not in example.get(name, {})
+            f"{name}[{key!r}]"
+            for name in ("obs", "next_obs")
+            for key in KEYS
+            if key not in example.get(name, {})
         ]
         if missing:
             raise ValueError(f"a step must have {', '.join(missing)}")

@@ -1,7 +1,7 @@
 """New goals for rows that were drawn from a ring; the rules are those of `hindsight`.
 
-The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins another
-episode, which is so where an environment was started again by force, and for final observations.
+The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins
+another episode, which is so where an environment was started again by force, and for final observations.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def with_new_facts(
     achieved = _achieved(state, window[1:], env)
     reward, terminated = hindsight.recomputed(asked.goals, achieved, new.goal, new.exchanged, old)
     # Without a next row nothing is known of a step: with a new goal it does not count.
-    terminated = terminated & ~(new.exchanged & facts["reset"][1:])
+    terminated = terminated & ~(new.exchanged[None] & facts["reset"][1:])
     written = {"reward": reward, "terminated": terminated}
     return facts | {name: facts[name].at[:-1].set(x) for name, x in written.items()}
 
@@ -106,7 +106,7 @@ def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
-    """(goal [N, G], bool[N] whether there is one) of the first try, int32[tries, N], that is a step's goal."""
+    """(goal [N, G], bool[N] whether there is one), of the first try int32[tries, N] that is a step's."""
     shape, env, row = age.shape, env.reshape(-1), state.oldest + age.reshape(-1)
     hits = (age.reshape(-1) > 0) & ~ring.taken(state.rows["reset"], row, env)
     goal = _achieved(state, row, env)
