@@ -20,7 +20,7 @@ _TRIES = 8
 
 
 @flax.struct.dataclass
-class Episodes:
+class EpisodeSpans:
     """The episode of each of N steps, as far as it is kept.
 
     Attributes:
@@ -54,7 +54,7 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
     return jax.lax.fori_loop(0, size.bit_length(), halved, start)[0]
 
 
-def chosen_step(strategy: str, noise: Array, age: Array, episodes: Episodes) -> tuple[Array, Array]:
+def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
     """(age int32[N] of the step whose achieved goal is taken, bool[N] whether there is one).
 
     Args:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from envs.goals import ACHIEVED, KEYS, Goals, NearGoals
 from jaxrl.config.hindsight import STRATEGIES
 from jaxrl.experience.replay import hindsight
-from jaxrl.experience.replay.hindsight import Episodes
+from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
 from jaxrl.types import Array, PyTree
 
@@ -165,6 +165,6 @@ class HindsightReplayBuffer:
             first, after = (hindsight.first_age(number_at, x, count, self.capacity) for x in ends)
             whole = at(state.begins, first) & at(state.buffer.items["done"], after - 1)
             noise = jax.random.uniform(key, index.shape, jnp.float32)
-            episodes = Episodes(first, after - 1, whole)
+            episodes = EpisodeSpans(first, after - 1, whole)
             step, found = hindsight.chosen_step(self.strategy, noise, age, episodes)
         return at(state.buffer.items["next_obs"][ACHIEVED], step), found

@@ -16,7 +16,7 @@ from envs.goals import ACHIEVED
 from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.replay import hindsight, ring
-from jaxrl.experience.replay.hindsight import Episodes
+from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.ring import EPISODE, Ring
 from jaxrl.types import Array, PyTree
 
@@ -92,7 +92,7 @@ def _achieved(state: Ring, row: Array, env: Array) -> Array:
     return goal
 
 
-def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
+def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     """The episodes of steps by their age int32[N]."""
     at = lambda name, age: ring.taken(state.rows[name], state.oldest + age, env)  # noqa: E731
     number = at(EPISODE, age)
@@ -102,7 +102,7 @@ def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
     first, after = search(number), search(number + 1)
     # A final observation is a row of its own; where there is none, the episode goes on or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
-    return Episodes(first, after - 2, whole)
+    return EpisodeSpans(first, after - 2, whole)
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
