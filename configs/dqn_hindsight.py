@@ -1,12 +1,12 @@
 """DQN with hindsight on BitFlip: 16 bits are to be turned into a goal, one at a time.
 
-Without hindsight (`--config.dqn.hindsight=none`) nothing is learnt: the goal is never met by chance.
+Without hindsight (`--config.dqn.hindsight=none`) it met no goal in 200,000 steps.
 
 Command:  jaxrl train dqn_hindsight
-Others:   --env="jaxrl:BitFlip(bits=24)"
+Others:   --env="jaxrl:BitFlip(bits=32)"
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: not measured
+Minutes:  4 on a busy machine
+Expected: greedy return -6.1, every goal met; 32 bits -13.5, every goal met (1 seed; docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict
@@ -37,5 +37,5 @@ def get_config() -> ConfigDict:
     c.dqn.hindsight = "future"
     c.dqn.hindsight_k = 4
     c.dqn.exploration_fraction = 0.3
-    c.stop.steps = 200_000
+    c.stop.steps = 400_000
     return c

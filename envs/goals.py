@@ -12,7 +12,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.spaces import Dict, Space
+from jaxrl.envs.spaces import Box, Dict, Space
 
 ACHIEVED, DESIRED, OBSERVATION = "achieved_goal", "desired_goal", "observation"
 KEYS = (ACHIEVED, DESIRED, OBSERVATION)
@@ -21,8 +21,8 @@ KEYS = (ACHIEVED, DESIRED, OBSERVATION)
 class Goals(Protocol):
     """What a step is worth and whether it ends the episode, by the goal alone; pure, for arrays [..., G].
 
-    `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the rewards
-    and terminations of these functions in its own steps.
+    `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the
+    rewards and terminations of these functions in its own steps.
     """
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
@@ -67,5 +67,7 @@ def check_goal_space(label: str, space: Space) -> None:
     parts = dict(space.spaces) if isinstance(space, Dict) else {}
     if sorted(parts) != sorted(KEYS):
         raise ValueError(f"{label} needs observations that are a Dict of {', '.join(KEYS)}, not {space}")
-    if parts[ACHIEVED].shape != parts[DESIRED].shape or parts[ACHIEVED].dtype != parts[DESIRED].dtype:
-        raise ValueError(f"{label}: `{ACHIEVED}` and `{DESIRED}` must have the same shape and dtype")
+    shapes = {(x.shape, x.dtype) for x in (parts[ACHIEVED], parts[DESIRED]) if isinstance(x, Box)}
+    are_boxes = all(isinstance(parts[key], Box) for key in (ACHIEVED, DESIRED))
+    if len(shapes) != 1 or not are_boxes:
+        raise ValueError(f"{label}: `{ACHIEVED}` and `{DESIRED}` must be a Box of the same shape and dtype")

@@ -94,9 +94,8 @@ class NetworkConfig:
 
     encoder: str = field(
         "auto",
-        help="auto (by the observation), mlp, joint (an mlp over a whole dict), minatar, nature, impala, "
-        "graph, identity; "
-        '"key=name,key=name" for dicts',
+        help="auto (by the observation), mlp, joint (mlp over a whole dict), minatar, nature, impala, graph, "
+        'identity; "key=name,key=name" for dicts',
         fixed=True,
         names_module=True,
     )

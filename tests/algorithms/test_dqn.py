@@ -145,6 +145,14 @@ def test_ladder_of_epsilons() -> None:
         ({"network__core": "gru"}, "`network.core` .='gru'. must be 'none': .* use `pqn`"),
         ({"learner__capacity": STEPS}, "`dqn.capacity` .=128. is below a batch: 16 whole rows"),
         (
+            {"learner__hindsight": "future"},
+            "`dqn.hindsight` .='future'. needs an environment with goals, .* 'Chance', .* has none",
+        ),
+        (
+            {"learner__hindsight": "final", "network__core": "gru"},
+            "`dqn.hindsight` .='final'. needs `network.core='none'`, not 'gru': stored carries belong",
+        ),
+        (
             {"learner__learning_starts": 3 * STEPS},
             "`dqn.capacity` .=256. must be at least",
         ),

@@ -158,6 +158,17 @@ def test_every_key_of_a_dict_matters():
         assert (module.apply(params, obs | {key: jnp.zeros_like(obs[key])}) != before).any()
 
 
+def test_joint_is_an_mlp_over_all_parts():
+    obs = {"vector": jnp.full((2, 3), 0.5), "image": jnp.full((2, 10, 10, 2), 255, jnp.uint8)}
+    features, num_params = encode(DICT, obs, "joint")
+    together = jnp.concatenate([jnp.ones((2, 200)), obs["vector"]], axis=-1)
+    expected, expected_params = encode(Box.of(0.0, 1.0, (203,)), together, "mlp")
+    assert features.shape == expected.shape
+    assert num_params == expected_params
+    with pytest.raises(ConfigError, match="'joint'. takes a dict of arrays, not Box: use 'mlp'"):
+        encode(VECTOR, jnp.ones((2, 3)), "joint")
+
+
 @pytest.mark.parametrize("names", ["image=minatar", "image=minatar,vector=mlp,sound=mlp"])
 def test_names_by_key_must_cover_the_keys(names):
     with pytest.raises(ConfigError, match="must name each observation key: image, vector"):

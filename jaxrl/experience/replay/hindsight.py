@@ -1,7 +1,7 @@
 """Hindsight (Andrychowicz et al. 2017): goals that were achieved in place of the one that was asked for.
 
-Pure functions of arrays. Steps are known by their age, 0 the oldest that is kept, so that an episode is a range
-of ages, also across the end of a ring.
+Pure functions of arrays. Steps are known by their age, 0 the oldest that is kept, so that an episode is a
+range of ages, also across the end of a ring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRIES = 8
 
 
 @flax.struct.dataclass
-class Episodes:
+class EpisodeSpans:
     """The episode of each of N steps, as far as it is kept.
 
     Attributes:
@@ -54,7 +54,7 @@ def first_age(number_at: Callable[[Array], Array], number: Array, count: Array, 
     return jax.lax.fori_loop(0, size.bit_length(), halved, start)[0]
 
 
-def chosen_step(strategy: str, noise: Array, age: Array, episodes: Episodes) -> tuple[Array, Array]:
+def chosen_step(strategy: str, noise: Array, age: Array, episodes: EpisodeSpans) -> tuple[Array, Array]:
     """(age int32[N] of the step whose achieved goal is taken, bool[N] whether there is one).
 
     Args:
@@ -88,7 +88,12 @@ def tries(key: Array, count: int, members: Array | int, ages: Array) -> tuple[Ar
 
 
 def first_hit(goal: Array, hits: Array) -> tuple[Array, Array]:
-    """(goal [N, G] of the first try that hits, bool[N] whether one does), of [tries, N, G] and bool[tries, N]."""
+    """(goal [N, G] of the first try that hits, bool[N] whether one does).
+
+    Args:
+      goal: [tries, N, G].
+      hits: bool[tries, N].
+    """
     best = jnp.argmax(hits, axis=0)
     index = best.reshape(1, -1, *(1,) * (goal.ndim - 2))
     return jnp.take_along_axis(goal, index, axis=0)[0], hits.any(axis=0)

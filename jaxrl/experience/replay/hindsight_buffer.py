@@ -12,12 +12,13 @@ import jax.numpy as jnp
 from jaxrl.config.hindsight import STRATEGIES
 from jaxrl.envs.goals import ACHIEVED, KEYS, Goals, NearGoals
 from jaxrl.experience.replay import hindsight
-from jaxrl.experience.replay.hindsight import Episodes
+from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
 from jaxrl.types import Array, PyTree
 
 _FIELDS = ("obs", "next_obs", "reward", "terminated", "done")
 _STREAM = 0x474F414C  # of a draw's key, for goals
+_NEAR = NearGoals()
 
 
 @flax.struct.dataclass
@@ -48,9 +49,9 @@ class HindsightBufferState:
 class HindsightReplayBuffer:
     """Hindsight experience replay (Andrychowicz et al. 2017) of single steps, prioritised or not.
 
-    Of the steps drawn, k of k + 1 on average ask for a goal that was achieved after a step of the buffer, with
-    the reward and the termination of that goal. A step for which there is none keeps its own. Methods are pure
-    and can be jitted. Without `update_priorities` draws are uniform.
+    Of the steps drawn, k of k + 1 on average ask for a goal that was achieved after a step of the buffer,
+    with the reward and the termination of that goal. A step for which there is none keeps its own. Methods
+    are pure and can be jitted. Without `update_priorities` draws are uniform.
 
     Attributes:
       capacity: steps; the oldest are overwritten.
@@ -65,7 +66,7 @@ class HindsightReplayBuffer:
     capacity: int
     k: int = 4
     strategy: str = "future"
-    goals: Goals = NearGoals()
+    goals: Goals = _NEAR
     alpha: float = 0.6
     beta_start: float = 0.4
     beta_frames: int = 100_000
@@ -164,6 +165,6 @@ class HindsightReplayBuffer:
             first, after = (hindsight.first_age(number_at, x, count, self.capacity) for x in ends)
             whole = at(state.begins, first) & at(state.buffer.items["done"], after - 1)
             noise = jax.random.uniform(key, index.shape, jnp.float32)
-            episodes = Episodes(first, after - 1, whole)
+            episodes = EpisodeSpans(first, after - 1, whole)
             step, found = hindsight.chosen_step(self.strategy, noise, age, episodes)
         return at(state.buffer.items["next_obs"][ACHIEVED], step), found

@@ -1,7 +1,7 @@
 """New goals for rows that were drawn from a ring; the rules are those of `hindsight`.
 
-The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins another
-episode, which is so where an environment was started again by force, and for final observations.
+The goal achieved after a step is `achieved_goal` of the next row. There is none if the next row begins
+another episode, which is so where an environment was started again by force, and for final observations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxrl.algorithms.hindsight import HindsightPlan
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.envs.goals import ACHIEVED
 from jaxrl.experience.replay import hindsight, ring
-from jaxrl.experience.replay.hindsight import Episodes
+from jaxrl.experience.replay.hindsight import EpisodeSpans
 from jaxrl.experience.replay.ring import EPISODE, Ring
 from jaxrl.types import Array, PyTree
 
@@ -80,7 +80,7 @@ def with_new_facts(
     achieved = _achieved(state, window[1:], env)
     reward, terminated = hindsight.recomputed(asked.goals, achieved, new.goal, new.exchanged, old)
     # Without a next row nothing is known of a step: with a new goal it does not count.
-    terminated = terminated & ~(new.exchanged & facts["reset"][1:])
+    terminated = terminated & ~(new.exchanged[None] & facts["reset"][1:])
     written = {"reward": reward, "terminated": terminated}
     return facts | {name: facts[name].at[:-1].set(x) for name, x in written.items()}
 
@@ -92,7 +92,7 @@ def _achieved(state: Ring, row: Array, env: Array) -> Array:
     return goal
 
 
-def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
+def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     """The episodes of steps by their age int32[N]."""
     at = lambda name, age: ring.taken(state.rows[name], state.oldest + age, env)  # noqa: E731
     number = at(EPISODE, age)
@@ -102,11 +102,11 @@ def _episodes(state: Ring, env: Array, age: Array) -> Episodes:
     first, after = search(number), search(number + 1)
     # A final observation is a row of its own; where there is none, the episode goes on or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
-    return Episodes(first, after - 2, whole)
+    return EpisodeSpans(first, after - 2, whole)
 
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
-    """(goal [N, G], bool[N] whether there is one) of the first try, int32[tries, N], that is a step's goal."""
+    """(goal [N, G], bool[N] whether there is one), of the first try int32[tries, N] that is a step's."""
     shape, env, row = age.shape, env.reshape(-1), state.oldest + age.reshape(-1)
     hits = (age.reshape(-1) > 0) & ~ring.taken(state.rows["reset"], row, env)
     goal = _achieved(state, row, env)

@@ -78,7 +78,7 @@ def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTre
     new = {name: getattr(trajectory, name) for name in FIELDS}
     if EPISODE in rows:
         before = rows[EPISODE][(at - 1) % len(rows[EPISODE])]
-        new[EPISODE] = before + jnp.cumsum(trajectory.reset, axis=0, dtype=jnp.int32)
+        new[EPISODE] = before[None] + jnp.cumsum(trajectory.reset, axis=0, dtype=jnp.int32)
     return jax.tree.map(lambda x, y: put(x, y.astype(x.dtype), at, axis=0), rows, new)
 
 

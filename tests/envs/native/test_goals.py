@@ -104,5 +104,5 @@ def test_observations_that_have_no_goals() -> None:
         dataclasses.replace(spec, goals=NearGoals())
     parts = {"achieved_goal": 2, "desired_goal": 3, "observation": 2}
     space = Dict(tuple((name, Box.of(0.0, 1.0, (size,))) for name, size in parts.items()))
-    with pytest.raises(ValueError, match="must have the same shape and dtype"):
+    with pytest.raises(ValueError, match="must be a Box of the same shape and dtype"):
         dataclasses.replace(spec, observation_space=space, goals=NearGoals())
