@@ -48,8 +48,8 @@ class EnvSpec:
       reset_ratio: for an expensive `reset`. A `VectorEnv` of B environments that finds some ended computes
         B / `reset_ratio` resets at a time until all of these are reset; with 1 it computes B at once.
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
-      goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where they do
-        not follow from goals alone.
+      goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
+        they do not follow from goals alone.
     """
 
     name: str
