@@ -7,6 +7,7 @@ from typing import Any
 
 from envs.base import JaxEnv
 from envs.names import check_32_bits, check_arguments
+from envs.native.memory import ENVIRONMENTS as MEMORY
 from envs.native.navigation import Navigation
 from envs.native.platformer import Platformer
 from envs.native.probe_memory import ProbeMemory
@@ -43,6 +44,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "ProbeTermination": ProbeTermination,
     "ProbeTruncation": ProbeTruncation,
     "ProbeValue": ProbeValue,
+    **MEMORY,
 }
 
 
