@@ -24,16 +24,23 @@ class LabyrinthState:
     """A maze in the middle of an episode.
 
     Attributes:
-      maze: int32[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal.
+      maze: int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal.
       position: int32[2], row and column.
-      explored: bool[N + 1, N + 1], the squares where the agent was.
       time: int32[], steps so far.
     """
 
     maze: jax.Array
     position: jax.Array
-    explored: jax.Array
     time: jax.Array
+
+
+@flax.struct.dataclass
+class ExploredState:
+    """A maze; bool[N + 1, N + 1], the squares where the agent was; int32[], how many are left."""
+
+    labyrinth: LabyrinthState
+    explored: jax.Array
+    left: jax.Array
 
 
 class _Labyrinth(JaxEnv):
@@ -60,29 +67,27 @@ class _Labyrinth(JaxEnv):
             reset_ratio=_RESET_RATIO,
         )
 
-    def reset(self, key: jax.Array) -> tuple[LabyrinthState, jax.Array]:
+    def _begin(self, key: jax.Array) -> LabyrinthState:
         words = random_words(key, words_of_maze(self._side) + 3)
         maze = hunt_and_kill(words[3:], self._side)
         start, goal = entrances(words[:3], self._side)
-        at_start = self._at(start)
-        maze = jnp.where(at_start, START, maze)
+        maze = jnp.where(self._at(start), jnp.int8(START), maze)
         if self._has_goal:
-            maze = jnp.where(self._at(goal), GOAL, maze)
-        state = LabyrinthState(maze, start, at_start, jnp.zeros((), jnp.int32))
-        return state, self._observe(state, jnp.asarray(_NO_ACTION, jnp.int32))
+            maze = jnp.where(self._at(goal), jnp.int8(GOAL), maze)
+        return LabyrinthState(maze, start, jnp.zeros((), jnp.int32))
 
     def _move(self, state: LabyrinthState, action: jax.Array) -> LabyrinthState:
         moves = jnp.array([(0, -1), (0, 1), (-1, 0), (1, 0)], jnp.int32)
         there = jnp.clip(state.position + moves[action], 0, 2 * self._side)
         position = jnp.where(state.maze[there[0], there[1]] == WALL, state.position, there)
-        return LabyrinthState(state.maze, position, state.explored | self._at(position), state.time + 1)
+        return LabyrinthState(state.maze, position, state.time + 1)
 
     def _at(self, place: jax.Array) -> jax.Array:
         """bool[N + 1, N + 1], True at one place."""
         lines = jnp.arange(2 * self._side + 1)
         return (lines == place[0])[:, None] & (lines == place[1])
 
-    def _observe(self, state: LabyrinthState, action: jax.Array) -> jax.Array:
+    def _observe(self, state: LabyrinthState, action: jax.Array | int) -> jax.Array:
         """int32[10]: 3 by 3 squares by row, and the action that led here.
 
         The agent is in the middle, but at the left and the upper edge it is in the first column or row: there
@@ -95,8 +100,8 @@ class _Labyrinth(JaxEnv):
             (lines <= x + 1) & (lines <= last)
             for lines, x in zip((rows, columns), state.position, strict=True)
         )
-        view = jnp.where(seen_rows[:, None] & seen_columns, view, WALL)
-        return jnp.concatenate([view.ravel(), action.astype(jnp.int32)[None]])
+        view = jnp.where(seen_rows[:, None] & seen_columns, view.astype(jnp.int32), WALL)
+        return jnp.concatenate([view.ravel(), jnp.asarray(action, jnp.int32)[None]])
 
 
 class LabyrinthEscape(_Labyrinth):
@@ -115,6 +120,10 @@ class LabyrinthEscape(_Labyrinth):
 
     def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
         super().__init__(maze_dims, episode_length)
+
+    def reset(self, key: jax.Array) -> tuple[LabyrinthState, jax.Array]:
+        state = self._begin(key)
+        return state, self._observe(state, _NO_ACTION)
 
     def step(self, key: jax.Array, state: LabyrinthState, action: jax.Array) -> tuple[Any, TimeStep]:
         state = self._move(state, action)
@@ -144,14 +153,23 @@ class LabyrinthExplore(_Labyrinth):
     def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
         super().__init__(maze_dims, episode_length)
 
-    def step(self, key: jax.Array, state: LabyrinthState, action: jax.Array) -> tuple[Any, TimeStep]:
-        before, state = state.explored, self._move(state, action)
-        new = (state.explored & ~before).any()
-        # A maze of n cells without loops has n - 1 passages.
-        squares = 2 * self._side**2 - 1
-        return state, TimeStep(
-            obs=self._observe(state, action),
-            reward=jnp.where(new, 1 / squares, self._cost).astype(jnp.float32),
-            terminated=(state.explored | (state.maze == WALL)).all(),
-            truncated=state.time >= self._limit,
+    def reset(self, key: jax.Array) -> tuple[ExploredState, jax.Array]:
+        state = self._begin(key)
+        left = jnp.asarray(self._squares, jnp.int32)
+        return ExploredState(state, self._at(state.position), left), self._observe(state, _NO_ACTION)
+
+    def step(self, key: jax.Array, state: ExploredState, action: jax.Array) -> tuple[Any, TimeStep]:
+        labyrinth = self._move(state.labyrinth, action)
+        new = ~state.explored[labyrinth.position[0], labyrinth.position[1]]
+        left = state.left - new
+        return ExploredState(labyrinth, state.explored | self._at(labyrinth.position), left), TimeStep(
+            obs=self._observe(labyrinth, action),
+            reward=jnp.where(new, 1 / self._squares, self._cost).astype(jnp.float32),
+            terminated=left == 0,
+            truncated=labyrinth.time >= self._limit,
         )
+
+    @property
+    def _squares(self) -> int:
+        """Those that are free, without the start: a maze of n cells without loops has n - 1 passages."""
+        return 2 * self._side**2 - 1

@@ -16,7 +16,7 @@ def words_of_maze(side: int) -> int:
 
 
 def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
-    """int32[2 * side + 1] squared, FREE or WALL: a maze of side by side cells, each pair joined by one path.
+    """int8[2 * side + 1] squared, FREE or WALL: a maze of side by side cells, each pair joined by one path.
 
     From a random cell the walk goes to random neighbours that were not visited, until there is none. Then it
     goes on from a random cell that was visited and has one (the random order of mazelib's HuntAndKill, which
@@ -50,7 +50,7 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
     _, right, down, _ = jax.lax.fori_loop(1, side * side, visit, (cells == start, none, none, start))
     blocks = jnp.stack([jnp.ones_like(right), right, down, none]).reshape(2, 2, side, side)
     free = blocks.transpose(2, 0, 3, 1).reshape(2 * side, 2 * side)
-    return jnp.where(jnp.pad(free, ((1, 0), (1, 0))), FREE, WALL).astype(jnp.int32)
+    return jnp.where(jnp.pad(free, ((1, 0), (1, 0))), FREE, WALL).astype(jnp.int8)
 
 
 def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import flax.struct
@@ -73,10 +74,15 @@ class MineSweeper(JaxEnv):
 
 
 def _lay_mines(words: jax.Array, squares: int) -> jax.Array:
-    """bool[squares] with len(words) of them True, each set as likely; uint32[mines]."""
-    laid = jnp.zeros(squares, bool)
-    for i in range(words.shape[0]):
-        # Of the squares that are free, the one with this number.
-        number = jnp.cumsum(~laid, dtype=jnp.int32) - 1
-        laid = laid | (~laid & (number == below(words[i], squares - i)))
-    return laid
+    """bool[squares] with len(words) of them True, each set as likely; uint32[mines].
+
+    The sample of R. W. Floyd (Bentley and Floyd 1987): the i-th mine is drawn from one square more than the
+    one before, and goes to the new one where its place is taken.
+    """
+    places: list[jax.Array] = []
+    for i, word in enumerate(words):
+        last = squares - words.shape[0] + i
+        place = below(word, last + 1)
+        taken = functools.reduce(jnp.logical_or, (place == x for x in places), jnp.zeros((), bool))
+        places.append(jnp.where(taken, last, place))
+    return (jnp.arange(squares)[:, None] == jnp.stack(places)).any(axis=1)
