@@ -150,10 +150,12 @@ def assert_same(first, outcomes, actions, expected):
     assert any(ends[-1])
     n = len(gains)
     obs, rewards, terminated, truncated = (x[:n] for x in outcomes)
-    # Their float32 against float64, for a second of an unstable body.
-    tolerance = 2e-3 if obs.dtype == np.float32 else 1e-6
-    np.testing.assert_allclose(np.concatenate([first[None], obs]), np.array(seen), atol=tolerance)
-    np.testing.assert_allclose(rewards, gains, atol=tolerance / 10)
+    # Bodies in float32 beside float64: unstable, so that a difference grows.
+    inexact = ((30, 2e-4), (n + 1, 2e-2)) if obs.dtype == np.float32 else ((n + 1, 1e-6),)
+    for length, tolerance in inexact:
+        found = np.concatenate([first[None], obs])[:length]
+        np.testing.assert_allclose(found, np.array(seen)[:length], atol=tolerance)
+        np.testing.assert_allclose(rewards[:length], gains[:length], rtol=1e-5, atol=tolerance / 100)
     np.testing.assert_array_equal(np.stack([terminated, truncated], 1), ends)
     return sum(gains), *ends[-1]
 
