@@ -11,6 +11,8 @@ from jaxrl.envs.modules import one_line
 from jaxrl.envs.spaces import Box, Dict, Discrete, Mixed, Space
 from jaxrl.envs.suites import Collection, Entry
 
+_MOST_LISTED = 50  # components of a space of which all are alike
+
 
 def entry_of(name: str) -> Entry:
     """Makes the environment `suite:Name` and describes it.
@@ -57,4 +59,6 @@ def describe(space: Space) -> str:
         low, high = min(space.low), max(space.high)
         bounds = "" if low == -np.inf and high == np.inf else f" in [{low:g}, {high:g}]"
         return f"{np.dtype(space.dtype)}{list(space.shape)}{bounds}"
+    if len(space.nvec) > _MOST_LISTED and len({*space.nvec}) == 1:
+        return f"MultiDiscrete[{space.nvec[0]}, ...], {len(space.nvec)} times"
     return f"MultiDiscrete{list(space.nvec)}"

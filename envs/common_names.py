@@ -68,10 +68,13 @@ def _may_have(suite: suites.Collection, name: str) -> bool:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """The name, and as envpool spells it: without a namespace, and procgen's games with their mode."""
+    """The name, and as suites here spell it: without a namespace, procgen's with their mode, POPGym's."""
     yield name
     last = re.split("[:/]", name)[-1]
     if procgen := re.fullmatch(r"procgen-(\w+)-v0", last, re.IGNORECASE):
         yield f"{procgen[1]}Hard-v0"  # procgen's own default
+    elif popgym := re.fullmatch(r"popgym-(\w+)-v0", last, re.IGNORECASE):
+        # An early release called position-only tasks stateless.
+        yield f"memory/{popgym[1].replace('Stateless', 'PositionOnly')}"
     elif last:
         yield last

@@ -52,7 +52,7 @@ class Collection:
 _DISTRIBUTIONS = {"mujoco_playground": "playground"}
 
 SUITES = (
-    Collection("jaxrl", "", "", False, "navigation, a platform game, probes"),
+    Collection("jaxrl", "", "", False, "memory tasks, navigation, a platform game"),
     Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
     Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
     Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),

@@ -8,6 +8,7 @@ from typing import Any
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.names import check_32_bits, check_arguments
 from jaxrl.envs.native.bit_flip import BitFlip
+from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
 from jaxrl.envs.native.probe_memory import ProbeMemory
@@ -45,6 +46,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "ProbeTermination": ProbeTermination,
     "ProbeTruncation": ProbeTruncation,
     "ProbeValue": ProbeValue,
+    **MEMORY,
 }
 
 

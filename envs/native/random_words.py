@@ -19,6 +19,11 @@ def random_words(key: jax.Array, n: int) -> jax.Array:
     return _mix(x ^ second)
 
 
+def hashed(word: jax.Array, n: int) -> jax.Array:
+    """uint32[n], random: an integer hash of one random word, uint32[], and of the index of each."""
+    return _mix(word + np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B9))
+
+
 def _mix(x: jax.Array) -> jax.Array:
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)

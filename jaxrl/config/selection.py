@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
 
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
+_MEMORY = "jaxrl:memory/"
 # Environments that a shipped config was made for, where their spaces do not tell.
 _MADE_FOR = {
     "gymnax:MemoryChain-bsuite": "ppo_memory",
@@ -70,6 +71,8 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     from jaxrl.envs.base import Box, is_large_image
 
     own = without_arguments(spec.name)
+    if own.startswith(_MEMORY):
+        return "ppo_memory", "it is a task of memory"
     if own in _MADE_FOR:
         return _MADE_FOR[own], f"there is a config for {own}"
     observation = spec.observation_space

@@ -44,6 +44,7 @@ def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: b
         ("gymnax:MemoryChain-bsuite(memory_length=20)", "ppo_memory"),
         ("jaxrl:Navigation(control='discrete')", "ppo_navigation"),
         ("jaxrl:Platformer", "ppo_platformer"),
+        ("jaxrl:memory/RepeatFirstEasy", "ppo_memory"),
     ],
 )
 def test_an_environment_with_a_config_of_its_own_takes_that(environment: str, name: str) -> None:

@@ -96,6 +96,7 @@ def test_spaces_in_words() -> None:
     assert catalogue.describe(space) == "a: Discrete(4), b: float32[2, 3] in [0, 1]"
     assert catalogue.describe(Box.of(-float("inf"), float("inf"), (2,))) == "float32[2]"
     assert catalogue.describe(MultiDiscrete((2, 3))) == "MultiDiscrete[2, 3]"
+    assert catalogue.describe(MultiDiscrete((3,) * 52)) == "MultiDiscrete[3, ...], 52 times"
 
 
 INSTALLED = [suite for suite in suites.SUITES if suite.is_installed and suite.name != "gymnasium"]

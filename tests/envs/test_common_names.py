@@ -22,10 +22,17 @@ from jaxrl.envs import common_names, suites
         ("HalfCheetah-v4", ["envpool:HalfCheetah-v4", "gymnasium:HalfCheetah-v4"]),
         ("Breakout-MinAtar", ["gymnax:Breakout-MinAtar"]),
         ("Nowhere-v0", []),
+        ("popgym-RepeatFirstEasy-v0", ["jaxrl:memory/RepeatFirstEasy"]),
+        ("popgym-VelocityOnlyCartpoleHard-v0", ["jaxrl:memory/VelocityOnlyCartPoleHard"]),
+        ("popgym-NoisyStatelessCartPoleEasy-v0", ["jaxrl:memory/NoisyPositionOnlyCartPoleEasy"]),
     ],
 )
 def test_name_is_found_in_every_suite_that_has_it(name: str, expected: list[str]) -> None:
-    found = [x for x in common_names.find(name) if x.partition(":")[0] in ("gymnax", "envpool", "gymnasium")]
+    found = [
+        x
+        for x in common_names.find(name)
+        if x.partition(":")[0] in ("jaxrl", "gymnax", "envpool", "gymnasium")
+    ]
     if name.startswith("ALE"):  # which Gymnasium has too, where ale-py is installed
         found = [x for x in found if not x.startswith("gymnasium")]
     assert found == expected

@@ -1,0 +1,101 @@
+"""Battleship: sink hidden ships, told only of hit or miss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.names import changed_arguments, check_positive, check_whole, format_call
+from jaxrl.envs.native.memory.cards import choose
+from jaxrl.envs.native.random_words import random_words
+
+_LARGEST_BOARD = 64
+_RESET_RATIO = 16
+
+
+@flax.struct.dataclass
+class BattleshipState:
+    """bool[N, N], the ships; bool[N, N], the squares that were shot at; int32[], steps so far."""
+
+    ships: jax.Array
+    shots: jax.Array
+    time: jax.Array
+
+
+class Battleship(JaxEnv):
+    """An action shoots at a square; the observation is 1 if that is a new hit.
+
+    Observation Discrete(2), 0 at the start; action MultiDiscrete[N, N], row and column. With h squares of
+    ships a hit has a reward of 1 / h, anything else, a second shot included, -1 / (N * N - h). The episode
+    terminates when all ships are sunk, and is truncated after N * N steps. The best return is 1; shooting at
+    every square once in any order that ends with a hit has 0.
+
+    Args:
+      board_size: N.
+      ship_sizes: the length of each ship. They are laid one after the other, each evenly over the places,
+        down or across, where it does not cover another; half of the board at most.
+    """
+
+    def __init__(self, board_size: int = 10, ship_sizes: Sequence[int] = (2, 3, 3, 4)):
+        given, label = dict(locals()), "jaxrl:memory/Battleship"
+        self._side = check_positive(f"{label}: board_size", board_size, _LARGEST_BOARD)
+        if not isinstance(ship_sizes, tuple | list) or not ship_sizes:
+            raise ValueError(f"{label}: ship_sizes (={ship_sizes!r}) must be a tuple of at least one size")
+        self._sizes = [check_whole(f"{label}: a size of ship_sizes", s, 1, board_size) for s in ship_sizes]
+        self._squares = sum(self._sizes)
+        if 2 * self._squares > board_size**2:
+            raise ValueError(
+                f"{label}: ship_sizes (={ship_sizes!r}) must cover half of the board at most, "
+                f"{board_size**2 // 2} squares"
+            )
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(Battleship, given)),
+            observation_space=Discrete(2),
+            action_space=MultiDiscrete((board_size, board_size)),
+            max_episode_steps=board_size**2,
+            reset_ratio=_RESET_RATIO,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[BattleshipState, jax.Array]:
+        words = random_words(key, len(self._sizes))
+        ships = jnp.zeros((self._side, self._side), bool)
+        for word, size in zip(words, self._sizes, strict=True):
+            ships = _lay_ship(word, ships, size)
+        return BattleshipState(ships, jnp.zeros_like(ships), jnp.zeros((), jnp.int32)), jnp.zeros(
+            (), jnp.int32
+        )
+
+    def step(self, key: jax.Array, state: BattleshipState, action: jax.Array) -> tuple[Any, TimeStep]:
+        lines = jnp.arange(self._side)
+        here = (lines == action[0])[:, None] & (lines == action[1])
+        hit = (here & state.ships & ~state.shots).any()
+        shots, time = state.shots | here, state.time + 1
+        miss = -1 / (self._side**2 - self._squares)
+        return BattleshipState(state.ships, shots, time), TimeStep(
+            obs=hit.astype(jnp.int32),
+            reward=jnp.where(hit, 1 / self._squares, miss).astype(jnp.float32),
+            terminated=(shots | ~state.ships).all(),
+            truncated=time >= self._side**2,
+        )
+
+
+def _lay_ship(word: jax.Array, ships: jax.Array, size: int) -> jax.Array:
+    """bool[N, N]: the board with one ship more, even over all places where it fits; one random word."""
+    side = ships.shape[0]
+    starts = side - size + 1
+
+    def fits(board: jax.Array) -> jax.Array:
+        covered = jnp.stack([board[:, i : i + starts] for i in range(size)])
+        return ~covered.any(axis=0)
+
+    # Across, then down, which is across on the board on its side.
+    place = choose(word, jnp.concatenate([fits(ships).ravel(), fits(ships.T).ravel()]))
+    line, start = place % (side * starts) // starts, place % starts
+    lines = jnp.arange(side)
+    ship = (lines == line)[:, None] & (lines >= start) & (lines < start + size)
+    return ships | jnp.where(place < side * starts, ship, ship.T)

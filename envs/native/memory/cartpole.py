@@ -1,0 +1,141 @@
+"""CartPole without velocities, without positions, and with noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
+from jaxrl.envs.names import changed_arguments, check_between, check_positive, format_call
+
+# Of Gymnasium's CartPole (Barto, Sutton and Anderson 1983): metres, kilograms, seconds.
+_GRAVITY, _CART, _POLE, _HALF_LENGTH, _FORCE, _TIME_STEP = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
+_FARTHEST, _LARGEST_ANGLE = 2.4, 12 * 2 * math.pi / 360
+_START = 0.05  # the largest of each component at the start
+_POSITIONS, _VELOCITIES = np.array([0, 2]), np.array([1, 3])
+_LARGEST_NOISE = 100.0
+
+
+@flax.struct.dataclass
+class CartPoleState:
+    """float32[4]: place, speed, angle and its speed; int32[], steps so far."""
+
+    body: jax.Array
+    time: jax.Array
+
+
+class _CartPole(JaxEnv):
+    """Gymnasium's CartPole; actions 0 and 1 push left and right.
+
+    Each step has a reward of 1 / T, the last one included. The episode terminates when the cart is 2.4 m from
+    the middle or the pole 12 degrees from upright, and is truncated after T steps.
+    """
+
+    def __init__(self, name: str, bounds: Any, limit: int, noise: float = 0.0):
+        self._limit = check_positive(f"{name.partition('(')[0]}: max_episode_length", limit)
+        self._noise = check_between(f"{name.partition('(')[0]}: noise_sigma", noise, 0, _LARGEST_NOISE)
+        self._bounds = np.asarray(bounds, np.float32)
+        self.spec = EnvSpec(
+            name=name,
+            observation_space=Box.of(-self._bounds, self._bounds, (2,)),
+            action_space=Discrete(2),
+            max_episode_steps=limit,
+        )
+
+    def reset(self, key: jax.Array) -> tuple[CartPoleState, jax.Array]:
+        body = jax.random.uniform(key, (4,), jnp.float32, -_START, _START)
+        state = CartPoleState(body, jnp.zeros((), jnp.int32))
+        return state, self._noisy(key, body[_POSITIONS])
+
+    def step(self, key: jax.Array, state: CartPoleState, action: jax.Array) -> tuple[Any, TimeStep]:
+        body, time = _push(state.body, action), state.time + 1
+        fallen = (jnp.abs(body[0]) > _FARTHEST) | (jnp.abs(body[2]) > _LARGEST_ANGLE)
+        return CartPoleState(body, time), TimeStep(
+            obs=self._noisy(key, self._seen(body)),
+            reward=jnp.full((), 1 / self._limit, jnp.float32),
+            terminated=fallen,
+            truncated=time >= self._limit,
+        )
+
+    def _seen(self, body: jax.Array) -> jax.Array:
+        return body[_POSITIONS]
+
+    def _noisy(self, key: jax.Array, seen: jax.Array) -> jax.Array:
+        if not self._noise:
+            return seen
+        # Folded, since `reset` draws the state from the key itself.
+        noise = self._noise * jax.random.normal(jax.random.fold_in(key, 1), (2,))
+        return jnp.clip(seen + noise, -self._bounds, self._bounds)
+
+
+class PositionOnlyCartPole(_CartPole):
+    """CartPole of which the place and the angle are seen: float32[2]. The best return is 1.
+
+    Args:
+      max_episode_length: T; each step has a reward of 1 / T.
+    """
+
+    def __init__(self, max_episode_length: int = 200):
+        given = dict(locals())
+        name = format_call(
+            "jaxrl:memory/PositionOnlyCartPole", changed_arguments(PositionOnlyCartPole, given)
+        )
+        super().__init__(name, _position_bounds(), max_episode_length)
+
+
+class NoisyPositionOnlyCartPole(_CartPole):
+    """`PositionOnlyCartPole` with normal noise in observations, clipped to the bounds of the space.
+
+    Args:
+      noise_sigma: the standard deviation, the same for the place (m) and the angle (radians).
+      max_episode_length: T.
+    """
+
+    def __init__(self, noise_sigma: float = 0.1, max_episode_length: int = 200):
+        given = dict(locals())
+        changed = changed_arguments(NoisyPositionOnlyCartPole, given)
+        name = format_call("jaxrl:memory/NoisyPositionOnlyCartPole", changed)
+        super().__init__(name, _position_bounds(), max_episode_length, noise_sigma)
+
+
+class VelocityOnlyCartPole(_CartPole):
+    """CartPole of which the two velocities are seen: float32[2]. The best return is 1.
+
+    The first observation of an episode is of the place and the angle instead, as in POPGym: a policy with
+    memory can add up the rest.
+
+    Args:
+      max_episode_length: T; each step has a reward of 1 / T.
+    """
+
+    def __init__(self, max_episode_length: int = 200):
+        given = dict(locals())
+        name = format_call(
+            "jaxrl:memory/VelocityOnlyCartPole", changed_arguments(VelocityOnlyCartPole, given)
+        )
+        super().__init__(name, (math.inf, math.inf), max_episode_length)
+
+    def _seen(self, body: jax.Array) -> jax.Array:
+        return body[_VELOCITIES]
+
+
+def _position_bounds() -> tuple[float, float]:
+    return 2 * _FARTHEST, 2 * _LARGEST_ANGLE
+
+
+def _push(body: jax.Array, action: jax.Array) -> jax.Array:
+    """The body one time step later, by Euler's method."""
+    _, speed, angle, turn = body
+    force = jnp.where(action == 1, _FORCE, -_FORCE)
+    sine, cosine = jnp.sin(angle), jnp.cos(angle)
+    mass = _CART + _POLE
+    pushed = (force + _POLE * _HALF_LENGTH * turn**2 * sine) / mass
+    inertia = _HALF_LENGTH * (4 / 3 - _POLE * cosine**2 / mass)
+    turning = (_GRAVITY * sine - cosine * pushed) / inertia
+    speeding = pushed - _POLE * _HALF_LENGTH * turning * cosine / mass
+    return body + _TIME_STEP * jnp.stack([speed, speeding, turn, turning])

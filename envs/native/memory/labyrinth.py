@@ -1,0 +1,175 @@
+"""LabyrinthEscape and LabyrinthExplore: mazes of which the agent sees the squares around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import Discrete, EnvSpec, JaxEnv, MultiDiscrete, TimeStep
+from jaxrl.envs.names import changed_arguments, check_whole, format_call
+from jaxrl.envs.native.memory.mazes import GOAL, START, WALL, entrances, hunt_and_kill, words_of_maze
+from jaxrl.envs.native.random_words import random_words
+
+_NO_ACTION = 4
+_CELLS = 5  # what a square can be; the last, hidden, is never seen
+_LARGEST_MAZE = 64
+_RESET_RATIO = 64
+
+
+@flax.struct.dataclass
+class LabyrinthState:
+    """A maze in the middle of an episode.
+
+    Attributes:
+      maze: int8[N + 1, N + 1]: 0 free, 1 wall, 2 start, 3 goal.
+      position: int32[2], row and column.
+      time: int32[], steps so far.
+    """
+
+    maze: jax.Array
+    position: jax.Array
+    time: jax.Array
+
+
+@flax.struct.dataclass
+class ExploredState:
+    """A maze; bool[N + 1, N + 1], the squares where the agent was; int32[], how many are left."""
+
+    labyrinth: LabyrinthState
+    explored: jax.Array
+    left: jax.Array
+
+
+class _Labyrinth(JaxEnv):
+    """A maze, and moves in it. Actions are left, right, up, down; a wall stops the agent."""
+
+    _has_goal: bool
+
+    def __init__(self, maze_dims: Any, episode_length: int):
+        given, label = dict(locals()), f"jaxrl:memory/{type(self).__name__}"
+        square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
+        if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
+            raise ValueError(
+                f"{label}: maze_dims (={maze_dims!r}) must be an even number twice, as in (10, 10)"
+            )
+        self._side = check_whole(f"{label}: maze_dims", maze_dims[0], 6, _LARGEST_MAZE) // 2
+        # As POPGym does it, the limit is one step short.
+        self._limit = check_whole(f"{label}: episode_length", episode_length, 2, 2**24) - 1
+        self._cost = -1 / episode_length
+        self.spec = EnvSpec(
+            name=format_call(label, changed_arguments(type(self), given)),
+            observation_space=MultiDiscrete((_CELLS,) * 9 + (_NO_ACTION + 1,)),
+            action_space=Discrete(_NO_ACTION),
+            max_episode_steps=self._limit,
+            reset_ratio=_RESET_RATIO,
+        )
+
+    def _begin(self, key: jax.Array) -> LabyrinthState:
+        words = random_words(key, words_of_maze(self._side) + 3)
+        maze = hunt_and_kill(words[3:], self._side)
+        start, goal = entrances(words[:3], self._side)
+        maze = jnp.where(self._at(start), jnp.int8(START), maze)
+        if self._has_goal:
+            maze = jnp.where(self._at(goal), jnp.int8(GOAL), maze)
+        return LabyrinthState(maze, start, jnp.zeros((), jnp.int32))
+
+    def _move(self, state: LabyrinthState, action: jax.Array) -> LabyrinthState:
+        moves = jnp.array([(0, -1), (0, 1), (-1, 0), (1, 0)], jnp.int32)
+        there = jnp.clip(state.position + moves[action], 0, 2 * self._side)
+        position = jnp.where(state.maze[there[0], there[1]] == WALL, state.position, there)
+        return LabyrinthState(state.maze, position, state.time + 1)
+
+    def _at(self, place: jax.Array) -> jax.Array:
+        """bool[N + 1, N + 1], True at one place."""
+        lines = jnp.arange(2 * self._side + 1)
+        return (lines == place[0])[:, None] & (lines == place[1])
+
+    def _observe(self, state: LabyrinthState, action: jax.Array | int) -> jax.Array:
+        """int32[10]: 3 by 3 squares by row, and the action that led here.
+
+        The agent is in the middle, but at the left and the upper edge it is in the first column or row: there
+        the view has two squares, and what is missing is filled with walls at the other end.
+        """
+        rows, columns = (jnp.maximum(x - 1, 0) + jnp.arange(3) for x in state.position)
+        last = 2 * self._side
+        view = state.maze[jnp.minimum(rows, last)[:, None], jnp.minimum(columns, last)]
+        seen_rows, seen_columns = (
+            (lines <= x + 1) & (lines <= last)
+            for lines, x in zip((rows, columns), state.position, strict=True)
+        )
+        view = jnp.where(seen_rows[:, None] & seen_columns, view.astype(jnp.int32), WALL)
+        return jnp.concatenate([view.ravel(), jnp.asarray(action, jnp.int32)[None]])
+
+
+class LabyrinthEscape(_Labyrinth):
+    """Find the way out of a maze: from a place in an outer wall to one in the wall opposite.
+
+    Observation MultiDiscrete[5 * 9, 5]: the 3 by 3 squares around the agent (0 free, 1 wall, 2 start,
+    3 goal) and the action before (4 at the start); action Discrete(4): left, right, up, down. A step has a
+    reward of -1 / T, the goal 1 more, and terminates the episode; it is truncated after T - 1 steps.
+
+    Args:
+      maze_dims: twice the cells a side, twice: (10, 10) has 5 by 5 cells and 11 by 11 squares.
+      episode_length: T.
+    """
+
+    _has_goal = True
+
+    def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
+        super().__init__(maze_dims, episode_length)
+
+    def reset(self, key: jax.Array) -> tuple[LabyrinthState, jax.Array]:
+        state = self._begin(key)
+        return state, self._observe(state, _NO_ACTION)
+
+    def step(self, key: jax.Array, state: LabyrinthState, action: jax.Array) -> tuple[Any, TimeStep]:
+        state = self._move(state, action)
+        found = state.maze[state.position[0], state.position[1]] == GOAL
+        return state, TimeStep(
+            obs=self._observe(state, action),
+            reward=self._cost + found.astype(jnp.float32),
+            terminated=found,
+            truncated=state.time >= self._limit,
+        )
+
+
+class LabyrinthExplore(_Labyrinth):
+    """Visit every square of a maze.
+
+    Observations and actions are those of `LabyrinthEscape`, without a goal. A step to a new square has a
+    reward of 1 / (free squares but the start), so that all of them have 1; any other has -1 / T. The episode
+    terminates when no square is left, and is truncated after T - 1 steps.
+
+    Args:
+      maze_dims: twice the cells a side, twice: (10, 10) has 5 by 5 cells and 11 by 11 squares.
+      episode_length: T.
+    """
+
+    _has_goal = False
+
+    def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
+        super().__init__(maze_dims, episode_length)
+
+    def reset(self, key: jax.Array) -> tuple[ExploredState, jax.Array]:
+        state = self._begin(key)
+        left = jnp.asarray(self._squares, jnp.int32)
+        return ExploredState(state, self._at(state.position), left), self._observe(state, _NO_ACTION)
+
+    def step(self, key: jax.Array, state: ExploredState, action: jax.Array) -> tuple[Any, TimeStep]:
+        labyrinth = self._move(state.labyrinth, action)
+        new = ~state.explored[labyrinth.position[0], labyrinth.position[1]]
+        left = state.left - new
+        return ExploredState(labyrinth, state.explored | self._at(labyrinth.position), left), TimeStep(
+            obs=self._observe(labyrinth, action),
+            reward=jnp.where(new, 1 / self._squares, self._cost).astype(jnp.float32),
+            terminated=left == 0,
+            truncated=labyrinth.time >= self._limit,
+        )
+
+    @property
+    def _squares(self) -> int:
+        """Those that are free, without the start: a maze of n cells without loops has n - 1 passages."""
+        return 2 * self._side**2 - 1
