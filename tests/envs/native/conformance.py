@@ -11,6 +11,7 @@ from jaxrl.envs.base import Dict
 from jaxrl.envs.behaviour import random_action
 from jaxrl.envs.checks import check_types
 from jaxrl.envs.registry import check_env
+from jaxrl.envs.spaces import bounds
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.parallel.sharding import SHARDED, Topology
 
@@ -78,5 +79,6 @@ def _lies_in(space, seen):
         return
     values = seen.reshape(-1, *space.shape)
     assert values.dtype == space.dtype
-    assert (values >= np.reshape(space.low, space.shape) - 1e-6).all()
-    assert (values <= np.reshape(space.high, space.shape) + 1e-6).all()
+    low, high = bounds(space)
+    assert (values >= low - 1e-6).all()
+    assert (values <= high + 1e-6).all()
