@@ -16,15 +16,15 @@ class CurriculumConfig:
     name: str = field(
         STAGES,
         matches(rf"{STAGES}|.+:.+", f"be {STAGES}, or module:Class"),
-        help="what chooses the tasks of episodes: stages, or module:Class, a task sampler of one's own; stages "
-        "without any leave each episode the default task",
+        help="what chooses the tasks of episodes: stages, or module:Class, a task sampler of one's own; "
+        "without stages each episode has the default task",
         fixed=True,
         names_module=True,
     )
     file: str = field(
         "",
-        help="file of stages, or the name of shipped ones: navigation, platformer; a run keeps what it says in "
-        "curriculum.stages",
+        help="file of stages, or the name of shipped ones: navigation, platformer; a run keeps what it says "
+        "in curriculum.stages",
     )
     stages: tuple[str, ...] = field(
         (), help="the stages themselves, each as JSON, where no file has them", fixed=True

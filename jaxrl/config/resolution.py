@@ -6,8 +6,8 @@ jax, so that bad input is answered at once.
 
 from __future__ import annotations
 
-import importlib.metadata
 import dataclasses
+import importlib.metadata
 import json
 import platform
 from collections.abc import Iterator, Mapping
@@ -166,7 +166,8 @@ def _with_stages(config: Config) -> Config:
     config = dataclasses.replace(config, curriculum=stages.resolved(config.curriculum))
     if config.curriculum.is_used and not config.collects:
         raise ConfigError(
-            f"`curriculum` is for algorithms that step environments: `algorithm` (={config.algorithm!r}) does not"
+            f"`curriculum` is for algorithms that step environments; `algorithm` (={config.algorithm!r}) "
+            "steps none"
         )
     return config
 

@@ -138,7 +138,8 @@ def resolved(curriculum: CurriculumConfig) -> CurriculumConfig:
     most = max(1, len(parse(stages)))
     if curriculum.name == STAGES and curriculum.start_stage > most:
         raise ConfigError(
-            f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of stages"
+            f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of "
+            "stages"
         )
     return dataclasses.replace(curriculum, file="", stages=stages)
 
@@ -188,7 +189,9 @@ def _task_value(label: str, given: Any) -> TaskValue:
             return found
         low, high = (check("x", x, float) for x in given)
     except ValueError as error:  # also of a list of another length
-        raise ConfigError(f"{label} (={shown(given)}) must be a number, a range [low, high] or names") from error
+        raise ConfigError(
+            f"{label} (={shown(given)}) must be a number, a range [low, high] or names"
+        ) from error
     if low > high:
         raise ConfigError(f"{label} (={shown(given)}) must be a range whose low end comes first")
     return low, high

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.config import ConfigError, changed_fields, check_config, default_config, from_json, resolve, to_json
+from jaxrl.config import (
+    ConfigError,
+    changed_fields,
+    check_config,
+    default_config,
+    from_json,
+    resolve,
+    to_json,
+)
 from jaxrl.config.files import curriculum_names
 from jaxrl.config.stages import parse, read_file
 
@@ -39,7 +47,10 @@ WRONG = [
     (7, "stage 2 (=7) must hold fields, such as `task` and `success`"),
     ({"task": 3}, "stage 2: `task` (=3) must hold fields of the environment's tasks"),
     ({"task": {"x": [3, 1]}}, "stage 2: `task.x` (=[3, 1]) must be a range whose low end comes first"),
-    ({"task": {"x": [1, 2, 3]}}, "stage 2: `task.x` (=[1, 2, 3]) must be a number, a range [low, high] or names"),
+    (
+        {"task": {"x": [1, 2, 3]}},
+        "stage 2: `task.x` (=[1, 2, 3]) must be a number, a range [low, high] or names",
+    ),
     ({"task": {"x": True}}, "stage 2: `task.x` (=True) must be a number, a range [low, high] or names"),
     ({"collisions": 1}, "stage 2: `collisions` needs `cost`, the report of the environment that counts them"),
     ({"most_steps": 5}, "stage 2: `most_steps` (=5) must be at least `least_steps` (=200000)"),
@@ -60,7 +71,8 @@ def test_what_is_wrong_names_stage_and_field(stage: object, message: str, tmp_pa
     config.curriculum.file = str(file)
     with pytest.raises(ConfigError) as error:
         check_config(config)
-    assert str(error.value).startswith("`curriculum.file` (='") and str(error.value).endswith(message)
+    assert str(error.value).startswith("`curriculum.file` (='")
+    assert str(error.value).endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +91,8 @@ def test_what_is_wrong_with_a_file(text: str, message: str, tmp_path: Path) -> N
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
         read_file(str(file))
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_keeps_the_stages_that_its_file_held(tmp_path: Path) -> None:
@@ -89,7 +102,8 @@ def test_a_run_keeps_the_stages_that_its_file_held(tmp_path: Path) -> None:
     config.env.name = "jaxrl:Navigation"
     config.curriculum.file = str(file)
     there = check_config(config)
-    assert there.curriculum.file == "" and there.curriculum.is_used
+    assert there.curriculum.file == ""
+    assert there.curriculum.is_used
     file.write_text(json.dumps({"stages": [{**EASY, "success": 0.9}]}))
     (difference,) = changed_fields(there, check_config(config))
     assert difference.startswith("`curriculum.stages` (=")
@@ -116,4 +130,5 @@ def test_fields_that_do_not_go_together(fields: dict[str, object], message: str)
         config.curriculum[name] = value
     with pytest.raises(ConfigError) as error:
         resolve(config, 1)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -33,7 +33,8 @@ def build(config: Config, env: JaxEnv, reports: EpisodeReports) -> TaskSampler |
         raise ConfigError(str(error)) from error
     if not isinstance(found, type) or not issubclass(found, TaskSampler):
         raise ConfigError(
-            f"`curriculum.name` (={name!r}) must be a class that derives from jaxrl.experience.tasks.TaskSampler"
+            f"`curriculum.name` (={name!r}) must be a class that derives from "
+            "jaxrl.experience.tasks.TaskSampler"
         )
     try:
         sampler: TaskSampler = found(config, env)  # type: ignore[call-arg]

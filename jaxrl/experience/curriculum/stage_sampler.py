@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import flax.struct
 import jax
@@ -93,8 +92,8 @@ class StageSampler(TaskSampler):
                 )
             if stage.epsilon is not None:
                 raise ConfigError(
-                    f"`curriculum.stages`: stage {i + 1}: `epsilon` is for loops of one's own; training explores "
-                    f"as the section `{config.section}` says"
+                    f"`curriculum.stages`: stage {i + 1}: `epsilon` is for loops of one's own; "
+                    f"training explores as the section `{config.section}` says"
                 )
         return cls(
             stages=stages,
@@ -166,9 +165,7 @@ class StageSampler(TaskSampler):
             earlier = episodes.ended & (episodes.task["stage"] < state.stage)
             successes = jnp.sum(jnp.where(earlier, episodes.success, 0.0))
             found["success_rate"] = LastMean(sums[_SUCCESS], in_window)
-            found["earlier_success_rate"] = Mean(
-                *axis.psum((successes, jnp.sum(earlier, dtype=jnp.float32)))
-            )
+            found["earlier_success_rate"] = Mean(*axis.psum((successes, jnp.sum(earlier, dtype=jnp.float32))))
         if self.cost:
             found["collisions"] = LastMean(sums[_COST], in_window)
         return {f"{_PREFIX}/{name}": metric for name, metric in found.items()}

@@ -75,7 +75,9 @@ class TaskTables:
         """
         space, default, groups = env.spec.task_space, default_task(env), task_groups(env)
         if not isinstance(space, Dict):
-            raise ConfigError(f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum")
+            raise ConfigError(
+                f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
+            )
         parts: dict[str, Any] = dict(space.spaces)
         named: dict[str, list[TaskValue | np.ndarray | None]] = {}
         for i, stage in enumerate(stages):

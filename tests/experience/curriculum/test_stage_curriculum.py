@@ -48,7 +48,9 @@ def test_the_window_of_episodes_alone_decides() -> None:
 def test_shipped_ones_by_name() -> None:
     curriculum = jaxrl.StageCurriculum.read("navigation", start_stage=3)
     assert curriculum.current_parameters()["moving"] == 2
-    with pytest.raises(jaxrl.ConfigError, match="`name` .='navigatio'. cannot be read.*did you mean `navigation`"):
+    with pytest.raises(
+        jaxrl.ConfigError, match="`name` .='navigatio'. cannot be read.*did you mean `navigation`"
+    ):
         jaxrl.StageCurriculum.read("navigatio")
     with pytest.raises(jaxrl.ConfigError, match="`start_stage` .=5. must lie between 1 and 4"):
         jaxrl.StageCurriculum.read("navigation", start_stage=5)

@@ -127,14 +127,16 @@ def test_tasks_are_of_the_stage_and_a_share_of_earlier_ones() -> None:
             assert np.mean(stage == 0) == pytest.approx(0.15, abs=0.03)
         first, second, third = (stage == i for i in range(3))
         assert set(task["obstacles"][first]) == {1}
-        assert (task["goal_distance"][first] >= 2).all() and (task["goal_distance"][first] <= 3).all()
+        assert (task["goal_distance"][first] >= 2).all()
+        assert (task["goal_distance"][first] <= 3).all()
         assert np.std(task["goal_distance"][first]) == pytest.approx(1 / 12**0.5, abs=0.03)
         assert set(task["obstacles"][second]) <= {2, 3, 4}
         if present == 1:
             shares = np.bincount(task["obstacles"][second])[2:] / second.sum()
             np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
         # What a stage leaves out is the default task's.
-        assert (task["goal_distance"][second] == 15).all() and (task["obstacles"][third] == 8).all()
+        assert (task["goal_distance"][second] == 15).all()
+        assert (task["obstacles"][third] == 8).all()
         assert np.allclose(task["sensor_noise"], np.where(second, 0.5, 0.02))
         space = dict(registry.make(NAVIGATION).spec.task_space.spaces)
         assert {name: x.dtype for name, x in task.items()} == {n: np.dtype(x.dtype) for n, x in space.items()}
@@ -154,7 +156,10 @@ WRONG = [
     ({"obstacles": 9}, "`task.obstacles` (=9.0) must lie between 0 and 8 in jaxrl:Navigation"),
     ({"obstacles": 1.5}, "`task.obstacles` (=1.5) must be a whole number"),
     ({"obstacles": "many"}, "`task.obstacles` (=('many',)) must be a number or a range"),
-    ({"obstacle": 1}, "`task.obstacle` is no field of the tasks of jaxrl:Navigation; did you mean `obstacles`?"),
+    (
+        {"obstacle": 1},
+        "`task.obstacle` is no field of the tasks of jaxrl:Navigation; did you mean `obstacles`?",
+    ),
 ]
 
 
@@ -168,10 +173,18 @@ def test_tasks_that_do_not_fit_the_environment(task: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("stage", "env", "message"),
     [
-        ({"cost": "mines"}, NAVIGATION, "`cost` (='mines') is not reported by jaxrl:Navigation, which reports"),
+        (
+            {"cost": "mines"},
+            NAVIGATION,
+            "`cost` (='mines') is not reported by jaxrl:Navigation, which reports",
+        ),
         ({"epsilon": 0.1}, NAVIGATION, "`epsilon` is for loops of one's own"),
         ({"task": {"category": "hard"}}, "jaxrl:Platformer", "`task.category` (='hard') is no category of"),
-        ({"task": {"level": 0, "category": "simple"}}, "jaxrl:Platformer", "`task.category` says level again"),
+        (
+            {"task": {"level": 0, "category": "simple"}},
+            "jaxrl:Platformer",
+            "`task.category` says level again",
+        ),
         ({"back": 0.5}, "tests.experience.task_environments:Silent", "`back` needs `env.success`"),
     ],
 )
