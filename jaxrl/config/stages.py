@@ -97,7 +97,7 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
     try:
         common = {key: value for key, value in data.items() if key != "stages"}
         _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
-        whole = [common | _mapping(stage, i) for i, stage in enumerate(data["stages"])]
+        whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
         _checked(whole)
         return tuple(json.dumps(stage) for stage in whole)
     except ConfigError as error:
