@@ -11,7 +11,7 @@ STAGES = "stages"
 
 @dataclasses.dataclass(frozen=True)
 class CurriculumConfig:
-    """What environments are asked to be while training goes on (docs/curriculum.md)."""
+    """The tasks that environments get in training (docs/curriculum.md)."""
 
     name: str = field(
         STAGES,
