@@ -6,10 +6,32 @@ An environment whose `spec.task_space` is set starts an episode by `reset(key, t
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
-from jaxrl.envs.base import JaxEnv
+import numpy as np
+
+from envs.base import JaxEnv
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskGroup:
+    """Names for parts of the tasks, such as the categories of levels.
+
+    Attributes:
+      field: of the `task_space`.
+      members: its values, [n], by name.
+    """
+
+    field: str
+    members: Mapping[str, np.ndarray]
+
+
+def task_groups(env: JaxEnv) -> Mapping[str, TaskGroup]:
+    """The groups that `env` names in `task_groups`, by name; most environments have none."""
+    return getattr(env, "task_groups", {})
 
 
 def default_task(env: JaxEnv) -> Any:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
     from jaxrl.envs.registry import check_env
     from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
+    from jaxrl.experience.curriculum.stage_curriculum import StageCurriculum
     from jaxrl.inference.loaded_policy import load
     from jaxrl.population.make_population import make_population
     from jaxrl.programs.make_train import hyperparameters, make_train
@@ -37,6 +38,7 @@ __all__ = [
     "MultiDiscrete",
     "ObservationWrapper",
     "RunError",
+    "StageCurriculum",
     "TimeStep",
     "Trainer",
     "Wrapper",
@@ -57,6 +59,7 @@ _HOMES = {
     "Wrapper": "jaxrl.envs.wrappers.wrapper",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
+    "StageCurriculum": "jaxrl.experience.curriculum.stage_curriculum",
     "Trainer": "jaxrl.training.trainer",
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.programs.make_train",

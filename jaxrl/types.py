@@ -171,6 +171,7 @@ class EpisodeRows:
       episode_return: float32, raw; where `ended`.
       length: int32, steps; where `ended`.
       success: float32, 1 or 0 where `ended`; None if nothing is known of it.
+      reports: float32 by label, what the environment reported of it; 0 where that is nothing.
     """
 
     ended: Array
@@ -178,6 +179,7 @@ class EpisodeRows:
     episode_return: Array
     length: Array
     success: Array | None
+    reports: dict[str, Array] = flax.struct.field(default_factory=dict)
 
 
 @flax.struct.dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -12,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.envs.tasks import default_task
+from jaxrl.envs.tasks import TaskGroup, default_task, task_groups
 
 
 class Wrapper(JaxEnv):
@@ -26,6 +27,11 @@ class Wrapper(JaxEnv):
     def default_task(self) -> Any:
         """The default task of the environment, if its spec has a `task_space`."""
         return default_task(self.env)
+
+    @property
+    def task_groups(self) -> Mapping[str, TaskGroup]:
+        """The groups of tasks that the environment names."""
+        return task_groups(self.env)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         return self.env.reset(key, *task)

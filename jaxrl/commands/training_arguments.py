@@ -33,6 +33,8 @@ _SHORT_FLAGS = (
     ShortFlag("--learning-rate=X", "or --lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--seed=K", "decides all random numbers", field="seed"),
+    ShortFlag("--curriculum=FILE", "stages of tasks, or the name of shipped ones", field="curriculum.file"),
+    ShortFlag("--curriculum-start-level=N", "the stage to begin with", field="curriculum.start_stage"),
     ShortFlag("--resume-from=DIR", "continues that run in a new folder", field="resume_from"),
 )
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}

@@ -3,6 +3,7 @@
 from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.configuration import Config
+from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.errors import ConfigError
@@ -44,6 +45,7 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "ConfigError",
+    "CurriculumConfig",
     "DQNConfig",
     "EnvConfig",
     "EvaluateConfig",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
+from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.fields import at_least, at_most, between, field, one_of
 from jaxrl.config.sections import (
     CheckpointConfig,
@@ -79,6 +80,7 @@ class Config(BuiltInSections):
     )
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
     env: EnvConfig
+    curriculum: CurriculumConfig
     host: HostConfig
     network: NetworkConfig
     normalize: NormalizeConfig

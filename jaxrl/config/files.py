@@ -32,6 +32,17 @@ def suite_file(given: str) -> str:
     return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
 
 
+def curriculum_names() -> list[str]:
+    """Returns the names of the shipped curricula, such as "navigation"."""
+    return sorted(path.stem for path in (SHIPPED / "curricula").glob("*.yaml"))
+
+
+def curriculum_file(given: str) -> str:
+    """Returns the file of a shipped curriculum, such as "navigation"; any other path as it is."""
+    shipped = SHIPPED / "curricula" / f"{given}.yaml"
+    return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
+
+
 def load_config(given: str, notes: list[str] | None = None) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 

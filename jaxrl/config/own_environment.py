@@ -14,7 +14,15 @@ from jaxrl.config.overrides import assign
 
 _OF_LEVELS = ("stop.return", "evaluate.unseen", "evaluate.suite")
 # What is seen of the environment, its scale of rewards, and when it counts as solved.
-_OF_ENVIRONMENT = ("env.wrappers", "env.success", *_OF_LEVELS)
+_OF_ENVIRONMENT = (
+    "env.wrappers",
+    "env.success",
+    "curriculum.name",
+    "curriculum.file",
+    "curriculum.stages",
+    "curriculum.start_stage",
+    *_OF_LEVELS,
+)
 _SCALES = ("normalize.observations", "normalize.rewards", "normalize.clip_rewards")
 
 

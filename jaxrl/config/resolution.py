@@ -6,6 +6,7 @@ jax, so that bad input is answered at once.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import words
+from jaxrl.config import stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
 from jaxrl.config.configuration import Config
@@ -65,7 +66,7 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
         that cannot be made.
     """
-    resolved = _build(config.to_dict(), device_count)
+    resolved = _with_stages(_build(config.to_dict(), device_count))
     _check_environment(resolved)
     return resolved
 
@@ -76,7 +77,7 @@ def check_config(config: ConfigDict) -> Config:
     Raises:
       ConfigError: `resolve` would raise it on any number of devices.
     """
-    return _build(config.to_dict(), device_count=1)
+    return _with_stages(_build(config.to_dict(), device_count=1))
 
 
 def largest_device_count(config: ConfigDict, available: int, processes: int = 1) -> int:
@@ -160,6 +161,17 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
     return config
 
 
+def _with_stages(config: Config) -> Config:
+    """With the stages that a file holds: a run keeps them, whatever becomes of the file."""
+    config = dataclasses.replace(config, curriculum=stages.resolved(config.curriculum))
+    if config.curriculum.is_used and not config.collects:
+        raise ConfigError(
+            f"`curriculum` is for algorithms that step environments; `algorithm` (={config.algorithm!r}) "
+            "steps none"
+        )
+    return config
+
+
 def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
     """The configuration of an algorithm that is not imported, which alone knows its section."""
     common = {name: x for name, x in data.items() if name in COMMON or not isinstance(x, Mapping)}
@@ -233,7 +245,7 @@ def _check_environment(c: Config) -> None:
     from jaxrl.envs.behaviour import check_behaviour
 
     for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
-        environment_spec(f"env.{field}", value, c.env.name, wrappers)
+        spec = environment_spec(f"env.{field}", value, c.env.name, wrappers)
     if registry.is_custom(c.env.name):
         try:
             check_behaviour(c.env.name, registry.make(c.env.name))
@@ -247,6 +259,8 @@ def _check_environment(c: Config) -> None:
                 registry.check_info_key(name, c.env.wrappers, rule.subject)
             except ValueError as error:
                 raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
+    if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
+        raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
     if registry.is_host(c.env.name):
         _check_host(c)
 

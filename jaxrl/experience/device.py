@@ -70,7 +70,7 @@ class DeviceCollector(Collector):
         (n,) = keys_B.shape
         env_state: PyTree
         task = self._choose_tasks(tasks, keys_B)
-        env_state, obs = self.env.reset(keys_B, task)
+        env_state, obs = self.env.reset(keys_B, self._of_environment(task))
         if self.agent.needs_final_observations:
             env_state = final_rows.begin(env_state, obs, n)
         zeros = jnp.zeros(n, jnp.float32)
@@ -136,6 +136,10 @@ class DeviceCollector(Collector):
         if self.tasks is None:
             return None
         return self.tasks.choose(tasks, jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B))
+
+    def _of_environment(self, task: PyTree) -> PyTree:
+        """The part of tasks that the environment gets."""
+        return None if self.tasks is None else self.tasks.environment_task(task)
 
     def _packing(self, acting: Acting, loop: RolloutLoop, given: _StepInputs) -> Packing:
         first = jax.tree.map(lambda x: x[0], given)
@@ -216,7 +220,8 @@ class DeviceCollector(Collector):
         self, given: _StepInputs, env_state: PyTree, action: Array
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B] whether an episode begins with the next row, `valid` of this row)."""
-        options = {"starts": given.starts, "conditional": not self.few_kernels, "task_B": given.task}
+        task_B = self._of_environment(given.task)
+        options = {"starts": given.starts, "conditional": not self.few_kernels, "task_B": task_B}
         if not self.agent.needs_final_observations:
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)
             return env_state, timestep, timestep.done, None
@@ -234,6 +239,7 @@ class DeviceCollector(Collector):
 
     def _starts(self, keys_TB: Array, task_TB: PyTree) -> PyTree:
         """First states of episodes for every step if they are small enough to keep, else None."""
+        task_TB = self._of_environment(task_TB)
         if self.env.resets_in_rounds:
             return None
         first = jax.tree.map(lambda x: x[0], task_TB)

@@ -202,7 +202,7 @@ def count_episodes(
             length=loop.length + length.astype(jnp.float32) * counted,
             tallies=jax.tree.map(jnp.add, loop.tallies, ended),
         )
-        rest = None if task_TB is None else (length, ended.get(SUCCESS))
+        rest = None if task_TB is None else (length, {label: x.value for label, x in ended.items()})
         return after, (total, is_counted, rest)
 
     start = _Counting(episode, zeros, zeros, zeros, none)
@@ -224,8 +224,15 @@ def count_episodes(
     )
     rows = None
     if rest is not None:
-        length_TB, success = rest
-        rows = EpisodeRows(counted_TB, task_TB, return_TB, length_TB, success and success.value)
+        length_TB, told = rest
+        rows = EpisodeRows(
+            ended=counted_TB,
+            task=task_TB,
+            episode_return=return_TB,
+            length=length_TB,
+            success=told.get(SUCCESS),
+            reports=told,
+        )
     return end.episode, totals, rows
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxrl.algorithms import Algorithm
 from jaxrl.config import ConfigError
+from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 
 # Keeps the keys of tasks apart from those of resets, steps and actions.
@@ -17,7 +18,8 @@ TASK_KEY = 0x5441534B
 class TaskSampler(abc.ABC):
     """Chooses tasks at resets, on the device, and learns from the episodes; pure functions.
 
-    Its state is replicated and part of the training state. It does not change during a rollout.
+    Its state is replicated and part of the training state. It does not change during a rollout. A class that
+    `curriculum.name` names is called with the configuration and the environment.
 
     Attributes:
       signals: the names of per-step signals that it asks the algorithm for (`Algorithm.signals`).
@@ -31,7 +33,13 @@ class TaskSampler(abc.ABC):
 
     @abc.abstractmethod
     def choose(self, state: PyTree, keys_B: Array) -> PyTree:
-        """Tasks [B, ...] of the environment's `task_space`, each from its own key alone."""
+        """Tasks [B, ...], each from its own key alone: of the environment's `task_space`, unless
+        `environment_task` says otherwise.
+        """
+
+    def environment_task(self, task: PyTree) -> PyTree:
+        """The part of a task that the environment gets; may be overridden, to keep more of an episode."""
+        return task
 
     @abc.abstractmethod
     def update(self, state: PyTree, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis) -> Any:
@@ -43,6 +51,24 @@ class TaskSampler(abc.ABC):
           signals: float32[T, B] of this device, by the names in `signals`.
           axis: sums over devices.
         """
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        """Names and reductions of what `report` tells; may be overridden."""
+        return {}
+
+    @property
+    def highlights(self) -> tuple[tuple[str, str], ...]:
+        """(metric, label) of those that displays show; may be overridden."""
+        return ()
+
+    def report(self, state: PyTree, episodes: EpisodeRows, axis: Axis) -> Metrics:
+        """The `metrics` of a rollout, with the state after it; may be overridden."""
+        return {}
+
+    def event(self, row: Mapping[str, float], steps: int) -> str:
+        """What happened in the `steps` before a row of metrics, for people, or ""; may be overridden."""
+        return ""
 
 
 def require_signals(tasks: TaskSampler, algorithm: Algorithm) -> None:

@@ -110,6 +110,28 @@ class Last(Metric):
 
 
 @flax.struct.dataclass
+class LastMean(Metric):
+    """The latest of several ratios, such as a mean over a window; empty where that counts nothing."""
+
+    total: Array
+    count: Array
+
+    @classmethod
+    def empty(cls) -> LastMean:
+        return cls(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
+
+    def merge(self, later: LastMean) -> LastMean:
+        return later
+
+    def value(self) -> Any:
+        return self.total / self.count
+
+    @property
+    def is_empty(self) -> Any:
+        return self.count == 0
+
+
+@flax.struct.dataclass
 class Minimum(Metric):
     """The smallest value; empty without any."""
 

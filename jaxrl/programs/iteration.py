@@ -14,7 +14,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.experience import memory
+from jaxrl.experience import curriculum, memory
 from jaxrl.experience.device import DeviceCollector
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
@@ -59,10 +59,19 @@ class Iteration:
     def build(
         cls, config: Config, env: JaxEnv | None, agent: Agent, axis: Axis, tasks: TaskSampler | None = None
     ) -> Iteration:
-        """Builds the program; `env` is None if the configuration collects nothing."""
+        """Builds the program.
+
+        Args:
+          config: the resolved configuration.
+          env: what it collects from; None if it collects nothing.
+          agent: what acts.
+          axis: this device among all.
+          tasks: chooses the tasks of episodes; None takes what the configuration says.
+        """
         collector, reports = None, EpisodeReports()
         if env is not None:
             reports = EpisodeReports.of(env.spec, config.env.success)
+            tasks = tasks or curriculum.build(config, env, reports)
             collector = DeviceCollector(
                 agent=agent,
                 env=VectorEnv(env, stagger=config.env.stagger),

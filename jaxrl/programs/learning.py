@@ -65,7 +65,8 @@ class Learning:
     def metrics(self) -> Mapping[str, type[Metric]]:
         """Names and reductions of what `update` reports."""
         episodes = declared_metrics(self.reports) if self.config.collects else {}
-        return {**self.algorithm.metrics, **episodes}
+        tasks = {} if self.tasks is None else self.tasks.metrics
+        return {**self.algorithm.metrics, **episodes, **tasks}
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
@@ -73,7 +74,8 @@ class Learning:
         labels = self.reports.labels
         success = ((f"env/{SUCCESS}", "success"),) if SUCCESS in labels else ()
         others = [label for label in labels if label != SUCCESS][:_MOST_REPORTS_SHOWN]
-        return (*success, *self.algorithm.highlights, *((f"env/{label}", label) for label in others))
+        tasks = () if self.tasks is None else self.tasks.highlights
+        return (*success, *tasks, *self.algorithm.highlights, *((f"env/{label}", label) for label in others))
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations."""
@@ -125,6 +127,7 @@ class Learning:
         if totals is not None:
             metrics |= episode_metrics(over_devices(self.axis, totals))
         collector = state.collector
+        tasks, told = self._update_tasks(state.tasks, trajectory, learned)
         if self.config.nonfinite == "skip" and collector is not None:
             collector = dataclasses.replace(collector, carry=_without_nonfinite(collector.carry))
         state = dataclasses.replace(
@@ -132,19 +135,22 @@ class Learning:
             learner=learned.learner,
             collector=collector,
             memory=memory,
-            tasks=self._update_tasks(state.tasks, trajectory, learned),
+            tasks=tasks,
             iteration=state.iteration + 1,
         )
-        return state, metrics
+        return state, metrics | told
 
-    def _update_tasks(self, tasks: PyTree, trajectory: Trajectory | None, learned: Learned) -> PyTree:
-        """The state of the task sampler after a rollout and what was learnt from it."""
+    def _update_tasks(
+        self, tasks: PyTree, trajectory: Trajectory | None, learned: Learned
+    ) -> tuple[PyTree, Metrics]:
+        """(the state of the task sampler after a rollout and what was learnt from it, its metrics)."""
         if self.tasks is None:
-            return None
+            return None, {}
         assert trajectory is not None
         assert trajectory.episodes is not None
         signals = {name: learned.signals[name] for name in self.tasks.signals}
-        return self.tasks.update(tasks, trajectory.episodes, signals, self.axis)
+        tasks = self.tasks.update(tasks, trajectory.episodes, signals, self.axis)
+        return tasks, self.tasks.report(tasks, trajectory.episodes, self.axis)
 
     def _learn_from_memory(
         self, state: TrainState, trajectory: Trajectory | None, key: Array

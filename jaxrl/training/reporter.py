@@ -48,7 +48,14 @@ class Reporter:
             row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan
             row |= self._clock.row() | self._meter.read() | self._runtime.shares()
             self._writer.write(steps, row)
+            self._log_event(row, int(interval.iterations) * self._config.steps_per_iteration)
         return row
+
+    def _log_event(self, row: Mapping[str, float], steps: int) -> None:
+        """Logs what the task sampler did in the steps of a row."""
+        tasks = self._runtime.learning.learning.tasks
+        if tasks is not None and (event := tasks.event(row, steps)):
+            log.info("step %d: curriculum: %s", row["steps"], event)
 
     def evaluation(
         self, iteration: int, result: Result, row: dict[str, float], samples: dict[str, Any]

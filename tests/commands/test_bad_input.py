@@ -137,6 +137,10 @@ BAD_NAMES = [
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
     ("evaluate.suite=cartpol", "cannot be read: No such file or directory; did you mean `cartpole`"),
+    ("curriculum.name=stage", "must be stages, or module:Class"),
+    ("curriculum.file=navigatio", "cannot be read: No such file or directory; did you mean `navigation`"),
+    ("curriculum.stages=7", "must be a tuple in which each element is a string"),
+    ("curriculum.start_stage=2", "must be at most 1, the number of stages"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.
 LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}

@@ -113,6 +113,9 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {"time/environments", "time/inference", "time/rollout_wait"}
     # This environment tells nothing of itself (tests/experience/test_statistics.py).
     elsewhere |= {"env/NAME", "env/success_rate", "eval/env/NAME", "eval/success_rate"}
+    # Of a curriculum (tests/experience/curriculum/test_stage_sampler.py).
+    curriculum = ("stage", "steps", "episodes", "success_rate", "collisions", "earlier_success_rate")
+    elsewhere |= {f"curriculum/{name}" for name in curriculum}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}

@@ -46,6 +46,7 @@ def test_shipped_configs_are_installed(installed: Path) -> None:
 def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/py.typed").exists()
     assert (installed / "jaxrl/config/shipped/suites/cartpole.yaml").exists()
+    assert (installed / "jaxrl/config/shipped/curricula/navigation.yaml").exists()
     assert (installed / "jaxrl/reporting/pages/page.html").exists()
     assert (installed / "bin/jaxrl").exists()
     for script in (ROOT / "launch").iterdir():

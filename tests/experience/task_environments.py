@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,3 +119,19 @@ class Alternating(TaskSampler):
 
     def update(self, state: Array, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis) -> Array:
         return jnp.int32(3)
+
+
+class FromConfig(Alternating):
+    """As `curriculum.name` makes one."""
+
+    def __init__(self, config: Any, env: JaxEnv) -> None:
+        assert config.curriculum.is_used
+        assert env.spec.task_space is not None
+
+
+class Silent(Corridor):
+    """Says nothing of success."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = dataclasses.replace(self.spec, name="test:Silent", reports=())

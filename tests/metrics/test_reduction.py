@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.metrics import reduction
-from jaxrl.metrics.reduction import Interval, Last, Maximum, Mean, Metric, Minimum, Spread, Sum
+from jaxrl.metrics.reduction import Interval, Last, LastMean, Maximum, Mean, Metric, Minimum, Spread, Sum
 
 KINDS: dict[str, type[Metric]] = {
     "loss": Mean,
@@ -63,6 +63,12 @@ def test_each_metric_is_reduced_its_own_way() -> None:
 def test_what_was_never_measured_is_not_reported() -> None:
     row = reduction.row(interval_of(ITERATIONS[1]).metrics)
     assert row == {"loss": 1.5, "count": 0.0, "updates": 16.0}
+
+
+def test_the_latest_ratio_counts_alone() -> None:
+    share = lambda total, count: LastMean(jnp.float32(total), jnp.float32(count))  # noqa: E731
+    assert reduction.row({"x": share(8, 8).merge(share(1, 4))}) == {"x": 0.25}
+    assert reduction.row({"x": share(8, 8).merge(share(0, 0))}) == {}
 
 
 def test_rows_are_divided_in_float64() -> None:

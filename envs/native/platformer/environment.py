@@ -15,7 +15,7 @@ from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Ti
 from jaxrl.envs.names import changed_arguments, check_choice, check_positive, format_call
 from jaxrl.envs.native.platformer import pictures
 from jaxrl.envs.native.platformer.graph import GraphTables
-from jaxrl.envs.native.platformer.level import COLUMNS, MINE_PART, ROWS, LevelTables
+from jaxrl.envs.native.platformer.level import CATEGORIES, COLUMNS, MINE_PART, ROWS, LevelTables
 from jaxrl.envs.native.platformer.level_files import read_levels
 from jaxrl.envs.native.platformer.observations import (
     MODALITIES,
@@ -26,6 +26,7 @@ from jaxrl.envs.native.platformer.observations import (
 )
 from jaxrl.envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
 from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.tasks import TaskGroup
 
 _NAME = "jaxrl:Platformer"
 _ANY_LEVEL = -1  # of a task
@@ -90,6 +91,13 @@ class Platformer(JaxEnv):
     def default_task(self) -> dict[str, jax.Array]:
         """A level drawn at random."""
         return {"level": jnp.asarray(_ANY_LEVEL, jnp.int32)}
+
+    @property
+    def task_groups(self) -> dict[str, TaskGroup]:
+        """The levels of each category that is played."""
+        categories = np.array([level.category for level in self.levels])
+        found = {name: np.flatnonzero(categories == name).astype(np.int32) for name in CATEGORIES}
+        return {"category": TaskGroup("level", {name: x for name, x in found.items() if len(x)})}
 
     def reset(
         self, key: jax.Array, task: Mapping[str, jax.Array] | None = None

@@ -1,0 +1,217 @@
+"""Stages of a curriculum, from a file of YAML or as JSON in the configuration: read and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxrl.config.curriculum import STAGES, CurriculumConfig
+from jaxrl.config.data_files import parse_json, read_yaml
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, shown
+from jaxrl.config.files import curriculum_file, curriculum_names
+
+_MOST_STAGES = 100
+_LARGEST_WINDOW = 100_000
+# Of each field: its type and rules. A file says them of all its stages, or of one.
+_FIELDS: dict[str, tuple[Any, ...]] = {
+    "name": (str, Rule("hold 1 to 100 characters", lambda x: 1 <= len(x) <= 100)),
+    "success": (float | None, between(0, 1)),
+    "return": (float | None,),
+    "collisions": (float | None, at_least(0)),
+    "cost": (str,),
+    "window": (int, at_least(1), at_most(_LARGEST_WINDOW)),
+    "least_steps": (int, at_least(0), at_most(LARGEST_INT32)),
+    "most_steps": (int | None, at_least(1), at_most(LARGEST_INT32)),
+    "earlier": (float, between(0, 1)),
+    "back": (float | None, between(0, 1)),
+    "epsilon": (float | None, between(0, 1)),
+}
+_OF_ONE_STAGE = ("name", "task")
+
+# A number, its range, or names of a group's members.
+TaskValue = float | tuple[float, float] | tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage; it ends once its window is full and every threshold that it names is reached.
+
+    Attributes:
+      name: for people.
+      task: by field of the environment's tasks: a number, a range, or names; fields that it leaves out are
+        those of the default task.
+      success: the least mean success over the window, 0 to 1; None asks for none.
+      returns: the least mean return; None asks for none.
+      collisions: the most that `cost` comes to per episode; None allows any.
+      cost: what the environment reports and `collisions` bounds; "" is nothing.
+      window: episodes that decide.
+      least_steps, most_steps: environment steps after which the stage may end, and ends whatever the window
+        says; None is never.
+      earlier: share of the episodes that are of earlier stages.
+      back: a mean success below which training returns to the stage before; None never does.
+      epsilon: exploration rate for a loop of one's own; None takes the default of the stage.
+    """
+
+    name: str
+    task: Mapping[str, TaskValue]
+    success: float | None = None
+    returns: float | None = None
+    collisions: float | None = None
+    cost: str = ""
+    window: int = 200
+    least_steps: int = 200_000
+    most_steps: int | None = None
+    earlier: float = 0.2
+    back: float | None = None
+    epsilon: float | None = None
+
+    @property
+    def has_threshold(self) -> bool:
+        """True if the window can end it."""
+        return any(x is not None for x in (self.success, self.returns, self.collisions))
+
+
+def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
+    """Reads a file of stages; returns each as JSON, with what the file says of all of them.
+
+    Args:
+      name: the file, or the name of a shipped curriculum.
+      field: where that was given, for messages.
+
+    Raises:
+      ConfigError: there is no such file, or something in it is wrong; the message names stage and field.
+    """
+    given = f"`{field}` (={shown(name)})"
+    try:
+        data = read_yaml(curriculum_file(name))
+    except OSError as error:
+        hint = did_you_mean(name, curriculum_names())
+        raise ConfigError(f"{given} cannot be read: {error.strerror or error}{hint}") from error
+    except ValueError as error:
+        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("stages"), list) or not data["stages"]:
+        raise ConfigError(f"{given} must hold `stages`, a list of them")
+    try:
+        common = {key: value for key, value in data.items() if key != "stages"}
+        _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
+        whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
+        _checked(whole)
+        return tuple(json.dumps(stage) for stage in whole)
+    except ConfigError as error:
+        raise ConfigError(f"{given}: {error}") from error
+
+
+def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stage, ...]:
+    """The stages of JSON texts, as `read_file` returns them.
+
+    Raises:
+      ConfigError: something in them is wrong; the message names stage and field.
+    """
+    found = []
+    for i, text in enumerate(stages):
+        try:
+            found.append(_mapping(parse_json(text), i))
+        except ValueError as error:
+            if isinstance(error, ConfigError):
+                raise ConfigError(f"`{field}`: {error}") from error
+            raise ConfigError(f"`{field}`: stage {i + 1} must be JSON: {error}") from error
+    try:
+        return _checked(found)
+    except ConfigError as error:
+        raise ConfigError(f"`{field}`: {error}") from error
+
+
+def resolved(curriculum: CurriculumConfig) -> CurriculumConfig:
+    """The section with the stages of its file in place of its name.
+
+    Raises:
+      ConfigError: the file is wrong, or the stages are, or something else goes with neither.
+    """
+    file, stages = curriculum.file, curriculum.stages
+    if file and (stages or curriculum.name != STAGES):
+        other = "stages" if stages else "name"
+        raise ConfigError(f"`curriculum.file` (={file!r}) must be empty where `curriculum.{other}` is given")
+    stages = read_file(file) if file else stages
+    most = max(1, len(parse(stages)))
+    if curriculum.name == STAGES and curriculum.start_stage > most:
+        raise ConfigError(
+            f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of "
+            "stages"
+        )
+    return dataclasses.replace(curriculum, file="", stages=stages)
+
+
+def _checked(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
+    if len(given) > _MOST_STAGES:
+        raise ConfigError(f"`stages` must be at most {_MOST_STAGES}, not {len(given)}")
+    stages = tuple(_stage(stage, i) for i, stage in enumerate(given))
+    for i, stage in enumerate(stages[:-1]):
+        if not stage.has_threshold and stage.most_steps is None:
+            raise ConfigError(
+                f"{_label(i)}`success`, `return`, `collisions` or `most_steps` must say when it ends"
+            )
+    costs = sorted({stage.cost for stage in stages if stage.cost})
+    if len(costs) > 1:
+        raise ConfigError(f"`cost` must be the same in all stages, not {' and '.join(costs)}")
+    return stages
+
+
+def _stage(given: Mapping[Any, Any], i: int) -> Stage:
+    where = _label(i)
+    task = given.get("task", {})
+    if not isinstance(task, Mapping):
+        raise ConfigError(f"{where}`task` (={shown(task)}) must hold fields of the environment's tasks")
+    rest = {key: value for key, value in given.items() if key != "task"}
+    fields = {"name": f"stage {i + 1}"} | _check_fields(rest, where, _FIELDS.keys())
+    fields["returns"] = fields.pop("return", None)
+    stage = Stage(**fields, task={str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()})
+    if stage.collisions is not None and not stage.cost:
+        raise ConfigError(f"{where}`collisions` needs `cost`, the report of the environment that counts them")
+    if stage.most_steps is not None and stage.most_steps < stage.least_steps:
+        raise ConfigError(
+            f"{where}`most_steps` (={stage.most_steps}) must be at least `least_steps` (={stage.least_steps})"
+        )
+    return stage
+
+
+def _task_value(label: str, given: Any) -> TaskValue:
+    """A number, two as a range, or names."""
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, list) and given and all(isinstance(x, str) for x in given):
+        return tuple(given)
+    try:
+        if not isinstance(given, list):
+            found: float = check("x", given, float)
+            return found
+        low, high = (check("x", x, float) for x in given)
+    except ValueError as error:  # also of a list of another length
+        raise ConfigError(
+            f"{label} (={shown(given)}) must be a number, a range [low, high] or names"
+        ) from error
+    if low > high:
+        raise ConfigError(f"{label} (={shown(given)}) must be a range whose low end comes first")
+    return low, high
+
+
+def _check_fields(given: Mapping[Any, Any], where: str, known: Any) -> dict[str, Any]:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{where}`{name}` is no field of a stage{did_you_mean(str(name), known)}")
+    try:
+        return {name: check(name, value, *_FIELDS[name]) for name, value in given.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+
+
+def _mapping(given: Any, i: int) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"stage {i + 1} (={shown(given)}) must hold fields, such as `task` and `success`")
+    return given
+
+
+def _label(i: int) -> str:
+    return f"stage {i + 1}: "

@@ -1,0 +1,43 @@
+"""Curricula: what environments are asked to be while training goes on."""
+
+from __future__ import annotations
+
+from envs import modules
+from envs.base import JaxEnv
+from jaxrl.config import Config, ConfigError
+from jaxrl.config.curriculum import STAGES
+from jaxrl.experience.curriculum.stage_sampler import StageSampler
+from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.experience.tasks import TaskSampler
+
+
+def build(config: Config, env: JaxEnv, reports: EpisodeReports) -> TaskSampler | None:
+    """The task sampler of a configuration; None if each episode has the default task.
+
+    Args:
+      config: the resolved configuration.
+      env: whose tasks are chosen.
+      reports: what is reported of episodes.
+
+    Raises:
+      ConfigError: a stage does not fit the environment, or `curriculum.name` is no task sampler.
+    """
+    name = config.curriculum.name
+    if not config.curriculum.is_used:
+        return None
+    if name == STAGES:
+        return StageSampler.of(config, env, reports)
+    try:
+        found = modules.load_attribute("`curriculum.name`", name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(found, type) or not issubclass(found, TaskSampler):
+        raise ConfigError(
+            f"`curriculum.name` (={name!r}) must be a class that derives from "
+            "jaxrl.experience.tasks.TaskSampler"
+        )
+    try:
+        sampler: TaskSampler = found(config, env)  # type: ignore[call-arg]
+    except TypeError as error:
+        raise ConfigError(f"`curriculum.name` (={name!r}): {modules.one_line(error)}") from error
+    return sampler

@@ -1,0 +1,149 @@
+"""Tasks of stages as arrays, from which a program draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs.base import JaxEnv
+from envs.spaces import Box, Dict, Discrete, bounds
+from envs.tasks import TaskGroup, default_task, task_groups
+from jaxrl.config import ConfigError
+from jaxrl.config.errors import did_you_mean
+from jaxrl.config.fields import shown
+from jaxrl.config.stages import Stage, TaskValue
+from jaxrl.types import Array, PyTree
+
+_BITS = 24  # of a float32 in [0, 1)
+
+
+@dataclass(frozen=True)
+class _FieldTable:
+    """The values of a field of the tasks, by stage.
+
+    Attributes:
+      low, high: [S], of a range, both included.
+      values: [S, K], to be drawn from instead, where `count` is above 0.
+      count: int32[S], how many of them there are.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    values: np.ndarray
+    count: np.ndarray
+
+    def draw(self, word: Array, stage: Array) -> Array:
+        """A value of a stage int32[], from a random word uint32[]."""
+        part = (word >> (32 - _BITS)).astype(jnp.float32) / 2**_BITS
+        low, high, count = (jnp.asarray(x)[stage] for x in (self.low, self.high, self.count))
+        if jnp.issubdtype(low.dtype, jnp.integer):
+            ranged = low + _index(part, high - low + 1).astype(low.dtype)
+        else:
+            ranged = jnp.minimum(low + part * (high - low), high)
+        listed = jnp.asarray(self.values)[stage, _index(part, jnp.maximum(count, 1))]
+        return jnp.where(count > 0, listed, ranged)
+
+
+def _index(part: Array, count: Array) -> Array:
+    """int32 in [0, count), of a number in [0, 1)."""
+    return jnp.minimum((part * count.astype(jnp.float32)).astype(jnp.int32), count - 1)
+
+
+@dataclass(frozen=True)
+class TaskTables:
+    """The tasks of S stages: of each field that one of them names its values, of the others the default.
+
+    Attributes:
+      default: the task that nobody chose.
+      fields: by name.
+    """
+
+    default: PyTree
+    fields: Mapping[str, _FieldTable]
+
+    @classmethod
+    def of(cls, stages: Sequence[Stage], env: JaxEnv) -> TaskTables:
+        """Checks the stages' tasks against those of an environment.
+
+        Raises:
+          ConfigError: one line that names stage and field.
+        """
+        space, default, groups = env.spec.task_space, default_task(env), task_groups(env)
+        if not isinstance(space, Dict):
+            raise ConfigError(
+                f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
+            )
+        parts: dict[str, Any] = dict(space.spaces)
+        named: dict[str, list[TaskValue | np.ndarray | None]] = {}
+        for i, stage in enumerate(stages):
+            for name, value in stage.task.items():
+                field, found = _checked(f"stage {i + 1}: `task.{name}`", name, value, parts, groups, env)
+                column = named.setdefault(field, [None] * len(stages))
+                if column[i] is not None:
+                    raise ConfigError(f"`curriculum.stages`: stage {i + 1}: `task.{name}` says {field} again")
+                column[i] = found
+        fields = {name: _table(column, np.asarray(default[name])) for name, column in sorted(named.items())}
+        return cls(default, fields)
+
+    def draw(self, key: Array, stage: Array) -> PyTree:
+        """A task of a stage, int32[]."""
+        words = jax.random.bits(key, (max(1, len(self.fields)),), jnp.uint32)
+        drawn = {name: table.draw(words[i], stage) for i, (name, table) in enumerate(self.fields.items())}
+        return self.default | drawn
+
+
+def _table(column: Sequence[TaskValue | np.ndarray | None], default: np.ndarray) -> _FieldTable:
+    """The table of a field, from its value in each stage; None is the default."""
+    ranges, lists = [], []
+    for value in column:
+        listed = value if isinstance(value, np.ndarray) else np.zeros(0, default.dtype)
+        lists.append(listed)
+        ends = value if isinstance(value, tuple) else (value, value)
+        ranges.append((default, default) if value is None or len(listed) else ends)
+    low, high = np.array(ranges).astype(default.dtype).T
+    longest = max(1, *map(len, lists))
+    values = np.stack([np.resize(x, longest) if len(x) else np.zeros(longest, default.dtype) for x in lists])
+    return _FieldTable(low, high, values.astype(default.dtype), np.array([len(x) for x in lists], np.int32))
+
+
+def _checked(
+    label: str,
+    name: str,
+    value: TaskValue,
+    parts: Mapping[str, Any],
+    groups: Mapping[str, TaskGroup],
+    env: JaxEnv,
+) -> tuple[str, TaskValue | np.ndarray]:
+    """(the field of the tasks, a number, a range or an array of values to draw from)."""
+    given = f"`curriculum.stages`: {label}"
+    if name in groups:
+        group = groups[name]
+        names = value if isinstance(value, tuple) else (value,)
+        for member in names:
+            if member not in group.members:
+                hint = did_you_mean(str(member), group.members)
+                raise ConfigError(f"{given} (={shown(member)}) is no {name} of {env.spec.name}{hint}")
+        return group.field, np.unique(np.concatenate([group.members[str(member)] for member in names]))
+    if name not in parts:
+        hint = did_you_mean(name, {*parts, *groups})
+        raise ConfigError(f"{given} is no field of the tasks of {env.spec.name}{hint}")
+    space = parts[name]
+    ends = value if isinstance(value, tuple) else (value, value)
+    if not isinstance(space, Box | Discrete) or space.shape != ():
+        raise ConfigError(f"{given} is no number in the tasks of {env.spec.name}, and cannot be chosen")
+    if any(isinstance(x, str) for x in ends):
+        raise ConfigError(f"{given} (={shown(value)}) must be a number or a range")
+    low, high = map(float, bounds(space))
+    for x in ends:
+        if not low <= float(x) <= high:
+            raise ConfigError(
+                f"{given} (={shown(x)}) must lie between {low:g} and {high:g} in {env.spec.name}"
+            )
+        if np.issubdtype(np.dtype(space.dtype), np.integer) and not float(x).is_integer():
+            raise ConfigError(f"{given} (={shown(x)}) must be a whole number")
+    return name, value

@@ -1,0 +1,134 @@
+"""Stages of a curriculum: files, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxrl.config import (
+    ConfigError,
+    changed_fields,
+    check_config,
+    default_config,
+    from_json,
+    resolve,
+    to_json,
+)
+from jaxrl.config.files import curriculum_names
+from jaxrl.config.stages import parse, read_file
+
+EASY = {"task": {"obstacles": 0, "goal_distance": [1, 3], "category": "simple"}, "success": 0.8}
+
+
+def test_a_file_says_what_all_of_its_stages_have(tmp_path: Path) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text(json.dumps({"window": 50, "stages": [EASY, {"window": 60, "name": "all"}]}))
+    first, second = parse(read_file(str(file)))
+    assert first.task == {"obstacles": 0.0, "goal_distance": (1.0, 3.0), "category": ("simple",)}
+    assert (first.window, first.success, first.name) == (50, 0.8, "stage 1")
+    assert (second.window, second.success, second.name) == (60, None, "all")
+    assert (first.least_steps, first.most_steps, first.earlier) == (200_000, None, 0.2)
+
+
+@pytest.mark.parametrize("name", ["navigation", "platformer"])
+def test_shipped_stages(name: str) -> None:
+    assert name in curriculum_names()
+    stages = parse(read_file(name))
+    assert [stage.success for stage in stages] == [0.80, 0.75, 0.70, None]
+    assert [stage.collisions for stage in stages] == [None, None, 0.2, None]
+    assert all((x.window, x.least_steps, x.earlier) == (200, 200_000, 0.2) for x in stages)
+
+
+WRONG = [
+    ({"success": 1.2}, "stage 2: `success` (=1.2) must lie between 0 and 1"),
+    ({"sucess": 1}, "stage 2: `sucess` is no field of a stage; did you mean `success`?"),
+    (7, "stage 2 (=7) must hold fields, such as `task` and `success`"),
+    ({"task": 3}, "stage 2: `task` (=3) must hold fields of the environment's tasks"),
+    ({"task": {"x": [3, 1]}}, "stage 2: `task.x` (=[3, 1]) must be a range whose low end comes first"),
+    (
+        {"task": {"x": [1, 2, 3]}},
+        "stage 2: `task.x` (=[1, 2, 3]) must be a number, a range [low, high] or names",
+    ),
+    ({"task": {"x": True}}, "stage 2: `task.x` (=True) must be a number, a range [low, high] or names"),
+    ({"collisions": 1}, "stage 2: `collisions` needs `cost`, the report of the environment that counts them"),
+    ({"most_steps": 5}, "stage 2: `most_steps` (=5) must be at least `least_steps` (=200000)"),
+    ({"window": 0}, "stage 2: `window` (=0) must be at least 1"),
+    ({}, "stage 2: `success`, `return`, `collisions` or `most_steps` must say when it ends"),
+]
+
+
+@pytest.mark.parametrize(("stage", "message"), WRONG)
+def test_what_is_wrong_names_stage_and_field(stage: object, message: str, tmp_path: Path) -> None:
+    stages = [EASY, stage, EASY]
+    with pytest.raises(ConfigError) as error:
+        parse([json.dumps(x) for x in stages])
+    assert str(error.value) == f"`curriculum.stages`: {message}"
+    file = tmp_path / "stages.yaml"
+    file.write_text(json.dumps({"stages": stages}))
+    config = default_config()
+    config.curriculum.file = str(file)
+    with pytest.raises(ConfigError) as error:
+        check_config(config)
+    assert str(error.value).startswith("`curriculum.file` (='")
+    assert str(error.value).endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stages: []", "must hold `stages`, a list of them"),
+        ("[", "must be YAML or JSON"),
+        ("name: x\nstages: [{}]", "`name` is no field of a stage"),
+        ("window: 1.5\nstages: [{}]", "`window` (=1.5) must be an integer"),
+        ("stages: [{cost: a}, {cost: b}]", "stage 1: `success`, `return`, `collisions` or `most_steps` must"),
+        ("success: 1\nstages: [{cost: a}, {cost: b}]", "`cost` must be the same in all stages, not a and b"),
+    ],
+)
+def test_what_is_wrong_with_a_file(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_file(str(file))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_keeps_the_stages_that_its_file_held(tmp_path: Path) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text(json.dumps({"stages": [EASY]}))
+    config = default_config()
+    config.env.name = "jaxrl:Navigation"
+    config.curriculum.file = str(file)
+    there = check_config(config)
+    assert there.curriculum.file == ""
+    assert there.curriculum.is_used
+    file.write_text(json.dumps({"stages": [{**EASY, "success": 0.9}]}))
+    (difference,) = changed_fields(there, check_config(config))
+    assert difference.startswith("`curriculum.stages` (=")
+    file.unlink()
+    assert from_json(to_json(there)) == there
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"file": "navigatio"}, "cannot be read: No such file or directory; did you mean `navigation`?"),
+        ({"file": "navigation", "start_stage": 5}, "`curriculum.start_stage` (=5) must be at most 4"),
+        ({"start_stage": 2}, "`curriculum.start_stage` (=2) must be at most 1"),
+        ({"file": "navigation", "stages": ("{}",)}, "must be empty where `curriculum.stages` is given"),
+        ({"file": "navigation", "name": "a:B"}, "must be empty where `curriculum.name` is given"),
+        ({"name": "stage"}, "`curriculum.name` (='stage') must be stages, or module:Class"),
+        ({"stages": ("{",)}, "`curriculum.stages`: stage 1 must be JSON"),
+        ({"file": "navigation"}, "`env.name` (='gymnax:CartPole-v1') takes no tasks"),
+    ],
+)
+def test_fields_that_do_not_go_together(fields: dict[str, object], message: str) -> None:
+    config = default_config()
+    for name, value in fields.items():
+        config.curriculum[name] = value
+    with pytest.raises(ConfigError) as error:
+        resolve(config, 1)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

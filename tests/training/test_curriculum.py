@@ -1,0 +1,114 @@
+"""Runs with a curriculum: resumed in every stage, on two devices, and as members of a population."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import PyTree
+
+ITERATIONS, STEPS = 10, 8 * 8  # of one iteration
+# An odd level of the corridor succeeds, an even one fails, whatever the policy does.
+STAGES = (
+    {"task": {"level": [0, 1]}, "success": 0.4, "window": 12, "least_steps": 2 * STEPS},
+    {"task": {"level": 2}, "success": 0.9, "window": 10, "most_steps": 3 * STEPS, "earlier": 0.4},
+    {"task": {"level": [1, 3]}, "success": 0.3, "window": 10, "back": 0.9},
+    {"task": {"level": 3}, "window": 7, "earlier": 0.3},
+)
+
+
+def corridor_config(**fields: Any) -> ConfigDict:
+    config = jaxrl.default_config()
+    config.num_devices = 1
+    config.env.update(name="tests.experience.task_environments:Corridor", num_envs=8, stagger=False)
+    config.network.update(core="none", hidden_sizes=(4,))
+    config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2)
+    config.stop.steps = ITERATIONS * STEPS
+    config.evaluate.update(every_steps=0, episodes=2)
+    config.log.every_steps = 1_000_000
+    config.curriculum.stages = tuple(json.dumps({"least_steps": STEPS, **stage}) for stage in STAGES)
+    config.update_from_flattened_dict(fields)
+    return config
+
+
+def host(state: PyTree) -> list[np.ndarray]:
+    state = state.replace(key=jax.random.key_data(state.key))
+    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
+
+
+def test_a_run_resumes_in_every_stage_bit_for_bit(tmp_path: Path) -> None:
+    trainer = Trainer(corridor_config(), writer=MultiWriter(()))
+
+    def advance() -> list[float]:
+        seen = []
+        while trainer.progress.iteration < ITERATIONS:
+            stage = int(trainer.state.tasks.stage)
+            if not (tmp_path / str(stage)).exists():
+                trainer.save(tmp_path / str(stage))
+            seen.append(trainer.update(trainer.rollout())["curriculum/stage"])
+        return seen
+
+    seen = advance()
+    assert set(seen) == {1, 2, 3, 4}
+    end = host(trainer.state)
+    for stage in range(4):
+        trainer.load(tmp_path / str(stage))
+        assert int(trainer.state.tasks.stage) == stage
+        left = advance()
+        assert left == seen[-len(left) :]
+        for there, here in zip(end, host(trainer.state), strict=True):
+            np.testing.assert_array_equal(there, here)
+    trainer.close()
+
+
+_TWO_DEVICES = """
+import jax, numpy as np
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.training.trainer import Trainer
+from tests.training.test_curriculum import ITERATIONS, corridor_config
+found = []
+for devices in (1, 2):
+    trainer = Trainer(corridor_config(num_devices=devices), writer=MultiWriter(()))
+    for _ in range(ITERATIONS):
+        metrics = trainer.update(trainer.rollout())
+    told = {name: x for name, x in metrics.items() if name.startswith("curriculum/")}
+    found.append((jax.device_get((trainer.state.tasks, trainer.state.collector.task)), told))
+jax.tree.map(np.testing.assert_array_equal, *found)
+assert found[0][1]["curriculum/stage"] == 4, found[0][1]
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_have_the_curriculum_of_one() -> None:
+    root = Path(__file__).parents[2]
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES], cwd=root, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_members_have_a_curriculum_each() -> None:
+    train = jaxrl.make_train(corridor_config())
+    keys = jax.random.split(jax.random.key(1), 3)
+    states, metrics = jax.jit(jax.vmap(train))(keys)
+    alone = jax.jit(train)
+    for i, key in enumerate(keys):
+        state, own = alone(key)
+        np.testing.assert_array_equal(metrics["curriculum/stage"][i], own["curriculum/stage"])
+        jax.tree.map(lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), states.tasks, state.tasks)
+    # Not the same for all, or it would be no test.
+    assert len({tuple(np.asarray(x).tolist()) for x in metrics["curriculum/episodes"]}) == 3
