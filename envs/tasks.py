@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.base import JaxEnv
+from jaxrl.envs.base import JaxEnv
 
 
 @dataclasses.dataclass(frozen=True)

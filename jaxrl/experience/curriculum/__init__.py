@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envs import modules
-from envs.base import JaxEnv
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.curriculum import STAGES
+from jaxrl.envs import modules
+from jaxrl.envs.base import JaxEnv
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler

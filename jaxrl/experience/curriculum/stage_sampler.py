@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import JaxEnv
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
+from jaxrl.envs.base import JaxEnv
 from jaxrl.experience.curriculum.task_tables import TaskTables
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals
 from jaxrl.experience.statistics import EpisodeReports

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import JaxEnv
-from envs.spaces import Box, Dict, Discrete, bounds
-from envs.tasks import TaskGroup, default_task, task_groups
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import shown
 from jaxrl.config.stages import Stage, TaskValue
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
+from jaxrl.envs.tasks import TaskGroup, default_task, task_groups
 from jaxrl.types import Array, PyTree
 
 _BITS = 24  # of a float32 in [0, 1)

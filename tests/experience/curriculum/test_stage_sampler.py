@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import registry
 from jaxrl.config import ConfigError, default_config, resolve
+from jaxrl.envs import registry
 from jaxrl.experience import curriculum
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports
