@@ -2,6 +2,8 @@
 
 Command:  jaxrl train sac
 Hardware: 2 CPU cores
+Minutes:  not measured
+Expected: greedy return -150 after 16,000 steps (1 seed; docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict

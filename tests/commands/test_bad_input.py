@@ -54,7 +54,7 @@ BAD_OVERRIDES = [
     # ranges
     ("seed=-1", "must lie between 0 and 4294967295"),
     ("num_devices=-1", "must be at least 0"),
-    ("algorithm=sac", "must be an algorithm's name"),
+    ("algorithm=td3", "must be an algorithm's name"),
     ("hardware_profile=fast", "must be one of none, auto"),
     ("nonfinite=ignore", "must be one of halt, skip, rollback"),
     ("nonfinite=HALT", "must be one of halt, skip, rollback"),
