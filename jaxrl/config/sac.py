@@ -10,7 +10,7 @@ from jaxrl.config.replay import ReplayConfig
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018, "Algorithms and applications")."""
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018, arXiv:1812.05905)."""
 
     rollout_length: int = field(
         4, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
