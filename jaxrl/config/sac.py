@@ -10,7 +10,7 @@ from jaxrl.config.replay import ReplayConfig
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018, arXiv:1812.05905)."""
+    """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
 
     rollout_length: int = field(
         4, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
@@ -41,5 +41,7 @@ class SACConfig(ReplayConfig):
         True, help="the temperature is learnt so that the entropy is `target_entropy`; False: it stays"
     )
     target_entropy: float | None = field(
-        None, help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components"
+        None,
+        between(-1_000, 1_000),
+        help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components",
     )
