@@ -77,7 +77,8 @@ OBJECTS = (
 OWN = "nothing number text raising calling_nothing features_of_nothing".split()
 ENVIRONMENTS = (
     "os:system sys:exit math:pi jax:Array flax.linen:Module collections:OrderedDict builtins:object "
-    "jaxrl.networks:Core jaxrl.envs.base:JaxEnv envs.base:JaxEnv nowhere:Env gymnax: :CartPole-v1 : CartPole-v9 gymnax:CartPole-v9 "
+    "jaxrl.networks:Core jaxrl.envs.base:JaxEnv envs.base:JaxEnv nowhere:Env gymnax: :CartPole-v1 : "
+    "CartPole-v9 gymnax:CartPole-v9 "
     "jaxrl:Prob envpool:Nothing-v0 envpool: gymnasium: x.y.z:W ../x:y gymnax:CartPole-v1(( "
     "gymnax:CartPole-v1(1) gymnax:CartPole-v1(a=b) gymnax:CartPole-v1(**{}) "
     "tests.commands.test_fuzz:Empty tests.commands.test_fuzz:Sad"
