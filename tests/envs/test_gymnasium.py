@@ -292,7 +292,8 @@ def test_interrupt_ends_a_wait_in_another_thread(start):
 def test_workers_end_with_a_parent_that_is_killed(name):
     # Also where an environment hangs in C code and no Python of the worker runs any more.
     script = f"""
-import time, numpy as np, envs
+import time, numpy as np
+from jaxrl import envs
 from jaxrl.envs.base import HostOptions
 env = envs.make_host("{MODULE}:{name}").start(HostOptions(seeds=(1, 2), num_workers=2))
 env.recv(0)

@@ -179,8 +179,9 @@ class BackgroundSave:
 def _progress(path: epath.Path) -> tuple[int, int]:
     """Values that change while `path` is being saved: bytes on the disk, and CPU seconds in pairs."""
     written = 0
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(path.parent):
+    # A file may go while it is looked at; the listing must be closed then too.
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
             if entry.name.startswith(path.name):
                 written += checkpoint_files.size(epath.Path(entry.path))
     return written, int(time.process_time()) // 2  # A display alone takes a second in 20.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import shutil
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from jaxrl.parallel import signals
-from jaxrl.runs.checkpoint import Checkpointer, SaveError
+from jaxrl.runs.checkpoint import Checkpointer, SaveError, background_save
 from jaxrl.runs.checkpoint.background_save import BackgroundSave
 from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, file_size_limit
 
@@ -206,3 +209,16 @@ def test_a_save_that_does_not_move_is_given_up_and_the_next_one_works(
     while signals.must_leave() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not signals.must_leave()
+
+
+def test_looking_at_a_save_leaves_no_listing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(path: object) -> int:
+        raise FileNotFoundError(path)
+
+    (tmp_path / "7.tmp").touch()
+    monkeypatch.setattr(background_save.checkpoint_files, "size", gone)
+    with warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always")
+        background_save._progress(epath.Path(tmp_path / "7"))
+        gc.collect()
+    assert not unclosed
