@@ -309,10 +309,10 @@ def test_killed_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path)
 
 @pytest.mark.slow
 @each_algorithm
-@pytest.mark.parametrize("name", ["envpool:CartPole-v1", "gymnax:CartPole-v1"])
-def test_trains_on_device_and_on_host(algorithm: str, name: str) -> None:
+@pytest.mark.parametrize("suite", ["envpool", "gymnax"])
+def test_trains_on_device_and_on_host(algorithm: str, suite: str) -> None:
     config = config_fields(algorithm)
-    config.env.name = name
+    config.env.name = f"{suite}:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"
     config.stop.steps = 4 * STEPS
     trainer = Trainer(config, writer=MultiWriter([]))
     start = copied(trainer.state.learner.policy.params)
