@@ -1,4 +1,4 @@
-"""What a user's own environment gives and takes, and the arrays that policies and collectors work with."""
+"""From the values of a user's own environment to the arrays of policies and collectors, and back."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ KEYS = (ACHIEVED, DESIRED, OBSERVATION)
 
 
 class Goals(Protocol):
-    """What a step is worth and whether it ends the episode, by the goal alone; pure, for arrays [..., G].
+    """The reward of a step and whether it ends the episode, by the goal alone; pure, for arrays [..., G].
 
     `achieved` is the `achieved_goal` after the step. An environment that says this of itself gives the
     rewards and terminations of these functions in its own steps.

@@ -1,4 +1,4 @@
-"""What an algorithm asks of a replay memory that exchanges goals, and what it checks."""
+"""The plan for a replay memory that exchanges goals, and its checks."""
 
 from __future__ import annotations
 

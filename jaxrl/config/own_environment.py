@@ -1,4 +1,4 @@
-"""What a config says of its own environment alone, and must not say of another one."""
+"""The fields that a config sets for its own environment alone, and not for another one."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -180,6 +180,28 @@ def count_episodes(
     """
     zeros = jnp.zeros_like(episode.episode_return)
     none = {label: Tally(zeros, zeros) for label in reports.labels}
+    start = _Counting(episode, zeros, zeros, zeros, none)
+    end, (return_TB, counted_TB, rest) = jax.lax.scan(
+        _counter(reports, task_TB is not None), start, (reward_TB, done_TB, info_TB, valid_TB), unroll=unroll
+    )
+    rows = None
+    if rest is not None:
+        length_TB, told = rest
+        rows = EpisodeRows(
+            ended=counted_TB,
+            task=task_TB,
+            episode_return=return_TB,
+            length=length_TB,
+            success=told.get(SUCCESS),
+            reports=told,
+        )
+    return end.episode, _totals(end, return_TB, counted_TB), rows
+
+
+def _counter(
+    reports: EpisodeReports, makes_rows: bool
+) -> Callable[[_Counting, PyTree], tuple[_Counting, tuple[Array, Array, PyTree]]]:
+    """The step of a scan over (reward, done, info, valid) [B]; what rows need is None if there are none."""
 
     def step(loop: _Counting, xs: PyTree) -> tuple[_Counting, tuple[Array, Array, PyTree]]:
         reward, done, info, valid = xs
@@ -202,18 +224,19 @@ def count_episodes(
             length=loop.length + length.astype(jnp.float32) * counted,
             tallies=jax.tree.map(jnp.add, loop.tallies, ended),
         )
-        rest = None if task_TB is None else (length, {label: x.value for label, x in ended.items()})
+        rest = (length, {label: x.value for label, x in ended.items()}) if makes_rows else None
         return after, (total, is_counted, rest)
 
-    start = _Counting(episode, zeros, zeros, zeros, none)
-    end, (return_TB, counted_TB, rest) = jax.lax.scan(
-        step, start, (reward_TB, done_TB, info_TB, valid_TB), unroll=unroll
-    )
+    return step
+
+
+def _totals(end: _Counting, return_TB: Array, counted_TB: Array) -> EpisodeTotals:
+    """Over the episodes that ended and are counted."""
     count, total, length, tallies = jax.tree.map(
         jnp.sum, (end.count, end.episode_return, end.length, end.tallies)
     )
     mean = total / jnp.maximum(count, 1.0)
-    totals = EpisodeTotals(
+    return EpisodeTotals(
         count=count,
         episode_return=total,
         length=length,
@@ -222,18 +245,6 @@ def count_episodes(
         highest=jnp.max(return_TB, where=counted_TB, initial=-jnp.inf),
         tallies=tallies,
     )
-    rows = None
-    if rest is not None:
-        length_TB, told = rest
-        rows = EpisodeRows(
-            ended=counted_TB,
-            task=task_TB,
-            episode_return=return_TB,
-            length=length_TB,
-            success=told.get(SUCCESS),
-            reports=told,
-        )
-    return end.episode, totals, rows
 
 
 def over_devices(axis: Axis, totals: EpisodeTotals) -> EpisodeTotals:

@@ -67,7 +67,7 @@ class TaskSampler(abc.ABC):
         return {}
 
     def event(self, row: Mapping[str, float], steps: int) -> str:
-        """What happened in the `steps` before a row of metrics, for people, or ""; may be overridden."""
+        """A line about the `steps` before a row of metrics, for people, or ""; may be overridden."""
         return ""
 
 

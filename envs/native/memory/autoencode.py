@@ -18,7 +18,7 @@ _SUITS = KINDS["suits"]
 
 @flax.struct.dataclass
 class AutoencodeState:
-    """What was shown, and what is left.
+    """The cards that were shown, and those that are left.
 
     Attributes:
       shown: int32[n], the suits in the order in which they are shown.

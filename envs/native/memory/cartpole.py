@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -36,13 +37,20 @@ class _CartPole(JaxEnv):
     the middle or the pole 12 degrees from upright, and is truncated after T steps.
     """
 
-    def __init__(self, name: str, bounds: Any, limit: int, noise: float = 0.0):
-        self._limit = check_positive(f"{name.partition('(')[0]}: max_episode_length", limit)
-        self._noise = check_between(f"{name.partition('(')[0]}: noise_sigma", noise, 0, _LARGEST_NOISE)
-        self._bounds = np.asarray(bounds, np.float32)
+    _seen = _POSITIONS  # components of the body
+    _bounds = (2 * _FARTHEST, 2 * _LARGEST_ANGLE)  # of what is seen
+
+    def __init__(self, max_episode_length: int = 200):
+        self._set_up(dict(locals()), max_episode_length)
+
+    def _set_up(self, given: Mapping[str, Any], limit: int, noise: float = 0.0) -> None:
+        """With the arguments of the class."""
+        label = f"jaxrl:memory/{type(self).__name__}"
+        self._limit = check_positive(f"{label}: max_episode_length", limit)
+        self._noise = check_between(f"{label}: noise_sigma", noise, 0, _LARGEST_NOISE)
         self.spec = EnvSpec(
-            name=name,
-            observation_space=Box.of(-self._bounds, self._bounds, (2,)),
+            name=format_call(label, changed_arguments(type(self), given)),
+            observation_space=Box.of([-x for x in self._bounds], self._bounds, (2,)),
             action_space=Discrete(2),
             max_episode_steps=limit,
         )
@@ -56,21 +64,19 @@ class _CartPole(JaxEnv):
         body, time = _push(state.body, action), state.time + 1
         fallen = (jnp.abs(body[0]) > _FARTHEST) | (jnp.abs(body[2]) > _LARGEST_ANGLE)
         return CartPoleState(body, time), TimeStep(
-            obs=self._noisy(key, self._seen(body)),
+            obs=self._noisy(key, body[self._seen]),
             reward=jnp.full((), 1 / self._limit, jnp.float32),
             terminated=fallen,
             truncated=time >= self._limit,
         )
-
-    def _seen(self, body: jax.Array) -> jax.Array:
-        return body[_POSITIONS]
 
     def _noisy(self, key: jax.Array, seen: jax.Array) -> jax.Array:
         if not self._noise:
             return seen
         # Folded, since `reset` draws the state from the key itself.
         noise = self._noise * jax.random.normal(jax.random.fold_in(key, 1), (2,))
-        return jnp.clip(seen + noise, -self._bounds, self._bounds)
+        farthest = jnp.asarray(self._bounds, jnp.float32)
+        return jnp.clip(seen + noise, -farthest, farthest)
 
 
 class PositionOnlyCartPole(_CartPole):
@@ -79,13 +85,6 @@ class PositionOnlyCartPole(_CartPole):
     Args:
       max_episode_length: T; each step has a reward of 1 / T.
     """
-
-    def __init__(self, max_episode_length: int = 200):
-        given = dict(locals())
-        name = format_call(
-            "jaxrl:memory/PositionOnlyCartPole", changed_arguments(PositionOnlyCartPole, given)
-        )
-        super().__init__(name, _position_bounds(), max_episode_length)
 
 
 class NoisyPositionOnlyCartPole(_CartPole):
@@ -97,10 +96,7 @@ class NoisyPositionOnlyCartPole(_CartPole):
     """
 
     def __init__(self, noise_sigma: float = 0.1, max_episode_length: int = 200):
-        given = dict(locals())
-        changed = changed_arguments(NoisyPositionOnlyCartPole, given)
-        name = format_call("jaxrl:memory/NoisyPositionOnlyCartPole", changed)
-        super().__init__(name, _position_bounds(), max_episode_length, noise_sigma)
+        self._set_up(dict(locals()), max_episode_length, noise_sigma)
 
 
 class VelocityOnlyCartPole(_CartPole):
@@ -113,19 +109,7 @@ class VelocityOnlyCartPole(_CartPole):
       max_episode_length: T; each step has a reward of 1 / T.
     """
 
-    def __init__(self, max_episode_length: int = 200):
-        given = dict(locals())
-        name = format_call(
-            "jaxrl:memory/VelocityOnlyCartPole", changed_arguments(VelocityOnlyCartPole, given)
-        )
-        super().__init__(name, (math.inf, math.inf), max_episode_length)
-
-    def _seen(self, body: jax.Array) -> jax.Array:
-        return body[_VELOCITIES]
-
-
-def _position_bounds() -> tuple[float, float]:
-    return 2 * _FARTHEST, 2 * _LARGEST_ANGLE
+    _seen, _bounds = _VELOCITIES, (math.inf, math.inf)
 
 
 def _push(body: jax.Array, action: jax.Array) -> jax.Array:

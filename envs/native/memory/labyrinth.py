@@ -48,7 +48,7 @@ class _Labyrinth(JaxEnv):
 
     _has_goal: bool
 
-    def __init__(self, maze_dims: Any, episode_length: int):
+    def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
         given, label = dict(locals()), f"jaxrl:memory/{type(self).__name__}"
         square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
         if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
@@ -118,9 +118,6 @@ class LabyrinthEscape(_Labyrinth):
 
     _has_goal = True
 
-    def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
-        super().__init__(maze_dims, episode_length)
-
     def reset(self, key: jax.Array) -> tuple[LabyrinthState, jax.Array]:
         state = self._begin(key)
         return state, self._observe(state, _NO_ACTION)
@@ -149,9 +146,6 @@ class LabyrinthExplore(_Labyrinth):
     """
 
     _has_goal = False
-
-    def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
-        super().__init__(maze_dims, episode_length)
 
     def reset(self, key: jax.Array) -> tuple[ExploredState, jax.Array]:
         state = self._begin(key)

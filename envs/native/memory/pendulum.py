@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.struct
@@ -34,11 +35,16 @@ class _Pendulum(JaxEnv):
     are truncated after T steps.
     """
 
-    def __init__(self, name: str, limit: int, noise: float = 0.0):
-        self._limit = check_positive(f"{name.partition('(')[0]}: max_episode_length", limit)
-        self._noise = check_between(f"{name.partition('(')[0]}: noise_sigma", noise, 0, _LARGEST_NOISE)
+    def __init__(self, max_episode_length: int = 200):
+        self._set_up(dict(locals()), max_episode_length)
+
+    def _set_up(self, given: Mapping[str, Any], limit: int, noise: float = 0.0) -> None:
+        """With the arguments of the class."""
+        label = f"jaxrl:memory/{type(self).__name__}"
+        self._limit = check_positive(f"{label}: max_episode_length", limit)
+        self._noise = check_between(f"{label}: noise_sigma", noise, 0, _LARGEST_NOISE)
         self.spec = EnvSpec(
-            name=name,
+            name=format_call(label, changed_arguments(type(self), given)),
             observation_space=Box.of(-1.0, 1.0, (2,)),
             action_space=Box.of(-_MAX_TORQUE, _MAX_TORQUE, (1,)),
             max_episode_steps=limit,
@@ -79,13 +85,6 @@ class PositionOnlyPendulum(_Pendulum):
       max_episode_length: T.
     """
 
-    def __init__(self, max_episode_length: int = 200):
-        given = dict(locals())
-        name = format_call(
-            "jaxrl:memory/PositionOnlyPendulum", changed_arguments(PositionOnlyPendulum, given)
-        )
-        super().__init__(name, max_episode_length)
-
 
 class NoisyPositionOnlyPendulum(_Pendulum):
     """`PositionOnlyPendulum` with normal noise in observations, clipped to [-1, 1].
@@ -96,7 +95,4 @@ class NoisyPositionOnlyPendulum(_Pendulum):
     """
 
     def __init__(self, noise_sigma: float = 0.1, max_episode_length: int = 200):
-        given = dict(locals())
-        changed = changed_arguments(NoisyPositionOnlyPendulum, given)
-        name = format_call("jaxrl:memory/NoisyPositionOnlyPendulum", changed)
-        super().__init__(name, max_episode_length, noise_sigma)
+        self._set_up(dict(locals()), max_episode_length, noise_sigma)

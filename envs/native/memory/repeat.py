@@ -58,7 +58,7 @@ class RepeatFirst(JaxEnv):
 
 @flax.struct.dataclass
 class RepeatPreviousState:
-    """What is left, and the latest k cards.
+    """The latest k cards, and those that are left.
 
     Attributes:
       recent: int32[k], the card that was seen at time t is at t modulo k.

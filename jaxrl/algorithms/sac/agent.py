@@ -161,7 +161,7 @@ class SACAgent(Agent):
 
 
 def _parts(network: NetworkConfig, spec: EnvSpec, size: int) -> tuple[tuple[str, Space], ...]:
-    """What critics see: the parts of an observation, all of them vectors, and an action."""
+    """The inputs of the critics: the parts of an observation, all of them vectors, and an action."""
     space = spec.observation_space
     parts = space.spaces if isinstance(space, Dict) else (("", space),)
     encoders = ("joint",) if isinstance(space, Dict) else ("auto", "mlp")

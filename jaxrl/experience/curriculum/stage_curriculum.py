@@ -57,7 +57,7 @@ class StageCurriculum:
         return self.stages[self.stage - 1]
 
     def current_parameters(self) -> dict[str, TaskValue]:
-        """What the stage asks of the environment: by field a number, a range (low, high), or names."""
+        """The stage's task: by field of the environment's tasks a number, a range (low, high), or names."""
         return dict(self.present.task)
 
     def get_current_env_config(self) -> dict[str, TaskValue]:

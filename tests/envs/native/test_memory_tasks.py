@@ -88,7 +88,7 @@ def random_actions(name, batch=None):
 
 
 def draws(name, start, states, first, seen):
-    """What chance decided in an episode, from its states and observations."""
+    """The chance decisions of an episode, from its states and observations."""
     family = re.sub(r"(Easy|Medium|Hard)?(\(.*)?$", "", name)
     shown = np.concatenate([first[None], seen]) if first.shape == seen.shape[1:] else None
     match family:

@@ -11,7 +11,7 @@ from jaxrl.config.stages import Stage
 
 
 class PlainCurriculum:
-    """What `StageSampler` decides; environments are told apart by their index."""
+    """The decisions of `StageSampler`; environments are told apart by their index."""
 
     def __init__(self, stages: tuple[Stage, ...], num_envs: int, start: int = 0) -> None:
         self.stages, self.num_envs, self.stage, self.visit = stages, num_envs, start, 0
