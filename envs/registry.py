@@ -10,6 +10,7 @@ suite may have `module_of(name, arguments)`: the module that a name makes it imp
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -91,6 +92,24 @@ def check_env(env: JaxEnv | str) -> None:
     _require(label, made, "spec", "reset", "step")
     check_types(label, made)
     check_behaviour(label, made)
+
+
+def check_custom(name: str) -> None:
+    """Checks the behaviour of an environment of the user's own; others, and what was checked before, cost nothing.
+
+    Raises:
+      ValueError: as `check_env`.
+    """
+    if is_custom(name):
+        full_name = parse_call(name)[0]
+        suite, _, short_name = full_name.rpartition(":")
+        _check_once(name, _registration(full_name) or _load_user_class(suite, short_name))
+
+
+@functools.lru_cache
+def _check_once(name: str, factory: Callable[..., JaxEnv]) -> None:
+    """Populations and searches resolve many configs of the same environment; `factory` is part of the key."""
+    check_behaviour(name, make(name))
 
 
 def is_custom(name: str) -> bool:

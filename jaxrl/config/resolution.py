@@ -242,15 +242,14 @@ def _check_rules(config: Config) -> None:
 def _check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
     from jaxrl.envs import registry
-    from jaxrl.envs.behaviour import check_behaviour
 
-    for field, value, wrappers in (("name", c.env.name, ()), ("wrappers", c.env.wrappers, c.env.wrappers)):
-        spec = environment_spec(f"env.{field}", value, c.env.name, wrappers)
-    if registry.is_custom(c.env.name):
-        try:
-            check_behaviour(c.env.name, registry.make(c.env.name))
-        except ValueError as error:
-            raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
+    spec = environment_spec("env.name", c.env.name, c.env.name, ())
+    if c.env.wrappers:
+        spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
+    try:
+        registry.check_custom(c.env.name)
+    except ValueError as error:
+        raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
     if c.evaluate.unseen:
         check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
     if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
