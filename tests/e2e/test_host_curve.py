@@ -27,14 +27,14 @@ class Returns(Writer):
 
 @functools.cache
 def curve(name: str, seed: int) -> list[float]:
-    """Mean return of the episodes that ended in each tenth of 100,000 steps."""
+    """Mean return of the episodes that ended in each tenth of 51,200 steps."""
     config = jaxrl.default_config()
     config.seed, config.num_devices = seed, 1
-    config.env.update(name=name, num_envs=32)
-    config.network.update(core="lstm", hidden_sizes=(32,), core_size=32)
-    config.ppo.update(rollout_length=32, num_epochs=4, num_minibatches=4, learning_rate=2e-3)
-    config.stop.steps = 102_400
-    config.log.every_steps = 102_400 // ROWS
+    config.env.update(name=name, num_envs=16)
+    config.network.update(core="mingru", hidden_sizes=(16,), core_size=16)
+    config.ppo.update(rollout_length=32, num_epochs=4, num_minibatches=4, learning_rate=4e-3)
+    config.stop.steps = 51_200
+    config.log.every_steps = 51_200 // ROWS
     config.evaluate.update(every_steps=0, episodes=1)
     writer = Returns()
     Trainer(config, writer=MultiWriter([writer])).fit()
@@ -49,5 +49,5 @@ def test_same_curve_within_noise(name: str) -> None:
     noise = np.sqrt((host.var(axis=0, ddof=1) + device.var(axis=0, ddof=1)) / len(SEEDS))
     distance = np.abs(host.mean(axis=0) - device.mean(axis=0))
     assert (distance < 4 * noise + 5).all(), (host.mean(axis=0), device.mean(axis=0), noise)
-    # In so few steps returns rise from 23 to between 32 and 40; the noise of each mean is below 2.
-    assert host.mean(axis=0)[-1] > 1.25 * host.mean(axis=0)[0]
+    # Returns rise from 28 to 270 and more.
+    assert host.mean(axis=0)[-1] > 3 * host.mean(axis=0)[0]
