@@ -21,6 +21,7 @@ _BUILT_IN = {
     "a2c": "jaxrl.algorithms.a2c.algorithm:A2C",
     "pqn": "jaxrl.algorithms.pqn.algorithm:PQN",
     "dqn": "jaxrl.algorithms.dqn.algorithm:DQN",
+    "r2d2": "jaxrl.algorithms.r2d2.algorithm:R2D2",
     "sac": "jaxrl.algorithms.sac.algorithm:SAC",
 }
 

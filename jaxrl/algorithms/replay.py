@@ -30,12 +30,28 @@ class PriorityPlan:
 
 
 @dataclass(frozen=True)
+class SequencePlan:
+    """Sequences with stored carries (Kapturowski et al. 2019).
+
+    Attributes:
+      burn_in: rows at the start of each whose only purpose is a fresh carry.
+      length: rows after them that are learnt from.
+      interval: rows from the start of one sequence to that of the next, where carries are stored; divides
+        the rollout's.
+    """
+
+    burn_in: int
+    length: int
+    interval: int
+
+
+@dataclass(frozen=True)
 class ReplayPlan:
     """The replay memory that an algorithm asks for.
 
     Attributes:
       rows: kept of each environment; a multiple of the rollout's.
-      batch_size: rows of a draw, over all devices; a multiple of `groups`.
+      batch_size: rows, or sequences, of a draw, over all devices; a multiple of `groups`.
       groups: of neighbouring environments, over all devices. Each draws its equal share of the batch, so the
         rows drawn do not depend on the number of devices.
       n_step: most steps whose rewards are summed.
@@ -44,6 +60,7 @@ class ReplayPlan:
       priorities: None: all rows alike.
       checkpointed: whether the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
+      sequences: None: single rows.
     """
 
     rows: int
@@ -55,6 +72,7 @@ class ReplayPlan:
     priorities: PriorityPlan | None = None
     checkpointed: bool = True
     hindsight: HindsightPlan | None = None
+    sequences: SequencePlan | None = None
 
 
 @flax.struct.dataclass
@@ -99,12 +117,49 @@ class Transitions:
 
 
 @flax.struct.dataclass
+class SequenceBatch:
+    """N sequences of this device, of W = burn_in + L + `n_step` rows each; L are learnt from.
+
+    Attributes:
+      obs, reset, action_mask: [W, N, ...].
+      carry: tree of [N, ...], the one that acting had before the first row.
+      action: [L, N, ...], of the rows after the burn-in.
+      reward, counts: [L, K, N], from each of these rows on; see `Transitions`.
+      terminated: bool[L, N], whether the last step that counts ended the episode.
+      usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
+      weight: float32[N], importance weights, at most 1.
+      row, env: int32[N], which sequence of which environment of this device each is.
+      ready, latest_reward, latest_noted: see `Transitions`.
+    """
+
+    obs: PyTree
+    reset: Array
+    action_mask: Array | None
+    carry: PyTree
+    action: Array
+    reward: Array
+    counts: Array
+    terminated: Array
+    usable: Array
+    weight: Array
+    row: Array
+    env: Array
+    ready: Array
+    latest_reward: Array
+    latest_noted: Array
+
+    def feedback(self, error: Array) -> ReplayFeedback:
+        """For the memory; `error` float32[N] stands for the TD errors of each sequence."""
+        return ReplayFeedback(error, self.usable.any(axis=0), self.row, self.env, self.ready)
+
+
+@flax.struct.dataclass
 class ReplayFeedback:
-    """The TD errors of rows that were drawn.
+    """The TD errors of rows, or sequences, that were drawn.
 
     Attributes:
       error: float32[N], absolute.
-      usable, row, env, ready: of `Transitions`.
+      usable, row, env, ready: of `Transitions`, or of `SequenceBatch`; bool[N], int32[N], bool[].
     """
 
     error: Array

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.hindsight import hindsight_plan
-from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan
 from jaxrl.config import Config, ConfigError, ReplayConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Metrics
@@ -48,6 +48,11 @@ class ReplayAlgorithm(Algorithm):
         hindsight_plan(cls.name, section.hindsight, section.hindsight_k, spec, config.network.core)
 
     @property
+    def sequences(self) -> SequencePlan | None:
+        """The sequences that are replayed; None: single steps. May be overridden."""
+        return None
+
+    @property
     def memory(self) -> ReplayPlan:
         section, config = self.config.learner, self.config
         assert isinstance(section, ReplayConfig)
@@ -65,6 +70,7 @@ class ReplayAlgorithm(Algorithm):
             hindsight=hindsight_plan(
                 self.name, section.hindsight, section.hindsight_k, self.agent.spec, config.network.core
             ),
+            sequences=self.sequences,
         )
 
     @property
@@ -74,9 +80,10 @@ class ReplayAlgorithm(Algorithm):
 
     @property
     def passes_per_step(self) -> float:
-        section = self.config.learner
+        section, envs = self.config.learner, self.config.env.num_envs
         assert isinstance(section, ReplayConfig)
-        return section.updates_per_rollout * section.batch_size / self.config.steps_per_iteration
+        steps = section.steps_per_update(envs)
+        return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
     def restart_episodes(self, learner: Any) -> LearnerState:
         state: LearnerState = learner

@@ -11,6 +11,7 @@ from jaxrl.config.fields import field
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
+from jaxrl.config.r2d2 import R2D2Config
 from jaxrl.config.replay import ReplayConfig
 from jaxrl.config.resolution import (
     changed_fields,
@@ -57,6 +58,7 @@ __all__ = [
     "PPOConfig",
     "PQNConfig",
     "ProfileConfig",
+    "R2D2Config",
     "ReplayConfig",
     "SACConfig",
     "StopConfig",

@@ -9,6 +9,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
+from jaxrl.config.r2d2 import R2D2Config
 from jaxrl.config.sac import SACConfig
 
 
@@ -22,6 +23,7 @@ class BuiltInSections:
     a2c: A2CConfig
     pqn: PQNConfig
     dqn: DQNConfig
+    r2d2: R2D2Config
     sac: SACConfig
 
 

@@ -96,8 +96,11 @@ class ReplayConfig(AlgorithmConfig):
     def steps_per_update(self, num_envs: int) -> int:
         return self.batch_size
 
-    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
-        """The memory holds a batch and the start of learning; devices share out the groups."""
+    def check_sizes(self, name: str, num_envs: int) -> None:
+        """Raises ConfigError if the memory holds no batch.
+
+        Default: of single steps.
+        """
         rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
         steps = (rows - self.n_step) * num_envs
         if steps < self.batch_size:
@@ -105,6 +108,11 @@ class ReplayConfig(AlgorithmConfig):
                 f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
                 f"`{name}.n_step` (={self.n_step}), are fewer than `{name}.batch_size` (={self.batch_size})"
             )
+
+    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
+        """The memory holds a batch and the start of learning; devices share out the groups."""
+        self.check_sizes(name, num_envs)
+        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
         if self.learning_starts > rows * num_envs:
             raise ConfigError(
                 f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "

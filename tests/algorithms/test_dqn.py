@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms
-from jaxrl.algorithms.dqn import losses
-from jaxrl.algorithms.dqn.agent import ladder
-from jaxrl.algorithms.dqn.algorithm import DQN, DQNState
+from jaxrl.algorithms import q_targets
+from jaxrl.algorithms.dqn.algorithm import DQN
+from jaxrl.algorithms.ladder import ladder
+from jaxrl.algorithms.q_replay_algorithm import QState
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
@@ -30,7 +31,7 @@ def algorithm_of(config: Config) -> DQN:
     return found
 
 
-def first(own: DQN) -> DQNState:
+def first(own: DQN) -> QState:
     learner = own.init(jax.random.key(0), own.hyperparameters(own.config))
     # Unlike the network, so that it shows which of the two was asked.
     return dataclasses.replace(learner, target=own.agent.init_params(jax.random.key(1)))
@@ -104,7 +105,7 @@ def test_target_network_is_copied_in_its_turn() -> None:
 
 
 def test_polyak_average() -> None:
-    found = losses.moved(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
+    found = q_targets.moved(jnp.float32(1.0), jnp.float32(3.0), jnp.float32(0.25))
     assert float(found) == 1.5
 
 
@@ -142,7 +143,7 @@ def test_ladder_of_epsilons() -> None:
     ("fields", "message"),
     [
         ({"env__name": "gymnax:Pendulum-v1"}, "`algorithm` .='dqn'. needs discrete actions, .*: use `sac`"),
-        ({"network__core": "gru"}, "`network.core` .='gru'. must be 'none': .* use `pqn`"),
+        ({"network__core": "gru"}, "`network.core` .='gru'. must be 'none': .* use `r2d2`"),
         ({"learner__capacity": STEPS}, "`dqn.capacity` .=128. is below a batch: 16 whole rows"),
         (
             {"learner__hindsight": "future"},

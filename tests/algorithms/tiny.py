@@ -51,6 +51,22 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
             "dueling": True,
         },
     ),
+    "r2d2": (
+        "r2d2",
+        {
+            "rollout_length": LENGTH,
+            "updates_per_rollout": 2,
+            "capacity": 2 * STEPS,
+            "batch_size": 6 * ENVS,  # all that are in the ring
+            "burn_in": 1,
+            "sequence_length": 2 * CHUNK,
+            "overlap": CHUNK,
+            "n_step": 2,
+            "learning_starts": 0,
+            "learning_rate": 1e-2,
+            "target_period": 3,
+        },
+    ),
     "sac": (
         "sac",
         {
@@ -67,7 +83,7 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 CONTINUOUS = "tests.algorithms.environments:Chance(continuous=True)"
 ENVIRONMENTS = {"sac": CONTINUOUS}  # of the others: MASKED
-VALUE_LEARNERS = ("pqn", "dqn", "uniform_dqn")
+VALUE_LEARNERS = ("pqn", "dqn", "r2d2", "uniform_dqn")
 # They replay single steps, which have no carry.
 _FEED_FORWARD = ("dqn", "sac")
 

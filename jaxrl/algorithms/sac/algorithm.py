@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.base import Learned
-from jaxrl.algorithms.dqn.losses import moved, n_step_target
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.optimizer import optimizer
 from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.q_targets import moved, n_step_target
 from jaxrl.algorithms.replay import Transitions, n_step_return
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.algorithms.sac import losses

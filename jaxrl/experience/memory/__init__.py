@@ -16,9 +16,9 @@ _MEMORIES: dict[str, type[Memory]] = {"latest": Latest}
 def build(memory: Any) -> Memory:
     """The memory that an algorithm asks for, by name or plan; one of its own is taken as it is."""
     if isinstance(memory, ReplayPlan):
-        from jaxrl.experience.replay import Replay  # it derives from `Memory`
+        from jaxrl.experience.replay import Replay, SequenceReplay  # they derive from `Memory`
 
-        return Replay(memory)
+        return Replay(memory) if memory.sequences is None else SequenceReplay(memory)
     found = _MEMORIES[memory]() if isinstance(memory, str) else memory
     assert isinstance(found, Memory), memory
     return found

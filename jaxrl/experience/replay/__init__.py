@@ -4,6 +4,7 @@ from jaxrl.experience.replay.hindsight_buffer import HindsightBufferState, Hinds
 from jaxrl.experience.replay.prioritized_buffer import PrioritizedBufferState, PrioritizedReplayBuffer
 from jaxrl.experience.replay.replay import Replay
 from jaxrl.experience.replay.ring import Ring
+from jaxrl.experience.replay.sequence_replay import SequenceReplay
 
 __all__ = [
     "HindsightBufferState",
@@ -12,4 +13,5 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "Replay",
     "Ring",
+    "SequenceReplay",
 ]

@@ -14,6 +14,8 @@ from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
 # Beside them, for hindsight: the number of the row's episode, which rises from one to the next.
 EPISODE = "episode"
+# Beside them, for sequences: the carries, [rows / interval, B, ...].
+CARRY = "carry"
 
 
 @flax.struct.dataclass
@@ -26,8 +28,9 @@ class Ring:
 
     Attributes:
       rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype; with `EPISODE`,
-        int32[rows, B], if episodes are numbered.
-      leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities.
+        int32[rows, B], if episodes are numbered, and with `CARRY`, if carries are stored.
+      leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities. With
+        carries: float32[B, rows / interval], of the sequences that begin there.
       cursor: int32[], the row that is written next.
       count: int32[], rows of each environment that hold something.
       draws: int32[], how often rows were drawn and learnt from.
@@ -50,7 +53,9 @@ class Ring:
         return jnp.where(self.count == self.size, self.cursor, 0)
 
 
-def empty(example: Trajectory, rows: int, prioritised: bool, numbered: bool = False) -> Ring:
+def empty(
+    example: Trajectory, rows: int, prioritised: bool, numbered: bool = False, interval: int = 0
+) -> Ring:
     """A ring that holds nothing, for trajectories like `example`, of which only shapes count.
 
     Args:
@@ -58,14 +63,17 @@ def empty(example: Trajectory, rows: int, prioritised: bool, numbered: bool = Fa
       rows: of each environment that it can hold.
       prioritised: with `Ring.leaf`.
       numbered: with the numbers of episodes.
+      interval: rows from one stored carry to the next; 0: none are stored.
     """
     fields = {name: getattr(example, name) for name in FIELDS}
     fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
     envs = example.reward.shape[1]
     zero = jnp.zeros((), jnp.int32)
+    zeros = lambda count, tree: jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)  # noqa: E731
+    items = rows // (interval or 1)
     return Ring(
-        rows=jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), fields),
-        leaf=jnp.zeros((envs, rows), jnp.float32) if prioritised else None,
+        rows=zeros(rows, fields) | ({CARRY: zeros(items, example.carry)} if interval else {}),
+        leaf=jnp.zeros((envs, items), jnp.float32) if prioritised else None,
         cursor=zero,
         count=zero,
         draws=zero,
@@ -74,12 +82,19 @@ def empty(example: Trajectory, rows: int, prioritised: bool, numbered: bool = Fa
 
 def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTree:
     """`Ring.rows` with a rollout from row `at` on; its length divides that of the ring."""
-    put = jax.lax.dynamic_update_slice_in_dim
+    size = len(rows["reward"])
     new = {name: getattr(trajectory, name) for name in FIELDS}
     if EPISODE in rows:
-        before = rows[EPISODE][(at - 1) % len(rows[EPISODE])]
+        before = rows[EPISODE][(at - 1) % size]
         new[EPISODE] = before[None] + jnp.cumsum(trajectory.reset, axis=0, dtype=jnp.int32)
-    return jax.tree.map(lambda x, y: put(x, y.astype(x.dtype), at, axis=0), rows, new)
+    if CARRY in rows:
+        new[CARRY] = trajectory.carry
+
+    def put(x: Array, y: Array) -> Array:
+        first = at // (size // len(x))  # of carries there are fewer
+        return jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), first, axis=0)
+
+    return jax.tree.map(put, rows, new)
 
 
 def taken(tree: PyTree, row: Array, env: Array) -> PyTree:

@@ -9,11 +9,11 @@ from jaxrl.types import Array
 
 
 def next_value(target_q: Array, online_q: Array | None) -> Array:
-    """float32[N], the value of what follows, by the target network.
+    """float32[...], the value of what follows, by the target network.
 
     Args:
-      target_q: float32[N, A], Q-values of the target network.
-      online_q: float32[N, A], of the network, which chooses the action (van Hasselt et al. 2016); None: the
+      target_q: float32[..., A], Q-values of the target network.
+      online_q: float32[..., A], of the network, which chooses the action (van Hasselt et al. 2016); None: the
         target network does (Mnih et al. 2015).
     """
     chooser = target_q if online_q is None else online_q
@@ -21,12 +21,12 @@ def next_value(target_q: Array, online_q: Array | None) -> Array:
 
 
 def n_step_target(total: Array, discount: Array, terminated: Array, value: Array) -> Array:
-    """float32[N], sum_k gamma^k r_k + gamma^m V(s_m) after m steps; without V after a termination.
+    """float32[...], sum_k gamma^k r_k + gamma^m V(s_m) after m steps; without V after a termination.
 
     Args:
-      total, discount: float32[N], of `n_step_return`.
-      terminated: bool[N], whether the m-th step ended the episode.
-      value: float32[N], V(s_m).
+      total, discount: float32[...], of `n_step_return`.
+      terminated: bool[...], whether the m-th step ended the episode.
+      value: float32[...], V(s_m).
     """
     return total + jnp.where(terminated, 0.0, discount * value)
 

@@ -1,0 +1,201 @@
+"""Parts that DQN and R2D2 share: Q-learning from a replay memory, with a target network."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.ladder import LadderQAgent, ladder
+from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.q_targets import moved
+from jaxrl.algorithms.q_values import QAgent
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.config import Config, ConfigError, DQNConfig
+from jaxrl.envs.base import Discrete, EnvSpec
+from jaxrl.metrics import tracing
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.types import Array, LearnerState, PyTree
+
+
+@flax.struct.dataclass
+class QHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+
+    learning_rate: Array
+    gamma: Array
+    exploration_start: Array
+    exploration_end: Array
+    exploration_fraction: Array
+    target_period: Array
+    target_rate: Array
+    max_grad_norm: Array
+
+
+@flax.struct.dataclass
+class QState(LearnerState):
+    """The state of Q-learning with a target network.
+
+    Attributes:
+      opt_state: of Adam.
+      target: parameters of the target network.
+    """
+
+    opt_state: PyTree
+    target: PyTree
+
+
+class QReplayAlgorithm(ReplayAlgorithm):
+    """One update on each draw of the replay memory; none before enough is kept.
+
+    Attributes:
+      agent: it may explore by a ladder of epsilons.
+    """
+
+    agent: QAgent
+    state_type: ClassVar = QState
+
+    @classmethod
+    def highlights_of(cls, name: str) -> tuple[tuple[str, str], ...]:
+        """`Algorithm.highlights` of the algorithm called `name`."""
+        return (
+            ("loss/value", "value loss"),
+            (f"{name}/q", "Q-value"),
+            (f"{name}/epsilon", "epsilon"),
+            ("grad/norm", "grad norm"),
+        )
+
+    @classmethod
+    def q_agent(cls, config: Config, spec: EnvSpec) -> QAgent:
+        """The agent of a configuration, for an environment.
+
+        Raises:
+          ConfigError: actions are not discrete.
+        """
+        section = config.learner
+        assert isinstance(section, DQNConfig)
+        if not isinstance(spec.action_space, Discrete):
+            raise ConfigError(
+                f"`algorithm` (={cls.name!r}) needs discrete actions, and those of {spec.name!r} are "
+                f"{spec.action_space}: use `sac`"
+            )
+        cls.require_goals(config, spec)
+        given = (config.network, spec, config.normalize, section.dueling, True)
+        if section.exploration == "ladder":
+            return dataclasses.replace(LadderQAgent.build(*given), num_envs=config.env.num_envs)
+        return QAgent.build(*given)
+
+    @abc.abstractmethod
+    def gradient(self, learner: QState, batch: Any) -> tuple[PyTree, dict[str, Array], Array]:
+        """The gradient of the mean loss on a draw, and what comes of it.
+
+        Returns:
+          (gradient, means over all devices `loss` and `q`, float32[N] errors for the memory of this one).
+        """
+
+    @abc.abstractmethod
+    def layers(self, learner: QState, batch: Any) -> list[tuple[str, Array]]:
+        """The outputs of the network's layers on a draw, by name."""
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> QHyperparams:
+        return read_hyperparams(QHyperparams, config.learner)
+
+    @property
+    def section(self) -> DQNConfig:
+        assert isinstance(self.config.learner, DQNConfig)
+        return self.config.learner
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        names = (
+            "loss/value",
+            "grad/norm",
+            *(f"{self.name}/{x}" for x in ("q", "epsilon", "reward", "value")),
+        )
+        declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
+        if self.config.log.layers:
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
+        return declared
+
+    def init(self, key: Array, hyperparams: QHyperparams) -> QState:
+        policy = self.agent.init(key)
+        return QState(
+            policy=policy,
+            hyperparams=hyperparams,
+            updates=jnp.zeros((), jnp.int32),
+            opt_state=optimizer(hyperparams.max_grad_norm, 0.0).init(policy.params),
+            # Not the same arrays: all of the state is donated.
+            target=jax.tree.map(jnp.copy, policy.params),
+        )
+
+    def exploration(self, learner: QState) -> Array:
+        """float32[], epsilon: falls linearly with the updates made; 1 times the ladder's."""
+        h = learner.hyperparams
+        if self.section.exploration == "ladder":
+            return jnp.ones((), jnp.float32)
+        planned = jnp.maximum(h.exploration_fraction * float(self.config.total_updates), 1.0)
+        progress = jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
+        epsilon: Array = h.exploration_start + progress * (h.exploration_end - h.exploration_start)
+        return epsilon
+
+    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+        return {} if self.section.exploration == "ladder" else super().scheduled(learner)
+
+    def learn(self, learner: QState, experience: Any, key: Array) -> Learned:
+        with tracing.phase("update"):
+            gradient, sums, error = self.gradient(learner, experience)
+            after = self._updated(learner, gradient)
+        # Not a branch: under `vmap` both of its sides would be computed.
+        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
+        latest, made = self.latest(experience), experience.ready.astype(jnp.float32)
+        metrics: Metrics = {
+            "loss/value": Mean(sums["loss"] * made, made),
+            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
+            f"{self.name}/q": Mean(sums["q"] * made, made),
+            f"{self.name}/epsilon": Mean.of(self._mean_epsilon(learner)),
+            f"{self.name}/reward": Mean.of(latest["reward"]),
+            f"{self.name}/value": Mean.of(latest["noted"]),
+            self.updates_metric: Last(after.updates),
+        }
+        if self.config.log.layers:
+            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
+        return Learned(after, experience.feedback(error), metrics)
+
+    def inspect(self, learner: QState, experience: Any, key: Array) -> dict[str, Array]:
+        gradient, sums, _ = self.gradient(learner, experience)
+        found = self.not_finite_outputs(self.layers(learner, experience), gradient)
+        found |= {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
+        return {name: x[None, None] for name, x in found.items()}
+
+    def _updated(self, learner: QState, gradient: PyTree) -> QState:
+        """After a step of the optimiser, and of the target network if it is its turn."""
+        h = learner.hyperparams
+        step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
+        params, updates = optax.apply_updates(learner.policy.params, step), learner.updates + 1
+        turn = updates % h.target_period.astype(jnp.int32) == 0
+        rate = jnp.where(turn, h.target_rate, 0.0)
+        return dataclasses.replace(
+            learner,
+            policy=dataclasses.replace(learner.policy, params=params),
+            updates=updates,
+            opt_state=opt_state,
+            target=jax.tree.map(lambda x, y: moved(x, y, rate), learner.target, params),
+        )
+
+    def _mean_epsilon(self, learner: QState) -> Array:
+        """float32[], over all environments."""
+        if self.section.exploration == "ladder":
+            envs = self.config.env.num_envs
+            return ladder(jnp.arange(envs), envs).mean()
+        return self.exploration(learner)

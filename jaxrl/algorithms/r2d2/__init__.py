@@ -1,0 +1,1 @@
+"""Recurrent replay distributed DQN."""

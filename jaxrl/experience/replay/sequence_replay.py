@@ -1,0 +1,111 @@
+"""The replay memory of recurrent learners: sequences from a ring, with the carries that acting had."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, SequenceBatch, SequencePlan
+from jaxrl.experience.memory.base import Memory
+from jaxrl.experience.replay import draws, priorities, ring, windows
+from jaxrl.experience.replay.draws import Places
+from jaxrl.experience.replay.ring import CARRY, Ring
+from jaxrl.types import Array, Trajectory
+
+
+@dataclass(frozen=True)
+class SequenceReplay(Memory):
+    """Draws sequences that begin at stored carries, the same number from each group of environments.
+
+    A sequence is drawn once all its rows, and all steps that their returns may need, are in the ring. No
+    sequence is twice in a batch; neighbours overlap if they are longer than the interval of the carries.
+
+    Attributes:
+      plan: what the algorithm asked for, with `sequences`.
+    """
+
+    plan: ReplayPlan
+
+    state_type: Any = Ring
+
+    @property
+    def checkpointed(self) -> bool:  # type: ignore[override]
+        return self.plan.checkpointed
+
+    @property
+    def _sequences(self) -> SequencePlan:
+        assert self.plan.sequences is not None
+        return self.plan.sequences
+
+    @property
+    def _window(self) -> int:
+        """Rows that a sequence needs: its own, and those that follow its last."""
+        return self._sequences.burn_in + self._sequences.length + self.plan.n_step
+
+    def init(self, example: Trajectory | None) -> Ring:
+        assert example is not None
+        prioritised = self.plan.priorities is not None
+        return ring.empty(example, self.plan.rows, prioritised, interval=self._sequences.interval)
+
+    def add(self, state: Ring, trajectory: Trajectory) -> Ring:
+        length, leaf = len(trajectory.reward), state.leaf
+        if leaf is not None:
+            count, first = length // self._sequences.interval, state.cursor // self._sequences.interval
+            new = priorities.leaf_of_new(self.plan.axis.gather(leaf.max()).max())
+            leaf = jax.lax.dynamic_update_slice_in_dim(leaf, jnp.full((len(leaf), count), new), first, axis=1)
+        return dataclasses.replace(
+            state,
+            rows=ring.written(state.rows, trajectory, state.cursor),
+            leaf=leaf,
+            cursor=(state.cursor + length) % state.size,
+            count=jnp.minimum(state.count + length, state.size),
+        )
+
+    def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> SequenceBatch:
+        assert latest is not None
+        places, plan = self._places(state), self._sequences
+        env, item, probability = draws.draw(self.plan, places, state.leaf, key)
+        window = item[None] * plan.interval + jnp.arange(self._window)[:, None]
+        names = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
+        rows = ring.taken({name: state.rows[name] for name in names}, window, env)
+        learnt = jax.tree.map(lambda x: x[plan.burn_in : plan.burn_in + plan.length], rows)
+        following = plan.burn_in + jnp.add.outer(jnp.arange(plan.length), jnp.arange(self.plan.n_step + 1))
+        facts = {name: rows[name][following] for name in ("reward", "terminated", "reset", "valid")}
+        counts = jax.vmap(windows.counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
+        ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
+        return SequenceBatch(
+            obs=rows["obs"],
+            reset=rows["reset"],
+            action_mask=rows["action_mask"],
+            carry=ring.taken(state.rows[CARRY], item, env),
+            action=learnt["action"],
+            reward=facts["reward"][:, :-1],
+            counts=counts,
+            terminated=(counts & facts["terminated"][:, :-1]).any(axis=1),
+            usable=counts[:, 0] & (probability > 0)[None] & ready,
+            weight=draws.weights(self.plan, places, state.leaf, state.draws, probability),
+            row=item % places.size,
+            env=env,
+            ready=ready,
+            latest_reward=latest.reward.mean(),
+            latest_noted=sum(x.mean() for x in jax.tree.leaves(latest.extras)),
+        )
+
+    def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
+        where = (feedback.env, feedback.row)
+        return dataclasses.replace(
+            state,
+            leaf=draws.with_errors(self.plan, state.leaf, where, feedback.error, feedback.usable),
+            draws=state.draws + feedback.ready.astype(jnp.int32),
+        )
+
+    def _places(self, state: Ring) -> Places:
+        """The sequences of which all rows are there."""
+        interval = self._sequences.interval
+        complete = jnp.maximum((state.count - self._window) // interval + 1, 0)
+        envs = state.rows["reward"].shape[1]
+        return Places(envs, state.size // interval, state.oldest // interval, complete)
