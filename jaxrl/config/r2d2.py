@@ -61,7 +61,7 @@ class R2D2Config(DQNConfig):
         help="steps at the start of each sequence that only renew the carry",
         fixed=True,
     )
-    sequence_length: int = field(
+    trace_length: int = field(
         80,
         at_least(1),
         at_most(_MOST_ROWS),
@@ -87,27 +87,27 @@ class R2D2Config(DQNConfig):
     @property
     def interval(self) -> int:
         """Steps from the start of one sequence to that of the next."""
-        return self.sequence_length - self.overlap
+        return self.trace_length - self.overlap
 
     def carry_interval(self, num_envs: int) -> int:
         return max(self.interval, 1)
 
     def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * self.sequence_length
+        return self.batch_size * self.trace_length
 
     def check_sizes(self, name: str, num_envs: int) -> None:
         if self.interval < 1:
             raise ConfigError(
                 f"`{name}.overlap` (={self.overlap}) must be below "
-                f"`{name}.sequence_length` (={self.sequence_length})"
+                f"`{name}.trace_length` (={self.trace_length})"
             )
         if self.rollout_length % self.interval:
             raise ConfigError(
-                f"`{name}.sequence_length` (={self.sequence_length}) less `{name}.overlap` (={self.overlap}) "
+                f"`{name}.trace_length` (={self.trace_length}) less `{name}.overlap` (={self.overlap}) "
                 f"must divide `{name}.rollout_length` (={self.rollout_length}): sequences begin at stored "
                 "carries"
             )
-        window = self.burn_in + self.sequence_length + self.n_step
+        window = self.burn_in + self.trace_length + self.n_step
         kept = max((self.rows(num_envs) - window) // self.interval + 1, 0) * num_envs
         if kept < self.batch_size:
             raise ConfigError(

@@ -59,7 +59,7 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
             "capacity": 2 * STEPS,
             "batch_size": 6 * ENVS,  # all that are in the ring
             "burn_in": 1,
-            "sequence_length": 2 * CHUNK,
+            "trace_length": 2 * CHUNK,
             "overlap": CHUNK,
             "n_step": 2,
             "learning_starts": 0,

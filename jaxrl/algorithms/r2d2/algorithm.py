@@ -62,8 +62,8 @@ class R2D2(QReplayAlgorithm):
         section = self.r2d2
         return SequencePlan(
             burn_in=section.burn_in,
-            length=section.sequence_length,
-            interval=section.sequence_length - section.overlap,
+            length=section.trace_length,
+            interval=section.trace_length - section.overlap,
         )
 
     def gradient(self, learner: QState, batch: SequenceBatch) -> tuple[PyTree, dict[str, Array], Array]:

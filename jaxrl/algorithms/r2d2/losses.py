@@ -11,7 +11,9 @@ _EPSILON = 1e-3
 
 def rescaled(x: Array) -> Array:
     """float32[...], h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, eps = 1e-3 (Pohlen et al. 2018)."""
-    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + _EPSILON * x
+    y = jnp.abs(x)
+    # sqrt(y + 1) - 1, without the difference, which would be rounded to nothing for small rewards.
+    return jnp.sign(x) * y / (jnp.sqrt(y + 1.0) + 1.0) + _EPSILON * x
 
 
 def unscaled(x: Array) -> Array:

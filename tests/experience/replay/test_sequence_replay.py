@@ -1,0 +1,143 @@
+"""The replay memory of sequences beside a plain loop over everything that was ever collected."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequenceBatch, SequencePlan
+from jaxrl.experience.memory import build
+from jaxrl.experience.replay import Ring, SequenceReplay
+from jaxrl.types import Axis, Trajectory
+from tests.experience.replay.test_replay_memory import ENVS, history
+from tests.experience.replay.test_replay_memory import rollouts as plain_rollouts
+
+LENGTH, INTERVAL, BURN_IN, LEARNT, N_STEP = 5, 5, 2, 7, 3
+WINDOW = BURN_IN + LEARNT + N_STEP
+PLAN = ReplayPlan(
+    rows=4 * LENGTH,
+    batch_size=8,
+    groups=2,
+    n_step=N_STEP,
+    learning_starts=0,
+    axis=Axis(),
+    priorities=PriorityPlan(0.6, 0.4, 100),
+    sequences=SequencePlan(BURN_IN, LEARNT, INTERVAL),
+)
+UNIFORM = dataclasses.replace(PLAN, priorities=None)
+
+
+@functools.cache
+def rollouts(count: int) -> list[Trajectory]:
+    """With carries that say where they are from: 100 times the row, and the environment."""
+    return [
+        dataclasses.replace(each, carry=jnp.asarray(100.0 * LENGTH * i + np.arange(ENVS))[None, :, None])
+        for i, each in enumerate(plain_rollouts(count))
+    ]
+
+
+@functools.cache
+def compiled(plan: ReplayPlan) -> tuple[SequenceReplay, Any, Any]:
+    memory = build(plan)
+    assert isinstance(memory, SequenceReplay)
+    return memory, jax.jit(memory.add), jax.jit(memory.draw)
+
+
+def filled(plan: ReplayPlan, found: list[Trajectory]) -> Ring:
+    memory, add, _ = compiled(plan)
+    state = memory.init(found[0])
+    for each in found:
+        state = add(state, each)
+    return state
+
+
+def steps_of(rows: dict[str, np.ndarray], t: int, b: int) -> tuple[list[float], bool]:
+    """(rewards, whether it ended by a termination) of the return from row t of environment b on."""
+    rewards: list[float] = []
+    for k in range(t, t + N_STEP):
+        lost = rows["reset"][k + 1, b] and not rows["terminated"][k, b]
+        if not rows["valid"][k, b] or lost:
+            break
+        rewards.append(float(rows["reward"][k, b]))
+        if rows["terminated"][k, b]:
+            return rewards, True
+    return rewards, False
+
+
+@pytest.mark.parametrize("plan", [PLAN, UNIFORM])
+@pytest.mark.parametrize("added", [2, 3, 4, 9])
+def test_every_sequence_is_one_of_a_loop(plan: ReplayPlan, added: int) -> None:
+    found = rollouts(added)
+    state, rows, draw = filled(plan, found), history(found), compiled(plan)[2]
+    total, seen = LENGTH * added, set()
+    first = max(0, total - PLAN.rows)
+    expected = {(t, b) for t in range(first, total - WINDOW + 1, INTERVAL) for b in range(ENVS)}
+    for i in range(20):
+        drawn: SequenceBatch = jax.device_get(draw(state, found[-1], jax.random.key(i)))
+        there = np.flatnonzero(drawn.usable.any(axis=0))
+        assert len({(int(drawn.row[n]), int(drawn.env[n])) for n in there}) == len(there)
+        for n in there:
+            t, b = int(drawn.carry[n, 0]) // 100, int(drawn.carry[n, 0]) % 100
+            seen.add((t, b))
+            np.testing.assert_array_equal(drawn.obs[:, n], rows["obs"][t : t + WINDOW, b])
+            np.testing.assert_array_equal(drawn.reset[:, n], rows["reset"][t : t + WINDOW, b])
+            for j in range(LEARNT):
+                at = t + BURN_IN + j
+                rewards, ended = steps_of(rows, at, b)
+                assert drawn.action[j, n] == rows["action"][at, b]
+                assert bool(drawn.usable[j, n]) == bool(rewards)
+                assert drawn.counts[j, :, n].tolist() == [k < len(rewards) for k in range(N_STEP)]
+                np.testing.assert_array_equal(drawn.reward[j, : len(rewards), n], np.float32(rewards))
+                assert bool(drawn.terminated[j, n]) == ended
+    assert seen == expected
+
+
+def test_errors_are_priorities_of_sequences() -> None:
+    found = rollouts(4)
+    memory, _, draw = compiled(PLAN)
+    state = filled(PLAN, found)
+    np.testing.assert_array_equal(state.leaf, 1.0)
+    drawn: SequenceBatch = draw(state, found[-1], jax.random.key(0))
+    error = jnp.linspace(1.0, 9.0, PLAN.batch_size)
+    after = memory.feedback(state, drawn.feedback(error))
+    assert after.leaf is not None
+    expected = np.ones((ENVS, PLAN.rows // INTERVAL), np.float32)
+    for n in np.flatnonzero(np.asarray(drawn.usable).any(axis=0)):
+        expected[drawn.env[n], drawn.row[n]] = (float(error[n]) + 1e-5) ** 0.6
+    np.testing.assert_allclose(after.leaf, expected, rtol=1e-6)
+    # New sequences get the largest priority that there is.
+    added = compiled(PLAN)[1](after, found[0])
+    np.testing.assert_allclose(added.leaf[:, 0], expected.max(), rtol=1e-6)
+    assert int(added.draws) == 1
+
+
+def test_nothing_is_learnt_before_a_sequence_is_whole() -> None:
+    found = rollouts(3)
+    for added in (1, 2, 3):
+        drawn = compiled(PLAN)[2](filled(PLAN, found[:added]), found[added - 1], jax.random.key(0))
+        assert bool(drawn.ready) == (added * LENGTH >= WINDOW)
+        assert drawn.usable.any() == drawn.ready
+
+
+def test_devices_draw_the_sequences_that_one_draws() -> None:
+    class Device(Axis):
+        """The second of two devices; what is summed or gathered over them is in these tests the same."""
+
+        def index(self) -> Any:
+            return 1
+
+    found = rollouts(4)
+    whole = compiled(UNIFORM)[2](filled(UNIFORM, found), found[-1], jax.random.key(5))
+    plan = dataclasses.replace(UNIFORM, axis=Device(size=2))
+    second = [jax.tree.map(lambda x: x[:, ENVS // 2 :] if x.ndim > 1 else x, each) for each in found]
+    part = compiled(plan)[2](filled(plan, second), second[-1], jax.random.key(5))
+    half = PLAN.batch_size // 2
+    np.testing.assert_array_equal(part.row, whole.row[half:])
+    np.testing.assert_array_equal(part.env + ENVS // 2, whole.env[half:])
+    np.testing.assert_array_equal(part.obs, whole.obs[:, half:])
