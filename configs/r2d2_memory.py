@@ -5,8 +5,8 @@ acting had, renewed by 20 steps of burn-in.
 
 Command:  jaxrl train r2d2_memory
 Hardware: 2 CPU cores
-Minutes:  2
-Expected: greedy return 1.0, the best possible (docs/results_replay.md)
+Minutes:  0.5
+Expected: greedy return 1.0, the best possible (3 seeds; docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict

@@ -124,7 +124,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     for other in (A2C, PQN):
         own = {f"{other.name}/{counted}" for counted in ("learning_rate", "updates", "skipped")}
         elsewhere |= {*other.reported, *other.own_metrics, *own}
-    elsewhere |= {f"dqn/{name}" for name in ("q", "epsilon", "updates")}
+    elsewhere |= {f"{name}/{x}" for name in ("dqn", "r2d2") for x in ("q", "epsilon", "updates")}
     elsewhere |= {f"sac/{name}" for name in ("q", "entropy", "temperature", "updates")}
     # Of several seeds together (tests/reporting/writers/test_population_rows.py).
     parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
