@@ -95,7 +95,7 @@ def check_env(env: JaxEnv | str) -> None:
 
 
 def check_custom(name: str) -> None:
-    """Checks the behaviour of an environment of the user's own; others, and what was checked before, cost nothing.
+    """Checks the behaviour of an environment of the user's own, once; that of others is known.
 
     Raises:
       ValueError: as `check_env`.
