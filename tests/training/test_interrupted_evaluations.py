@@ -23,7 +23,7 @@ from jaxrl.training.trainer import Trainer
 from tests.programs.test_make_train import tiny_config
 
 STEPS = 64  # of an iteration
-ITERATIONS = 4
+ITERATIONS = 3
 
 
 class StopsAtEvaluation(Writer):
