@@ -131,6 +131,22 @@ def field(
     return declaration
 
 
+def with_default(section: type, name: str, default: T, help: str = "") -> T:
+    """Declares a field of `section` again in one that derives from it, with another default.
+
+    Args:
+      section: has the rules, and the rest.
+      name: of the field.
+      default: of the annotated type.
+      help: what it means there; "": the same.
+    """
+    (before,) = (f for f in dataclasses.fields(section) if f.name == name)
+    declaration: Any = dataclasses.field(
+        default=default, metadata={**before.metadata, **({"help": help} if help else {})}
+    )
+    return declaration
+
+
 def declarations(cls: type, prefix: str = "") -> Iterator[Field]:
     """Yields the fields that a dataclass declares with `field`, in order; others are left out."""
     kinds = get_type_hints(cls)

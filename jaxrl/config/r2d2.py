@@ -6,7 +6,7 @@ import dataclasses
 
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.errors import ConfigError
-from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, between, field, one_of
+from jaxrl.config.fields import at_least, at_most, between, field, with_default
 
 _MOST_ROWS = 100_000  # of one sequence
 
@@ -15,45 +15,22 @@ _MOST_ROWS = 100_000  # of one sequence
 class R2D2Config(DQNConfig):
     """R2D2 (Kapturowski et al. 2019): Q-learning from replayed sequences."""
 
-    rollout_length: int = field(
-        40, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
+    rollout_length: int = with_default(DQNConfig, "rollout_length", 40)
+    updates_per_rollout: int = with_default(DQNConfig, "updates_per_rollout", 2)
+    batch_size: int = with_default(
+        DQNConfig, "batch_size", 64, help="sequences of an update, over all devices"
     )
-    updates_per_rollout: int = field(
-        2, at_least(1), at_most(10_000), help="updates after each rollout, each on a batch of its own"
+    capacity: int = with_default(DQNConfig, "capacity", 200_000)
+    learning_starts: int = with_default(DQNConfig, "learning_starts", 10_000)
+    n_step: int = with_default(DQNConfig, "n_step", 5)
+    gamma: float = with_default(DQNConfig, "gamma", 0.997)
+    prioritised: bool = with_default(
+        DQNConfig, "prioritised", True, help="sequences are drawn by their TD errors (Schaul et al. 2016)"
     )
-    batch_size: int = field(
-        64, at_least(1), at_most(LARGEST_INT32), help="sequences of an update, over all devices"
-    )
-    capacity: int = field(
-        200_000,
-        at_least(1),
-        at_most(LARGEST_INT32),
-        help="steps kept of all environments, rounded down to whole rollouts",
-        fixed=True,
-    )
-    learning_starts: int = field(
-        10_000, at_least(0), at_most(LARGEST_INT32), help="steps kept before anything is learnt"
-    )
-    n_step: int = field(5, at_least(1), at_most(1_000), help="steps whose rewards a target sums")
-    gamma: float = field(0.997, between(0, 1), help="discount factor")
-    prioritised: bool = field(
-        True, help="sequences are drawn by their TD errors (Schaul et al. 2016)", fixed=True
-    )
-    priority_alpha: float = field(
-        0.9, between(0, 1), help="exponent of the priorities; 0: uniform", fixed=True
-    )
-    priority_beta: float = field(
-        0.6, between(0, 1), help="exponent of the importance weights at the start", fixed=True
-    )
-    dueling: bool = field(
-        True, help="a value and advantages instead of Q-values (Wang et al. 2016)", fixed=True
-    )
-    exploration: str = field(
-        "ladder",
-        one_of("linear", "ladder"),
-        help="ladder: each environment has its own share of random actions (Horgan et al. 2018); linear: one "
-        "for all, that falls",
-    )
+    priority_alpha: float = with_default(DQNConfig, "priority_alpha", 0.9)
+    priority_beta: float = with_default(DQNConfig, "priority_beta", 0.6)
+    dueling: bool = with_default(DQNConfig, "dueling", True)
+    exploration: str = with_default(DQNConfig, "exploration", "ladder")
     burn_in: int = field(
         20,
         at_least(0),

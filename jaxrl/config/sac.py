@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field
+from jaxrl.config.fields import above, at_least, between, field, with_default
 from jaxrl.config.replay import ReplayConfig
 
 
@@ -12,23 +12,11 @@ from jaxrl.config.replay import ReplayConfig
 class SACConfig(ReplayConfig):
     """Soft actor-critic with a learnt temperature (Haarnoja et al. 2018)."""
 
-    rollout_length: int = field(
-        4, at_least(1), at_most(LARGEST_INT32), help="time steps of one rollout", fixed=True
-    )
-    updates_per_rollout: int = field(
-        16, at_least(1), at_most(10_000), help="updates after each rollout, each on a batch of its own"
-    )
-    batch_size: int = field(
-        256, at_least(1), at_most(LARGEST_INT32), help="transitions of an update, over all devices"
-    )
-    capacity: int = field(
-        100_000,
-        at_least(1),
-        at_most(LARGEST_INT32),
-        help="steps kept of all environments, rounded down to whole rollouts",
-        fixed=True,
-    )
-    n_step: int = field(1, at_least(1), at_most(1_000), help="steps whose rewards a target sums")
+    rollout_length: int = with_default(ReplayConfig, "rollout_length", 4)
+    updates_per_rollout: int = with_default(ReplayConfig, "updates_per_rollout", 16)
+    batch_size: int = with_default(ReplayConfig, "batch_size", 256)
+    capacity: int = with_default(ReplayConfig, "capacity", 100_000)
+    n_step: int = with_default(ReplayConfig, "n_step", 1)
     learning_rate: float = field(3e-4, at_least(0), help="learning rate of the policy's Adam")
     critic_rate: float = field(1e-3, at_least(0), help="learning rate of the critics' Adam")
     temperature_rate: float = field(1e-3, at_least(0), help="learning rate of the temperature's Adam")

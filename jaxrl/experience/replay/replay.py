@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, Transitions
-from jaxrl.experience.memory.base import Memory
-from jaxrl.experience.replay import draws, priorities, relabelling, ring, windows
+from jaxrl.algorithms.replay import Transitions
+from jaxrl.experience.replay import draws, relabelling, ring, windows
 from jaxrl.experience.replay.draws import Places
 from jaxrl.experience.replay.ring import Ring
+from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
 from jaxrl.types import Array, Trajectory
 
 
 @dataclass(frozen=True)
-class Replay(Memory):
+class Replay(RingMemory):
     """Draws the same number of rows from each group of neighbouring environments, by the group's own key.
 
     A row is drawn once all steps that its return may need are in the ring, so no return crosses the seam. No
     row is twice in a batch. Uniform draws may hit the final row of an episode, which is not usable.
-
-    Attributes:
-      plan: what the algorithm asked for.
     """
-
-    plan: ReplayPlan
-
-    state_type: Any = Ring
-
-    @property
-    def checkpointed(self) -> bool:  # type: ignore[override]
-        return self.plan.checkpointed
 
     def init(self, example: Trajectory | None) -> Ring:
         assert example is not None
         return ring.empty(
             example, self.plan.rows, self.plan.priorities is not None, self.plan.hindsight is not None
-        )
-
-    def add(self, state: Ring, trajectory: Trajectory) -> Ring:
-        length = len(trajectory.reward)
-        return dataclasses.replace(
-            state,
-            rows=ring.written(state.rows, trajectory, state.cursor),
-            leaf=None if state.leaf is None else self._with_new(state, trajectory),
-            cursor=(state.cursor + length) % state.size,
-            count=jnp.minimum(state.count + length, state.size),
         )
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> Transitions:
@@ -84,23 +61,12 @@ class Replay(Memory):
             row=row % state.size,
             env=env,
             ready=ready,
-            latest_reward=latest.reward.mean(),
-            latest_noted=sum(x.mean() for x in jax.tree.leaves(latest.extras)),
+            **latest_means(latest),
         )
 
-    def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
-        where = (feedback.env, feedback.row)
-        return dataclasses.replace(
-            state,
-            leaf=draws.with_errors(self.plan, state.leaf, where, feedback.error, feedback.usable),
-            draws=state.draws + feedback.ready.astype(jnp.int32),
-        )
-
-    def _with_new(self, state: Ring, trajectory: Trajectory) -> Array:
-        """The leaves with those of a rollout, at the largest of all devices."""
+    def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
         leaf = state.leaf
         assert leaf is not None
-        new = priorities.leaf_of_new(self.plan.axis.gather(leaf.max()).max())
         # What follows the last row is known with the next rollout.
         after = jnp.concatenate([trajectory.reset[1:], jnp.zeros_like(trajectory.reset[:1])])
         begins = windows.follows(trajectory.terminated, after)

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan, SequenceBatch, SequencePlan
-from jaxrl.experience.memory.base import Memory
-from jaxrl.experience.replay import draws, priorities, ring, windows
+from jaxrl.algorithms.replay import SequenceBatch, SequencePlan
+from jaxrl.experience.replay import draws, ring, windows
 from jaxrl.experience.replay.draws import Places
 from jaxrl.experience.replay.ring import CARRY, Ring
+from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
 from jaxrl.types import Array, Trajectory
 
 
 @dataclass(frozen=True)
-class SequenceReplay(Memory):
+class SequenceReplay(RingMemory):
     """Draws sequences that begin at stored carries, the same number from each group of environments.
 
     A sequence is drawn once all its rows, and all steps that their returns may need, are in the ring. No
     sequence is twice in a batch; neighbours overlap if they are longer than the interval of the carries.
-
-    Attributes:
-      plan: what the algorithm asked for, with `sequences`.
     """
-
-    plan: ReplayPlan
-
-    state_type: Any = Ring
-
-    @property
-    def checkpointed(self) -> bool:  # type: ignore[override]
-        return self.plan.checkpointed
 
     @property
     def _sequences(self) -> SequencePlan:
@@ -51,19 +38,12 @@ class SequenceReplay(Memory):
         prioritised = self.plan.priorities is not None
         return ring.empty(example, self.plan.rows, prioritised, interval=self._sequences.interval)
 
-    def add(self, state: Ring, trajectory: Trajectory) -> Ring:
-        length, leaf = len(trajectory.reward), state.leaf
-        if leaf is not None:
-            count, first = length // self._sequences.interval, state.cursor // self._sequences.interval
-            new = priorities.leaf_of_new(self.plan.axis.gather(leaf.max()).max())
-            leaf = jax.lax.dynamic_update_slice_in_dim(leaf, jnp.full((len(leaf), count), new), first, axis=1)
-        return dataclasses.replace(
-            state,
-            rows=ring.written(state.rows, trajectory, state.cursor),
-            leaf=leaf,
-            cursor=(state.cursor + length) % state.size,
-            count=jnp.minimum(state.count + length, state.size),
-        )
+    def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
+        assert state.leaf is not None
+        interval = self._sequences.interval
+        leaves = jnp.full((len(state.leaf), len(trajectory.reward) // interval), new)
+        first = state.cursor // interval
+        return jax.lax.dynamic_update_slice_in_dim(state.leaf, leaves, first, axis=1)
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> SequenceBatch:
         assert latest is not None
@@ -91,16 +71,7 @@ class SequenceReplay(Memory):
             row=item % places.size,
             env=env,
             ready=ready,
-            latest_reward=latest.reward.mean(),
-            latest_noted=sum(x.mean() for x in jax.tree.leaves(latest.extras)),
-        )
-
-    def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
-        where = (feedback.env, feedback.row)
-        return dataclasses.replace(
-            state,
-            leaf=draws.with_errors(self.plan, state.leaf, where, feedback.error, feedback.usable),
-            draws=state.draws + feedback.ready.astype(jnp.int32),
+            **latest_means(latest),
         )
 
     def _places(self, state: Ring) -> Places:
