@@ -1,4 +1,4 @@
-"""jaxrl environments [SUITE | SUITE:NAME]: lists environments, or tries one.
+"""jaxrl environments [SUITE | SUITE:NAME | NAME]: lists environments, or tries one.
 
 Without arguments, the suites, which of them are installed, and what installs
 the others. The environments of a suite come from a table, if that knows the
@@ -9,6 +9,7 @@ describe one takes a process.
 from __future__ import annotations
 
 import ast
+import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
+from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ ARGUMENTS = (
     Argument(
         "SUITE:NAME", "shows one, also with arguments and of a module of your own: 'my_env:Recall(delay=20)'"
     ),
+    Argument("NAME", "shows the one of that name in the first suite that has it, as --env takes it"),
     Argument("--match=TEXT", "only names with this text in them", str, ""),
     Argument("--names", "only names, without making the environments", bool),
     Argument(
@@ -60,11 +63,29 @@ def _job(argv: Sequence[str]) -> int:
         return 0
     # To look at an environment takes no accelerator, which a run may be using.
     os.environ["JAX_PLATFORMS"] = "cpu"
-    if ":" in asked[0]:
-        _show_one(asked[0], _wrappers(chosen["wrappers"]), chosen["steps"])
+    if suite := _suite(asked[0]):
+        _show_suite(suite, chosen["match"], chosen["names"])
     else:
-        _show_suite(asked[0], chosen["match"], chosen["names"])
+        name, found = full_name("NAME", asked[0])
+        if found:
+            command_line.say(found)
+        _show_one(name, _wrappers(chosen["wrappers"]), chosen["steps"])
     return 0
+
+
+def _suite(name: str) -> Collection | None:
+    """The suite of that name; None if an environment may have it."""
+    from jaxrl.envs import suites
+
+    try:
+        return suites.suite_of(name)
+    except ValueError as error:
+        from jaxrl.envs import common_names  # Imports jax, which lists do without.
+
+        if ":" in name or common_names.find(name):
+            return None
+        near = difflib.get_close_matches(name, [suite.name for suite in suites.SUITES])
+        raise ConfigError(str(error if near else common_names.not_found(name))) from error
 
 
 def _wrappers(text: str) -> tuple[str, ...]:
@@ -99,11 +120,10 @@ def _show_suites() -> None:
     print("jaxrl environments SUITE:NAME shows one.")
 
 
-def _show_suite(name: str, match: str, names_only: bool) -> None:
+def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
     from jaxrl.envs import suites
 
     try:
-        suite = suites.suite_of(name)
         known = suites.known(suite)
         names = [*known, *suites.registered(suite)] if known else _listed(suite)
     except (ValueError, ImportError) as error:
@@ -180,11 +200,14 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
 
 
 def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    from jaxrl.envs import catalogue
+    from jaxrl.config.selection import choose
+    from jaxrl.envs import catalogue, registry
 
     yield "environment", spec.name
     yield "observation", catalogue.describe(spec.observation_space)
     yield "action", catalogue.describe(spec.action_space) + (", with a mask" if spec.has_action_mask else "")
     yield "most steps", f"{spec.max_episode_steps:,}" if spec.max_episode_steps else "no limit is known"
+    config, reason = choose(spec, registry.is_host(spec.name))
+    yield "config", f"{config}, since {reason}"
     reports = ", ".join(f"{report.name} ({report.per_episode})" for report in spec.reports)
     yield "reports", reports or "returns and lengths of episodes alone"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError, versions
+from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 from jaxrl.runs.commits import commits
@@ -93,6 +94,7 @@ def _job(argv: Sequence[str]) -> int:
     asked: dict[str, Any] = {
         name: default if values[name] is None else values[name] for name, default in defaults.items()
     }
+    asked["environment"] = _full_name(asked["environment"])
     trust = values["trust"]
     trained = trained_policy.load(workdir, values["checkpoint"], trust=trust)
     if trained.folder != workdir:
@@ -103,6 +105,16 @@ def _job(argv: Sequence[str]) -> int:
         environment = asked["environment"] or trained.config.env.name
         command_line.say(_film(trained, environment, asked["sample"], asked["seed"], values["video"]))
     return 0
+
+
+def _full_name(environment: str) -> str:
+    """With its suite; says which one was found."""
+    if not environment:
+        return ""
+    environment, found = full_name("--environment", environment)
+    if found:
+        command_line.say(found)
+    return environment
 
 
 def _play(trained: TrainedPolicy, asked: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
+from jaxrl.config.common_names import full_name
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
 from jaxrl.config.errors import ConfigError, did_you_mean
@@ -62,11 +63,13 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       config: as `default_config` returns it, with changes; missing fields take their defaults.
       device_count: devices that share the environments, over all processes.
 
+    Environments that are named without a suite get the first that has them, see `common_names`.
+
     Raises:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
         that cannot be made.
     """
-    resolved = _with_stages(_build(config.to_dict(), device_count))
+    resolved = _with_full_names(_with_stages(_build(config.to_dict(), device_count)))
     _check_environment(resolved)
     return resolved
 
@@ -170,6 +173,16 @@ def _with_stages(config: Config) -> Config:
             "steps none"
         )
     return config
+
+
+def _with_full_names(config: Config) -> Config:
+    env, _ = full_name("env.name", config.env.name)
+    unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
+    return dataclasses.replace(
+        config,
+        env=dataclasses.replace(config.env, name=env),
+        evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
+    )
 
 
 def _without_section(data: Mapping[str, Any], device_count: int) -> Config:

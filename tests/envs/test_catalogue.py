@@ -64,6 +64,15 @@ def test_shows_one_and_plays_it(capsys) -> None:
         assert part in shown
 
 
+def test_shows_one_by_its_common_name_and_the_config_that_suits_it(capsys) -> None:
+    assert run("Acrobot-v1", "--steps=3") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(
+        "Acrobot-v1 is gymnax:Acrobot-v1; also envpool:Acrobot-v1, gymnasium:Acrobot-v1\n"
+    )
+    assert "config        ppo_mlp, since actions are discrete" in shown
+
+
 def test_plays_on_the_host() -> None:
     found = trial.play("envpool:CartPole-v1(max_episode_steps=9)", (), 40)
     assert set(found.rewards) == {1.0}
@@ -75,7 +84,8 @@ def test_plays_on_the_host() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gymnx"], "did you mean gymnax"),
+        (["gymnx"], "unknown suite 'gymnx'; did you mean gymnax"),
+        (["Acrobt-v1"], "unknown environment 'Acrobt-v1'; did you mean Acrobot-v1"),
         (["jaxrl:ProbeMemry"], "did you mean jaxrl:ProbeMemory"),
         (["jaxrl:ProbeMemory", "gymnax"], "one suite or environment at a time"),
         (["jaxrl:ProbeMemory", "--wrappers=(a"], "must be one wrapper or a tuple"),

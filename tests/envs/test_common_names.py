@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jaxrl.commands import command_line
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, default_config
 from jaxrl.config.common_names import full_name
+from jaxrl.config.resolution import resolve
 from jaxrl.envs import common_names, suites
 
 
@@ -90,3 +91,12 @@ def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:
     assert full_name("env.name", "x" * 200_000) == ("x" * 200_000, "")
     with pytest.raises(ConfigError, match=r"^`env.name` \(='Nowhere-v0'\): unknown environment 'Nowhere-v0'"):
         full_name("env.name", "Nowhere-v0")
+
+
+def test_configurations_in_python_take_them() -> None:
+    config = default_config()
+    config.env.name = "Acrobot-v1"
+    config.evaluate.unseen = "Acrobot-v1(torque_noise_max=1.0)"
+    resolved = resolve(config, device_count=1)
+    assert resolved.env.name == "gymnax:Acrobot-v1"
+    assert resolved.evaluate.unseen == "gymnax:Acrobot-v1(torque_noise_max=1.0)"
