@@ -16,7 +16,14 @@ INSTALL = @command -v $(PYTHON) >/dev/null || \
 	{ echo "error: $(PYTHON) is not installed; jaxrl needs Python 3.11 to 3.14" >&2; exit 1; }; \
 	$(PYTHON) .ci/check_python.py && $(PYTHON) .ci/install.py $(VENV) $(EXTRAS)
 
-.PHONY: setup tools train test test-slow test-faults lint docs dist lock clean
+# Of the timed targets, in hours; and the run folders of `make compare` and `make evaluate`: the newest.
+DURATION := 1
+SEQUENTIAL = $(lastword $(sort $(wildcard runs/ppo_sequential/*)))
+PARALLEL = $(lastword $(sort $(wildcard runs/ppo_parallel/*)))
+RUN = $(shell ls -td runs/*/* 2>/dev/null | head -n 1)
+
+.PHONY: setup tools procgen train train-sequential train-parallel train-timed train-parallel-timed compare evaluate \
+	test test-slow test-faults lint docs dist lock clean
 
 setup:
 	$(INSTALL)
@@ -25,8 +32,28 @@ setup:
 tools:
 	$(INSTALL) dev
 
+procgen:
+	$(INSTALL) procgen
+
 train: setup
 	$(BIN)/python -m jaxrl.main --config=configs/ppo.py $(ARGS)
+
+# docs/how_to/modes.md; a short form: ARGS=--quick.
+train-sequential train-parallel: procgen
+	$(BIN)/jaxrl train ppo_$(@:train-%=%) $(ARGS)
+
+train-timed: procgen
+	$(BIN)/jaxrl train ppo_sequential --duration=$(DURATION) $(ARGS)
+
+train-parallel-timed: procgen
+	$(BIN)/jaxrl train ppo_parallel --duration=$(DURATION) $(ARGS)
+
+compare:
+	$(INSTALL) compare
+	$(BIN)/jaxrl compare --sequential=$(SEQUENTIAL) --parallel=$(PARALLEL) --output=runs/comparison $(ARGS)
+
+evaluate: procgen
+	$(BIN)/jaxrl evaluate $(RUN) $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)

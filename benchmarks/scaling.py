@@ -147,7 +147,7 @@ def _with_devices(options: argparse.Namespace, overrides: list[str], count: int,
                 f"--config.num_devices={count}",
             ]
         )
-        return float(json.loads((Path(folder) / "benchmark_metrics.json").read_text())["steps_per_second"])
+        return float(json.loads((Path(folder) / "throughput.json").read_text())["steps_per_second"])
 
 
 def _with_processes(options: argparse.Namespace, overrides: list[str], count: int, total: int) -> float:

@@ -27,7 +27,7 @@ ARGUMENTS = (
         low=0.1,
         high=command_line.LONGEST,
     ),
-    Argument("--workdir=DIR", "where benchmark_metrics.json goes (default: nowhere)", str),
+    Argument("--workdir=DIR", "where throughput.json goes (default: nowhere)", str),
     DEBUG,
 )
 
@@ -55,7 +55,7 @@ def _job(argv: Sequence[str]) -> int:
     arguments.announce()
     _show(result)
     if workdir:
-        file = f"{workdir}/benchmark_metrics.json"
+        file = f"{workdir}/throughput.json"
         command_line.say(f"written to {command_line.write_json('workdir', file, result)}")
     return 0
 

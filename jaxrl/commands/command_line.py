@@ -220,7 +220,9 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     if workdir and output:
         raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
     workdir = workdir or output
-    given = [x for x in (named, *positional) if x]
+    given, quick = [x for x in (named, *positional) if x], values.pop("quick")
+    if quick and not given:
+        raise ConfigError("`--quick` needs a config that has a short form, such as ppo_parallel")
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
     if resumed is not None and workdir:
@@ -229,7 +231,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         resumed = resumed or resumption.latest()
         name, config, notes = "", resumption.stored_config(resumed), [f"resuming {resumed}"]
     else:
-        name, config, notes = _config(given[0] if given else "", environment, overrides)
+        name, config, notes = _config(given[0] if given else "", environment, overrides, quick)
     _set_fields(config, overrides)
     environment, found = full_name("env.name", check_config(config).env.name)
     if found:
@@ -245,7 +247,7 @@ def parse_training(argv: Sequence[str]) -> Arguments:
 
 
 def _config(
-    given: str, environment: str, overrides: Sequence[_Override]
+    given: str, environment: str, overrides: Sequence[_Override], quick: bool
 ) -> tuple[str, ConfigDict, list[str]]:
     """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
     notes: list[str] = []
@@ -254,7 +256,7 @@ def _config(
         suitable = suitable_config(environment)
         reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
         return suitable.name, suitable.config, [*filter(None, [note]), reason]
-    config = load_config(given, notes)
+    config = load_config(given, notes, quick)
     name = os.path.splitext(os.path.basename(given))[0]
     fields = {field: text for _, field, text in overrides}
     environment = fields.get("env.name", environment)

@@ -8,7 +8,9 @@ the same seed twice are refused. Writing needs the `compare` extra.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
 _MOST_RESAMPLES = 1_000_000
 ARGUMENTS = (
     Argument("RUN...", "run folders, folders that hold some, or patterns; local or gs://"),
+    Argument("--sequential=RUN", "a pair instead of RUN...: that of one thread, which is the baseline,", str),
+    Argument("--parallel=RUN", "and that of several; says if they make the same updates", str),
     Argument(
         "--output=DIR",
-        "where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere)",
+        "where the report goes: report.html, report.md, report.pdf, compare.json (default: nowhere); "
+        "FILE.png: the learning curves alone",
         str,
     ),
     Argument(
@@ -59,26 +64,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, paths = parse(ARGUMENTS, argv, positional=True)
-    if not paths:
+    pair = _pair(values, paths)
+    if not (pair or paths):
         raise ConfigError("no run is named: jaxrl compare RUN [RUN...] --output=DIR")
-    for path in paths:
+    for path in pair or paths:
         storage.require_reachable("RUN", path)
     output = values["output"]
+    picture = output if (output or "").endswith(".png") else None
     if output and not is_remote(output):
-        command_line.require_writable_folder("output", output)
+        command_line.require_writable_folder("output", os.path.dirname(output) or "." if picture else output)
 
-    from jaxrl.comparison import Options, compare_folders
+    from jaxrl.comparison import Options, compare_folders, compare_pair
 
     names = ("metric", "threshold", "baseline", "pool", "resamples")
     chosen: dict[str, Any] = {name: values[name] for name in names}
-    comparison = compare_folders(paths, Options(**chosen), values["force"])
+    compared = functools.partial(compare_pair, *pair) if pair else functools.partial(compare_folders, paths)
+    comparison = compared(Options(**chosen), values["force"])
     _show(comparison)
-    if output:
+    if picture:
+        from jaxrl.comparison import report
+
+        command_line.say(f"written to {report.write_curves(comparison, picture)}")
+    elif output:
         from jaxrl.comparison import report
 
         files = report.write(comparison, output)
         command_line.say(f"written to {files[0]}, beside it report.md, report.pdf and compare.json")
     return 0
+
+
+def _pair(values: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, str] | None:
+    """The runs of --sequential and --parallel."""
+    sequential, parallel = values["sequential"], values["parallel"]
+    if not (sequential or parallel):
+        return None
+    if not (sequential and parallel) or paths or values["pool"] or values["baseline"]:
+        raise ConfigError(
+            "`--sequential` and `--parallel` name a run each, without others, --pool and --baseline"
+        )
+    return sequential, parallel
 
 
 def _show(comparison: Comparison) -> None:

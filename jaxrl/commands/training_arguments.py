@@ -50,6 +50,7 @@ ARGUMENTS = (
         "the environment; without CONFIG the shipped config that suits its spaces",
         str,
     ),
+    Argument("--quick", "the short form of a CONFIG that has one, such as ppo_parallel", bool),
     *_SHORT_FLAGS,
     Argument(
         "--config.FIELD=VALUE",

@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 
 from jaxrl.comparison.results import Comparison, Options, compare
-from jaxrl.comparison.variants import Variant, describe_lost_end, describe_unfinished, problems, variants_of
+from jaxrl.comparison.variants import (
+    Variant,
+    describe_lost_end,
+    describe_unfinished,
+    other_updates,
+    problems,
+    variants_of,
+    with_differences,
+)
 from jaxrl.config import ConfigError
 from jaxrl.runs import records
+from jaxrl.runs.records import Run
 
-__all__ = ["Options", "Variant", "compare", "compare_folders", "problems", "variants_of"]
+__all__ = ["Options", "Variant", "compare", "compare_folders", "compare_pair", "problems", "variants_of"]
 
 
 def compare_folders(paths: Sequence[str], options: Options, force: bool = False) -> Comparison:
@@ -21,7 +30,42 @@ def compare_folders(paths: Sequence[str], options: Options, force: bool = False)
     Raises:
       ConfigError: there are no such runs, they lack the metric, or they are not comparable.
     """
-    runs, skipped = [], []
+    runs, skipped = _runs(paths, options, force)
+    variants = variants_of(runs, options.pool, options.metric)
+    found = problems(variants, options.pool)
+    if found and not force:
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+    return compare(variants, found, options, skipped)
+
+
+def compare_pair(sequential: str, parallel: str, options: Options, force: bool = False) -> Comparison:
+    """Compares a run with one thread of environments with a run with several, by equal updates.
+
+    Args:
+      sequential, parallel: run folders.
+      options: of the comparison, without a baseline, which is `sequential`.
+      force: compare also runs that are not comparable or not finished.
+
+    Raises:
+      ConfigError: a folder has not one run, the runs lack the metric, or they are not comparable.
+    """
+    variants, skipped = [], []
+    for name, path in (("sequential", sequential), ("parallel", parallel)):
+        runs, left = _runs([path], options, force)
+        if len(runs) != 1:
+            raise ConfigError(f"`--{name}` (={path!r}) must hold one run, not {len(runs)}")
+        skipped += left
+        variants.append(Variant(name, tuple(runs), {}))
+    found = [*problems(variants, pool=False), *other_updates(variants)]
+    if found and not force:
+        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
+    return compare(with_differences(variants), found, options, skipped)
+
+
+def _runs(paths: Sequence[str], options: Options, force: bool) -> tuple[list[Run], list[str]]:
+    """The runs in some folders, and clauses on those that are left out."""
+    runs: list[Run] = []
+    skipped: list[str] = []
     for path in records.find(paths):
         try:
             run = records.read(path)
@@ -36,8 +80,4 @@ def compare_folders(paths: Sequence[str], options: Options, force: bool = False)
         skipped += [f"left out: {what}" for what in describe_lost_end(run, options.metric)]
     if not runs:
         raise ConfigError(f"there is no run to compare: {'; '.join(skipped)}")
-    variants = variants_of(runs, options.pool, options.metric)
-    found = problems(variants, options.pool)
-    if found and not force:
-        raise ConfigError(f"the runs are not comparable: {'; '.join(found)} (--force compares all the same)")
-    return compare(variants, found, options, skipped)
+    return runs, skipped

@@ -43,9 +43,7 @@ def write(comparison: Comparison, folder: str) -> list[str]:
             "compare.json": (json.dumps(dataclasses.asdict(comparison), indent=2) + "\n").encode(),
         }
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"reports need the `compare` extra: {installation.command('compare')} ({error})"
-        ) from error
+        raise ConfigError(_missing(error)) from error
     files |= {f"{section.name}.png": section.png for section in sections if section.png}
     place = epath.Path(folder)
     try:
@@ -55,6 +53,23 @@ def write(comparison: Comparison, folder: str) -> list[str]:
     except OSError as error:
         raise ConfigError(f"`--output` (={folder}) cannot be written: {error}") from error
     return [str(place / name) for name in files]
+
+
+def write_curves(comparison: Comparison, file: str) -> str:
+    """Writes the learning curves as a picture, FILE.png; returns its path; raises as `write` does."""
+    try:
+        picture = render(figures.curves(_printable(comparison)), "png")
+    except ModuleNotFoundError as error:
+        raise ConfigError(_missing(error)) from error
+    try:
+        epath.Path(file).write_bytes(picture)
+    except OSError as error:
+        raise ConfigError(f"`--output` (={file}) cannot be written: {error}") from error
+    return file
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    return f"reports need the `compare` extra: {installation.command('compare')} ({error})"
 
 
 def _printable(value: Any) -> Any:

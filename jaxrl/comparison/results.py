@@ -73,6 +73,8 @@ class Outcome:
       final, best: interquartile means over runs of the last and the highest return.
       finals: the last return of each run.
       improvement: probability that a run beats a run of the baseline; None for the baseline itself.
+      steps, seconds: medians over runs of what was trained, see `Run.seconds`; None if half of them have not
+        recorded it.
       reached: the number of runs that reached the threshold.
       steps_to_threshold, seconds_to_threshold: medians over runs; None if half never reached it.
       steps_per_second, steps_per_second_range: median over runs; lowest and highest.
@@ -91,6 +93,8 @@ class Outcome:
     best: Estimate
     finals: list[float]
     improvement: Estimate | None
+    steps: float
+    seconds: float | None
     reached: int
     steps_to_threshold: float | None
     seconds_to_threshold: float | None
@@ -211,6 +215,8 @@ def _outcome(
         best=_estimate(scored.highest, statistics.iqm, resamples),
         finals=scored.finals,
         improvement=_estimate(beats, statistics.improvement, resamples) if beats else None,
+        steps=plain.median(max(row["step"] for row in run.rows) for run in variant.runs),
+        seconds=_finite(plain.median(run.seconds or math.inf for run in variant.runs)),
         reached=sum(math.isfinite(steps) for steps, _ in reached),
         steps_to_threshold=_finite(plain.median(steps for steps, _ in reached)),
         seconds_to_threshold=_finite(plain.median(seconds for _, seconds in reached)),

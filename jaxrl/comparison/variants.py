@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ _EVALUATION = {
 # The task of a policy.
 _ENVIRONMENT = ("env.name", "env.wrappers")
 _BUDGET = ("stop.steps", "stop.seconds", "stop.wall_seconds", "stop.return")
+# What two runs must share to make the same updates from as many steps.
+_UPDATES = ("env.num_envs", "rollout_length", "learning_rate", "gamma")
 _MAX_NAME = 48
 
 
@@ -84,6 +87,24 @@ def variants_of(runs: Sequence[Run], pool: bool, metric: str = "eval/return") ->
 def problems(variants: Sequence[Variant], pool: bool) -> list[str]:
     """Reasons why the runs are not comparable, a clause each; empty if they are comparable."""
     return list(_problems(variants, pool))
+
+
+def other_updates(variants: Sequence[Variant]) -> list[str]:
+    """A clause for each number of an update that differs between variants: then pace is not all that does."""
+    runs = [run for variant in variants for run in variant.runs]
+    found = []
+    for name in sorted({name for run in runs for name in run.config}):
+        values = sorted({_text(run.config.get(name)) for run in runs})
+        if len(values) > 1 and (name in _UPDATES or name.rpartition(".")[2] in _UPDATES):
+            found.append(f"the updates differ: {name} is {' and '.join(values)}")
+    return found
+
+
+def with_differences(variants: Sequence[Variant]) -> list[Variant]:
+    """The variants with the fields in which they differ, under the names that they have."""
+    alone = variants_of([run for variant in variants for run in variant.runs], pool=False)
+    differs = {run.path: found.differs for found in alone for run in found.runs}
+    return [dataclasses.replace(variant, differs=differs[variant.runs[0].path]) for variant in variants]
 
 
 def describe_unfinished(run: Run) -> str:

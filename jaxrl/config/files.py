@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import traceback
 from pathlib import Path
@@ -43,19 +44,24 @@ def curriculum_file(given: str) -> str:
     return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
 
 
-def load_config(given: str, notes: list[str] | None = None) -> ConfigDict:
+def load_config(given: str, notes: list[str] | None = None, quick: bool = False) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 
     Args:
       given: a path, or the name of a shipped config.
       notes: takes what the user should hear of, such as keys without a counterpart.
+      quick: returns its short form, `get_config(quick=True)`.
 
     Raises:
-      ConfigError: there is no such file, it raises, or it does not return a ConfigDict.
+      ConfigError: there is no such file, it raises, or it does not return a ConfigDict; or it has no short
+        form.
     """
     path = _path_of(given)
     described = f"`--config` (={given!r})"
+    no_quick = ConfigError(f"{described} has no short form for `--quick`: a get_config(quick)")
     if path.endswith(nested_files.ENDINGS):
+        if quick:
+            raise no_quick
         return nested_files.load(path, described, _shipped, [] if notes is None else notes)
     spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
     if spec is None or spec.loader is None:
@@ -63,7 +69,10 @@ def load_config(given: str, notes: list[str] | None = None) -> ConfigDict:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        config = module.get_config() if hasattr(module, "get_config") else None
+        get_config = getattr(module, "get_config", lambda: None)
+        if quick and "quick" not in inspect.signature(get_config).parameters:
+            raise no_quick
+        config = get_config(**({"quick": True} if quick else {}))
         if not isinstance(config, ConfigDict):
             raise ConfigError(f"{described} must define get_config() that returns a ConfigDict")
         config.to_dict()  # a reference to a field that does not exist shows here

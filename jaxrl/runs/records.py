@@ -72,9 +72,13 @@ class Run:
 
         As `stop.seconds` counts them, without compilation; rows that lack these have those since the start.
         """
-        rows = (row for row in self.rows if row["step"] >= step)
-        found = (row.get("time/budget_seconds") or row.get("time/seconds") for row in rows)
+        found = (_seconds(row) for row in self.rows if row["step"] >= step)
         return next((seconds for seconds in found if seconds), None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of training in all, counted as by `seconds_at`; None if no row has them."""
+        return max((seconds for row in self.rows if (seconds := _seconds(row))), default=None)
 
 
 def find(names: Sequence[str], flag: str = "RUN") -> list[str]:
@@ -220,6 +224,11 @@ class MetricsTail:
             return read_bytes(self._file, LARGEST_LOG, offset)
         except FileNotFoundError:
             return b""
+
+
+def _seconds(row: Row) -> float | None:
+    seconds: float | None = row.get("time/budget_seconds") or row.get("time/seconds")
+    return seconds
 
 
 def _row(line: bytes) -> Row | None:

@@ -6,8 +6,10 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from etils import epath
 
 from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
@@ -18,8 +20,10 @@ from jaxrl.reporting.writers import MultiWriter, open_writers
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
+from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.benchmark_metrics import benchmark_metrics, is_timed
 from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 
@@ -58,10 +62,19 @@ def train_in(folder: RunFolder, trainer: Trainer, assembly: Assembly) -> dict[st
     if process_group.is_first():
         preload(trainer.config)
     summary = trainer.fit()
-    if not trainer.interrupted and (trainer.steps > steps_at_start or not folder.has_summary):
+    if trainer.steps > steps_at_start or not folder.has_summary:
         try:
-            folder.write_summary(summary)
+            if not trainer.interrupted:
+                folder.write_summary(summary)
+            if is_timed(trainer.config):
+                _write_benchmark_metrics(folder, summary, assembly)
         except ConfigError as error:
             raise RunError(f"training is done and saved, but {error}") from error
     trainer.writer.finish(summary)
     return summary
+
+
+def _write_benchmark_metrics(folder: RunFolder, summary: Mapping[str, Any], assembly: Assembly) -> None:
+    _, rows = MetricsTail(epath.Path(folder.log_folder)).poll()
+    seconds = assembly.coordinator.trained_seconds
+    folder.write_report("benchmark_metrics", benchmark_metrics(summary, seconds, rows))

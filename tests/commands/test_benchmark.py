@@ -32,7 +32,7 @@ def test_times_a_config(
     arguments = [f"--config={ROOT}/configs/ppo_mlp.py", *SMALL, "--seconds=0.3", f"--workdir={tmp_path}"]
     assert main(["jaxrl benchmark", *arguments]) == 0
     shown = capsys.readouterr().out
-    found = json.loads((tmp_path / "benchmark_metrics.json").read_text())
+    found = json.loads((tmp_path / "throughput.json").read_text())
     low, high = found["steps_per_second_range"]
     assert 0 < low <= found["steps_per_second"] <= high
     assert len(found["windows"]) == 10

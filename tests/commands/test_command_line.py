@@ -100,6 +100,8 @@ def test_command_line_is_read_without_jax() -> None:
         (["ppo", "--minutes=1", "--duration=1"], "`--minutes` and `--duration` both set `stop.seconds`"),
         (["ppo", "--lr=1", "--config.ppo.learning_rate=1"], "both set `ppo.learning_rate`"),
         (["ppo", "--workdir=a", "--output-dir=b"], "both say a folder"),
+        (["ppo", "--quick"], "`--config` (='ppo') has no short form for `--quick`"),
+        (["--env=CartPole-v1", "--quick"], "`--quick` needs a config that has a short form"),
         (["ppo", "--total_timesteps=1"], "unknown flag `--total_timesteps`; here it is `--steps=N`"),
         (["ppo", "--train.total-timesteps=1"], "here it is `--steps=N`"),
         (["ppo", "--n-envs=1"], "here it is `--num-envs=N`"),
@@ -241,6 +243,16 @@ def test_shipped_config_goes_by_its_name_in_any_folder(
     expected.seed = 3
     assert found.config == expected
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_minatar")
+
+
+def test_short_form_of_a_config() -> None:
+    whole, quick = (
+        command_line.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config
+        for flags in ((), ("--quick",))
+    )
+    assert (whole.env.num_envs, whole.host.num_workers, whole.stop.steps) == (32, 4, 25_000_000)
+    assert (quick.env.num_envs, quick.host.num_workers, quick.stop.steps) == (16, 2, 500_000)
+    assert quick.seed == 3
 
 
 def test_environment_changes_a_named_config() -> None:

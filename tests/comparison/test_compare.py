@@ -77,6 +77,55 @@ def test_pooled_environments_are_scaled(tmp_path: Path) -> None:
     assert second["improvement"]["value"] == 0.5  # better in one, worse in the other
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> dict[str, Path]:
+    runs = {"sequential": 1000, "parallel": 3000}
+    return {name: write_run(tmp_path / name, [1.0, 2.0], pace=pace) for name, pace in runs.items()}
+
+
+def test_pair_says_how_much_faster_the_parallel_run_is(
+    pair: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = result(tmp_path / "out", *(f"--{name}={folder}" for name, folder in pair.items()))
+    assert [outcome["name"] for outcome in found["outcomes"]] == ["sequential", "parallel"]
+    assert found["baseline"] == "sequential"
+    assert [outcome["speedup"] for outcome in found["outcomes"]] == [1.0, 3.0]
+    assert [(outcome["steps"], outcome["seconds"]) for outcome in found["outcomes"]] == [(2000, 2.0)] * 2
+    assert "2,000 in 2 s" in capsys.readouterr().out
+    picture = tmp_path / "pair.png"
+    assert compare(*(f"--{name}={folder}" for name, folder in pair.items()), f"--output={picture}") == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sequential={sequential}"], "`--sequential` and `--parallel` name a run each"),
+        (["--sequential={sequential}", "--parallel={parallel}", "{parallel}"], "name a run each, without"),
+        (
+            ["--sequential={sequential}", "--parallel={other}"],
+            "updates differ: ppo.learning_rate is 0.001 and 0.3",
+        ),
+        (["--sequential={sequential}", "--parallel={both}"], "must hold one run, not 2"),
+    ],
+)
+def test_pair_that_says_nothing_of_pace_is_refused(
+    arguments: list[str],
+    message: str,
+    pair: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_run(tmp_path / "both" / "0", [1.0, 2.0])
+    write_run(tmp_path / "both" / "1", [1.0, 2.0], seed=1)
+    other = write_run(tmp_path / "other", [1.0, 2.0], rate=0.3)
+    places = {**pair, "other": other, "both": tmp_path / "both"}
+    assert compare(*(argument.format(**places) for argument in arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
 def test_reports(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert compare(runs, f"--output={out}", "--resamples=100") == 0

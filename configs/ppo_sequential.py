@@ -1,0 +1,42 @@
+"""PPO with Nature's CNN on procgen's CoinRun, environments stepped by one thread, in turn with learning.
+
+Command:  jaxrl train ppo_sequential
+Short:    jaxrl train ppo_sequential --quick         # 500,000 steps with 16 environments
+Timed:    jaxrl train ppo_sequential --duration=1    # an hour; writes benchmark_metrics.json
+Beside:   ppo_parallel, which learns from as many environments with several threads (docs/how_to/modes.md)
+Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
+Hardware: 2 CPU cores
+Expected: not measured to the end
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config(quick: bool = False) -> ConfigDict:
+    """`quick`: with half of the environments, and a fiftieth of the steps."""
+    c = default_config()
+    c.env.name = "envpool:CoinrunEasy-v0(num_levels=200, start_level=0)"
+    c.env.num_envs = 16 if quick else 32
+    c.env.stagger = False  # episodes end at different times: with the coin or a fall
+    c.host.num_workers = 1
+    c.host.num_groups = 1
+    c.host.overlap = False
+    c.network.encoder = "nature"
+    c.network.core = "none"
+    c.network.hidden_sizes = (512,)
+    c.ppo.rollout_length = 128
+    c.ppo.sequence_length = 1  # without memory, single steps may be shuffled
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = c.env.num_envs * 128 // 1024
+    c.ppo.learning_rate = 3e-4
+    c.ppo.schedule = "constant"
+    c.ppo.gamma = 0.99
+    c.stop.steps = 500_000 if quick else 25_000_000
+    c.log.every_steps = 20_000
+    c.evaluate.every_steps = 0  # once, at the end
+    c.evaluate.episodes = 64
+    c.evaluate.sample = True  # a greedy policy gets stuck early in training
+    c.checkpoint.every_steps = 200_000
+    return c
