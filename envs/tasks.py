@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,28 @@ class TaskGroup:
     members: Mapping[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
+class TaskScale:
+    """A number that stands for several fields of the tasks, such as a difficulty.
+
+    Attributes:
+      low, high: its bounds.
+      fields: of the `task_space`, for a number within them: by name a number, or values [n] to draw from.
+    """
+
+    low: float
+    high: float
+    fields: Callable[[float], Mapping[str, float | np.ndarray]]
+
+
 def task_groups(env: JaxEnv) -> Mapping[str, TaskGroup]:
     """The groups that `env` names in `task_groups`, by name; most environments have none."""
     return getattr(env, "task_groups", {})
+
+
+def task_scales(env: JaxEnv) -> Mapping[str, TaskScale]:
+    """The scales that `env` names in `task_scales`, by name; most environments have none."""
+    return getattr(env, "task_scales", {})
 
 
 def default_task(env: JaxEnv) -> Any:

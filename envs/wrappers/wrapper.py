@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.envs.tasks import TaskGroup, default_task, task_groups
+from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
 
 
 class Wrapper(JaxEnv):
@@ -32,6 +32,11 @@ class Wrapper(JaxEnv):
     def task_groups(self) -> Mapping[str, TaskGroup]:
         """The groups of tasks that the environment names."""
         return task_groups(self.env)
+
+    @property
+    def task_scales(self) -> Mapping[str, TaskScale]:
+        """The scales of tasks that the environment names."""
+        return task_scales(self.env)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         return self.env.reset(key, *task)

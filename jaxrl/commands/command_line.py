@@ -269,7 +269,12 @@ def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
     """Returns what is no flag, and what `--flag=text` and `--flag text` set."""
     positional: list[str] = []
     found: list[_Override] = []
-    arguments = iter(left)
+    # Alone it is the environment's own curriculum.
+    following = [*left[1:], "--"]
+    arguments = iter(
+        "--curriculum=auto" if argument == "--curriculum" and after.startswith("--") else argument
+        for argument, after in zip(left, following, strict=False)
+    )
     for argument in arguments:
         flag, equals, text = argument.partition("=")
         name = flag.lstrip("-")

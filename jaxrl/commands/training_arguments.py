@@ -33,7 +33,12 @@ _SHORT_FLAGS = (
     ShortFlag("--learning-rate=X", "or --lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--lr=X", field=f"{LEARNER}.learning_rate"),
     ShortFlag("--seed=K", "decides all random numbers", field="seed"),
-    ShortFlag("--curriculum=FILE", "stages of tasks, or the name of shipped ones", field="curriculum.file"),
+    ShortFlag(
+        "--curriculum=FILE",
+        "stages of tasks, or the name of shipped ones; alone those of the environment",
+        field="curriculum.file",
+    ),
+    ShortFlag("--stages=N", "only the first stages", field="curriculum.num_stages"),
     ShortFlag("--curriculum-start-level=N", "the stage to begin with", field="curriculum.start_stage"),
     ShortFlag("--resume-from=DIR", "continues that run in a new folder", field="resume_from"),
 )

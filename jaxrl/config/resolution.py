@@ -166,7 +166,8 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
 
 def _with_stages(config: Config) -> Config:
     """With the stages that a file holds: a run keeps them, whatever becomes of the file."""
-    config = dataclasses.replace(config, curriculum=stages.resolved(config.curriculum))
+    curriculum = stages.resolved(config.curriculum, config.env.name, config.steps_per_iteration)
+    config = dataclasses.replace(config, curriculum=curriculum)
     if config.curriculum.is_used and not config.collects:
         raise ConfigError(
             f"`curriculum` is for algorithms that step environments; `algorithm` (={config.algorithm!r}) "

@@ -7,13 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.config.curriculum import STAGES, CurriculumConfig
+from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Rule, at_least, at_most, between, check, shown
 from jaxrl.config.files import curriculum_file, curriculum_names
 
-_MOST_STAGES = 100
 _LARGEST_WINDOW = 100_000
 # Of each field: its type and rules. A file says them of all its stages, or of one.
 _FIELDS: dict[str, tuple[Any, ...]] = {
@@ -124,29 +123,87 @@ def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stag
         raise ConfigError(f"`{field}`: {error}") from error
 
 
-def resolved(curriculum: CurriculumConfig) -> CurriculumConfig:
-    """The section with the stages of its file in place of its name.
+def resolved(curriculum: CurriculumConfig, environment: str, steps_per_iteration: int) -> CurriculumConfig:
+    """The section with the stages alone, in place of a file's name or a list of difficulties.
+
+    Args:
+      curriculum: as it was given.
+      environment: its name, which says the shipped stages of "auto".
+      steps_per_iteration: environment steps.
 
     Raises:
       ConfigError: the file is wrong, or the stages are, or something else goes with neither.
     """
-    file, stages = curriculum.file, curriculum.stages
-    if file and (stages or curriculum.name != STAGES):
-        other = "stages" if stages else "name"
-        raise ConfigError(f"`curriculum.file` (={file!r}) must be empty where `curriculum.{other}` is given")
-    stages = read_file(file) if file else stages
+    sources = {name: getattr(curriculum, name) for name in ("file", "difficulties", "stages")}
+    given = [name for name, value in sources.items() if value]
+    if given and curriculum.name != STAGES:
+        given.append("name")
+    if len(given) > 1 and given != ["stages", "name"]:
+        first, other = given[:2]
+        raise ConfigError(
+            f"`curriculum.{first}` (={shown(sources[first])}) must be empty where `curriculum.{other}` is "
+            "given"
+        )
+    stages = curriculum.stages
+    if curriculum.file:
+        stages = read_file(_shipped_for(environment) if curriculum.file == "auto" else curriculum.file)
+    if curriculum.difficulties:
+        stages = _plain_list(curriculum, steps_per_iteration)
+    stages = stages[: curriculum.num_stages or None]
     most = max(1, len(parse(stages)))
     if curriculum.name == STAGES and curriculum.start_stage > most:
         raise ConfigError(
             f"`curriculum.start_stage` (={curriculum.start_stage}) must be at most {most}, the number of "
             "stages"
         )
-    return dataclasses.replace(curriculum, file="", stages=stages)
+    default = CurriculumConfig()
+    return dataclasses.replace(
+        curriculum,
+        file="",
+        difficulties=(),
+        parameter=default.parameter,
+        iterations=default.iterations,
+        num_stages=0,
+        stages=stages,
+    )
+
+
+def _shipped_for(environment: str) -> str:
+    """The name of the shipped stages of an environment."""
+    name = environment.partition("(")[0].rpartition(":")[2].lower()
+    if name not in curriculum_names():
+        raise ConfigError(
+            f"`curriculum.file` (='auto'): no stages are shipped for {environment}; "
+            f"there are {', '.join(curriculum_names())}"
+        )
+    return name
+
+
+def _plain_list(curriculum: CurriculumConfig, steps_per_iteration: int) -> tuple[str, ...]:
+    """A stage as JSON for each of `curriculum.difficulties`, as long as all others."""
+    steps, parameter = curriculum.iterations * steps_per_iteration, curriculum.parameter
+    if steps > LARGEST_INT32:
+        raise ConfigError(
+            f"`curriculum.iterations` (={curriculum.iterations}) of {steps_per_iteration} steps each must be "
+            f"at most {LARGEST_INT32} steps"
+        )
+    return tuple(
+        json.dumps(
+            {
+                "name": f"{parameter} {x:g}",
+                "task": {parameter: x},
+                "least_steps": steps,
+                "most_steps": steps,
+                "earlier": 0.0,
+            }
+        )
+        for x in curriculum.difficulties
+    )
 
 
 def _checked(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
-    if len(given) > _MOST_STAGES:
-        raise ConfigError(f"`stages` must be at most {_MOST_STAGES}, not {len(given)}")
+    if len(given) > MOST_STAGES:
+        raise ConfigError(f"`stages` must be at most {MOST_STAGES}, not {len(given)}")
     stages = tuple(_stage(stage, i) for i, stage in enumerate(given))
     for i, stage in enumerate(stages[:-1]):
         if not stage.has_threshold and stage.most_steps is None:

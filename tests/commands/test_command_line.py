@@ -245,6 +245,13 @@ def test_shipped_config_goes_by_its_name_in_any_folder(
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_minatar")
 
 
+@pytest.mark.parametrize("flags", [["--curriculum", "--stages=2"], ["--stages", "2", "--curriculum"]])
+def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
+    config = command_line.parse_training(["jaxrl train", "ppo_platformer", *flags]).config
+    assert (config.curriculum.file, config.curriculum.num_stages) == ("auto", 2)
+    assert len(check_config(config).curriculum.stages) == 2
+
+
 def test_short_form_of_a_config() -> None:
     whole, quick = (
         command_line.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config

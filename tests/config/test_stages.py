@@ -111,6 +111,32 @@ def test_a_run_keeps_the_stages_that_its_file_held(tmp_path: Path) -> None:
     assert from_json(to_json(there)) == there
 
 
+def test_a_plain_list_is_a_stage_for_each_difficulty() -> None:
+    config = default_config()
+    config.env.name = "jaxrl:Navigation"
+    config.curriculum.difficulties = (0.1, 1.0)
+    config.curriculum.iterations = 3
+    found = resolve(config, 1)
+    first, second = parse(found.curriculum.stages)
+    steps = 3 * found.steps_per_iteration
+    assert (first.name, first.task, first.earlier) == ("difficulty 0.1", {"difficulty": 0.1}, 0.0)
+    assert (second.name, second.task) == ("difficulty 1", {"difficulty": 1.0})
+    assert (first.least_steps, first.most_steps) == (steps, steps)
+    # A run that is resumed has the stages alone.
+    assert from_json(to_json(found)) == found
+    assert not found.curriculum.difficulties
+
+
+def test_only_the_first_stages() -> None:
+    config = default_config()
+    config.env.name = "jaxrl:Navigation(max_obstacles=10)"
+    config.curriculum.update(file="auto", num_stages=2)
+    assert [stage.name for stage in parse(resolve(config, 1).curriculum.stages)] == [
+        "empty room",
+        "few obstacles",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -119,6 +145,11 @@ def test_a_run_keeps_the_stages_that_its_file_held(tmp_path: Path) -> None:
         ({"start_stage": 2}, "`curriculum.start_stage` (=2) must be at most 1"),
         ({"file": "navigation", "stages": ("{}",)}, "must be empty where `curriculum.stages` is given"),
         ({"file": "navigation", "name": "a:B"}, "must be empty where `curriculum.name` is given"),
+        ({"file": "navigation", "difficulties": (0.5,)}, "must be empty where `curriculum.difficulties` is"),
+        ({"difficulties": (0.5,), "name": "a:B"}, "must be empty where `curriculum.name` is given"),
+        ({"difficulties": (0.5,), "iterations": 2**30}, "`curriculum.iterations` (=1073741824) of"),
+        ({"file": "auto"}, "no stages are shipped for gymnax:CartPole-v1; there are navigation, platformer"),
+        ({"file": "navigation", "num_stages": 2, "start_stage": 3}, "(=3) must be at most 2"),
         ({"name": "stage"}, "`curriculum.name` (='stage') must be stages, or module:Class"),
         ({"stages": ("{",)}, "`curriculum.stages`: stage 1 must be JSON"),
         ({"file": "navigation"}, "`env.name` (='gymnax:CartPole-v1') takes no tasks"),

@@ -39,9 +39,11 @@ from jaxrl.envs.native.navigation.room import (
 )
 from jaxrl.envs.native.navigation.sensors import lidar, log_scale, normal_noise
 from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.tasks import TaskScale
 
 _NAME = "jaxrl:Navigation"
 _MOST_OBSTACLES, _MOST_RAYS = 64, 256
+_NEAR = 3.0  # metres to the goal at difficulty 0
 _SPEED_BOUND = 1.5  # of a measured velocity, over the fastest; noise is clipped there
 # Standing still, and the eight directions.
 _PUSHES = np.array(
@@ -136,6 +138,23 @@ class Navigation(JaxEnv):
             "goal_distance": jnp.asarray(distance, jnp.float32),
             "sensor_noise": jnp.asarray(noise, jnp.float32),
         }
+
+    @property
+    def task_scales(self) -> dict[str, TaskScale]:
+        """`difficulty`, from 0, a goal within 3 m in an empty room without noise, to 1, the default task."""
+        obstacles, moving, speed, distance, noise = self._params
+        near = min(_NEAR, distance)
+
+        def fields(difficulty: float) -> dict[str, float]:
+            return {
+                "obstacles": round(difficulty * obstacles),
+                "moving": round(difficulty * moving),
+                "obstacle_speed": speed,
+                "goal_distance": near + difficulty * (distance - near),
+                "sensor_noise": difficulty * noise,
+            }
+
+        return {"difficulty": TaskScale(0.0, 1.0, fields)}
 
     def reset(
         self, key: jax.Array, task: Mapping[str, jax.Array] | None = None

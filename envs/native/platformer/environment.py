@@ -26,7 +26,7 @@ from jaxrl.envs.native.platformer.observations import (
 )
 from jaxrl.envs.native.platformer.physics import NUM_ACTIONS, SIZE, TILE, advance, spans, start_of
 from jaxrl.envs.native.random_words import random_words
-from jaxrl.envs.tasks import TaskGroup
+from jaxrl.envs.tasks import TaskGroup, TaskScale
 
 _NAME = "jaxrl:Platformer"
 _ANY_LEVEL = -1  # of a task
@@ -98,6 +98,16 @@ class Platformer(JaxEnv):
         categories = np.array([level.category for level in self.levels])
         found = {name: np.flatnonzero(categories == name).astype(np.int32) for name in CATEGORIES}
         return {"category": TaskGroup("level", {name: x for name, x in found.items() if len(x)})}
+
+    @property
+    def task_scales(self) -> dict[str, TaskScale]:
+        """`difficulty`: at 0 the first category that is played, between the first few, at 1 all of them."""
+        members = [*self.task_groups["category"].members.values()]
+
+        def fields(difficulty: float) -> dict[str, np.ndarray]:
+            return {"level": np.concatenate(members[: 1 + round(difficulty * (len(members) - 1))])}
+
+        return {"difficulty": TaskScale(0.0, 1.0, fields)}
 
     def reset(
         self, key: jax.Array, task: Mapping[str, jax.Array] | None = None

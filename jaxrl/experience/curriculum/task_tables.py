@@ -16,7 +16,7 @@ from jaxrl.config.fields import shown
 from jaxrl.config.stages import Stage, TaskValue
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
-from jaxrl.envs.tasks import TaskGroup, default_task, task_groups
+from jaxrl.envs.tasks import default_task, task_groups, task_scales
 from jaxrl.types import Array, PyTree
 
 _BITS = 24  # of a float32 in [0, 1)
@@ -73,7 +73,7 @@ class TaskTables:
         Raises:
           ConfigError: one line that names stage and field.
         """
-        space, default, groups = env.spec.task_space, default_task(env), task_groups(env)
+        space, default = env.spec.task_space, default_task(env)
         if not isinstance(space, Dict):
             raise ConfigError(
                 f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
@@ -82,11 +82,12 @@ class TaskTables:
         named: dict[str, list[TaskValue | np.ndarray | None]] = {}
         for i, stage in enumerate(stages):
             for name, value in stage.task.items():
-                field, found = _checked(f"stage {i + 1}: `task.{name}`", name, value, parts, groups, env)
-                column = named.setdefault(field, [None] * len(stages))
-                if column[i] is not None:
-                    raise ConfigError(f"`curriculum.stages`: stage {i + 1}: `task.{name}` says {field} again")
-                column[i] = found
+                label = f"stage {i + 1}: `task.{name}`"
+                for field, found in _checked(label, name, value, parts, env).items():
+                    column = named.setdefault(field, [None] * len(stages))
+                    if column[i] is not None:
+                        raise ConfigError(f"`curriculum.stages`: {label} says {field} again")
+                    column[i] = found
         fields = {name: _table(column, np.asarray(default[name])) for name, column in sorted(named.items())}
         return cls(default, fields)
 
@@ -116,11 +117,17 @@ def _checked(
     name: str,
     value: TaskValue,
     parts: Mapping[str, Any],
-    groups: Mapping[str, TaskGroup],
     env: JaxEnv,
-) -> tuple[str, TaskValue | np.ndarray]:
-    """(the field of the tasks, a number, a range or an array of values to draw from)."""
+) -> Mapping[str, TaskValue | np.ndarray]:
+    """By field of the tasks a number, a range or an array of values to draw from."""
     given = f"`curriculum.stages`: {label}"
+    groups, scales = task_groups(env), task_scales(env)
+    if name in scales:
+        scale = scales[name]
+        if not isinstance(value, float) or not scale.low <= value <= scale.high:
+            text = f"must be a number from {scale.low:g} to {scale.high:g}"
+            raise ConfigError(f"{given} (={shown(value)}) {text} in {env.spec.name}")
+        return scale.fields(value)
     if name in groups:
         group = groups[name]
         names = value if isinstance(value, tuple) else (value,)
@@ -128,9 +135,9 @@ def _checked(
             if member not in group.members:
                 hint = did_you_mean(str(member), group.members)
                 raise ConfigError(f"{given} (={shown(member)}) is no {name} of {env.spec.name}{hint}")
-        return group.field, np.unique(np.concatenate([group.members[str(member)] for member in names]))
+        return {group.field: np.unique(np.concatenate([group.members[str(member)] for member in names]))}
     if name not in parts:
-        hint = did_you_mean(name, {*parts, *groups})
+        hint = did_you_mean(name, {*parts, *groups, *scales})
         raise ConfigError(f"{given} is no field of the tasks of {env.spec.name}{hint}")
     space = parts[name]
     ends = value if isinstance(value, tuple) else (value, value)
@@ -146,4 +153,4 @@ def _checked(
             )
         if np.issubdtype(np.dtype(space.dtype), np.integer) and not float(x).is_integer():
             raise ConfigError(f"{given} (={shown(x)}) must be a whole number")
-    return name, value
+    return {name: value}

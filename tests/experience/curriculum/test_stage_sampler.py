@@ -12,6 +12,7 @@ import pytest
 
 from jaxrl.config import ConfigError, default_config, resolve
 from jaxrl.envs import registry
+from jaxrl.envs.tasks import task_scales
 from jaxrl.experience import curriculum
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports
@@ -152,7 +153,45 @@ def test_categories_are_drawn_level_by_level() -> None:
     assert set(np.asarray(tasks["level"]).tolist()) == wanted
 
 
+def drawn(task: dict[str, Any], env: str) -> dict[str, set[float]]:
+    """The values of each field in many tasks of a stage."""
+    made = sampler({"task": task}, env=env, start_stage=1)
+    tasks = made.choose(made.init(jax.random.key(0)), jax.random.split(jax.random.key(3), 500))["task"]
+    return {name: {float(value) for value in np.asarray(x)} for name, x in tasks.items()}
+
+
+def test_difficulty_of_a_room() -> None:
+    assert drawn({"difficulty": 0.5}, "jaxrl:Navigation(obstacles=6,sensor_noise=0.5)") == {
+        "obstacles": {3.0},
+        "moving": {2.0},
+        "obstacle_speed": {0.5},
+        "goal_distance": {9.0},  # of 3 to 15 m
+        "sensor_noise": {0.25},
+    }
+    assert drawn({"difficulty": 0.0}, NAVIGATION)["obstacles"] == {0.0}
+    hardest = registry.make(NAVIGATION).default_task
+    assert drawn({"difficulty": 1.0}, NAVIGATION) == {name: {float(x)} for name, x in hardest.items()}
+
+
+@pytest.mark.parametrize(("difficulty", "count"), [(0.0, 1), (0.5, 3), (1.0, 5)])
+def test_difficulty_of_the_platformer_is_its_first_categories(difficulty: float, count: int) -> None:
+    env = registry.make("jaxrl:Platformer")
+    groups = [*env.task_groups["category"].members.values()][:count]
+    assert drawn({"difficulty": difficulty}, "jaxrl:Platformer")["level"] == {
+        *map(float, np.concatenate(groups))
+    }
+
+
+def test_wrappers_pass_the_scales_on() -> None:
+    wrapped = registry.make("jaxrl:Platformer", ("time_limit(steps=5)",))
+    assert task_scales(wrapped).keys() == {"difficulty"}
+    assert not task_scales(registry.make("gymnax:CartPole-v1"))
+
+
 WRONG = [
+    ({"difficulty": 1.5}, "`task.difficulty` (=1.5) must be a number from 0 to 1 in jaxrl:Navigation"),
+    ({"difficulty": [0, 1]}, "`task.difficulty` (=(0.0, 1.0)) must be a number from 0 to 1"),
+    ({"difficulty": 1, "moving": 2}, "`task.moving` says moving again"),
     ({"obstacles": 9}, "`task.obstacles` (=9.0) must lie between 0 and 8 in jaxrl:Navigation"),
     ({"obstacles": 1.5}, "`task.obstacles` (=1.5) must be a whole number"),
     ({"obstacles": "many"}, "`task.obstacles` (=('many',)) must be a number or a range"),
@@ -167,7 +206,7 @@ WRONG = [
 def test_tasks_that_do_not_fit_the_environment(task: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         sampler({"success": 1}, {"task": task})
-    assert str(error.value) == f"`curriculum.stages`: stage 2: {message}"
+    assert str(error.value).startswith(f"`curriculum.stages`: stage 2: {message}")
 
 
 @pytest.mark.parametrize(
