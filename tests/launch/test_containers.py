@@ -69,3 +69,12 @@ def test_the_workflows_run_what_exists(workflow: Path) -> None:
         assert command in COMMANDS
     for script in re.findall(r"\bbash (\S+)", commands):
         assert (ROOT / script).exists()
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_to_a_commit(workflow: Path) -> None:
+    """A tag can be moved to other code; the version stands beside the commit, for people."""
+    used = re.findall(r"uses: (.*)", workflow.read_text())
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+", action), action
