@@ -1,4 +1,4 @@
-"""jaxrl environments [SUITE | SUITE:NAME | NAME]: lists environments, or tries one.
+"""jaxrl environments [SUITE | SUITE:NAME | NAME]: lists environments or tries one.
 
 Without arguments, the suites, which of them are installed, and what installs
 the others. The environments of a suite come from a table, if that knows the

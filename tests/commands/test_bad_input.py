@@ -141,6 +141,10 @@ BAD_NAMES = [
     ("curriculum.file=navigatio", "cannot be read: No such file or directory; did you mean `navigation`"),
     ("curriculum.stages=7", "must be a tuple in which each element is a string"),
     ("curriculum.start_stage=2", "must be at most 1, the number of stages"),
+    ("curriculum.difficulties=easy", "must be a tuple in which each element is a number"),
+    ("curriculum.parameter=a-b", "must be a name"),
+    ("curriculum.iterations=0", "must be at least 1"),
+    ("curriculum.num_stages=-1", "must be at least 0"),
 ]
 # Any text is a name; whether there is such a thing is looked up, see above.
 LOOKED_UP = {override.partition("=")[0] for override, _ in BAD_NAMES}
