@@ -31,6 +31,7 @@ from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_
 TOLERANCE, LOOSER = 3e-7, 1e-6
 PARALLEL = ("mingru", "lru")
 CORES = ("lstm", "gru", "mingru", "lru", "none")
+LEARNERS = ("ppo", "a2c", "pqn", "uniform_dqn")
 ON_HOST = "envpool:CartPole-v1(max_episode_steps=20)"
 ROLLOUTS = 3
 
@@ -150,16 +151,24 @@ def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[
 
 
 @pytest.mark.parametrize("core", [c if c == "gru" else pytest.param(c, marks=slow) for c in CORES])
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "uniform_dqn"])
+@pytest.mark.parametrize("algorithm", LEARNERS)
 def test_on_the_device(algorithm: str, core: str) -> None:
     config = tiny_config(algorithm, network__core=core)
     require_same(config, *on_device(config))
 
 
+# Every algorithm with every core, and both of them with both collectors.
+ON_HOSTS = [
+    pytest.param(
+        algorithm, core, (i + j) % 2 == 1, id=f"{algorithm}-{core}-{'fused' if (i + j) % 2 else 'stepped'}"
+    )
+    for i, algorithm in enumerate(LEARNERS)
+    for j, core in enumerate(CORES)
+]
+
+
 @slow
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "uniform_dqn"])
-@pytest.mark.parametrize("fused", [False, True], ids=["stepped", "fused"])
+@pytest.mark.parametrize(("algorithm", "core", "fused"), ON_HOSTS)
 def test_on_the_host(algorithm: str, core: str, fused: bool) -> None:
     config = tiny_config(algorithm, env__name=ON_HOST, network__core=core)
     require_same(config, *on_host(config, fused))
