@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jaxrl import algorithms
@@ -118,14 +120,19 @@ def train_members(
         try:
             callbacks = Callbacks(on_evaluation=taking_part[i] if taking_part else None)
             endings[i] = MemberEnding(
-                _train(members[i], assemblies[i], rows.of(i), callbacks, conditions.debug)
+                _train(members[i], assemblies[i], partial(rows.of, i), callbacks, conditions.debug)
             )
         except Exception as error:  # It must not end the others.
             endings[i] = MemberEnding(None, " ".join(str(error).split()) or type(error).__name__)
             log.warning("failed: %s", endings[i].error, exc_info=conditions.debug)
         finally:
             calls.leave(i)
-            rows.leave(i, failed=endings[i].summary is None)
+            summary = endings[i].summary
+            if summary is None or summary["stop_reason"] not in (
+                conditions.interruption.name,
+                "wall_seconds",
+            ):
+                rows.leave(i, failed=summary is None)
 
     def idle() -> tuple[str | None, float]:
         training = [assembly.clock for i, assembly in enumerate(assemblies) if i not in endings]
@@ -141,7 +148,11 @@ def train_members(
 
 
 def _train(
-    member: Member, assembly: Assembly, rows: Writer, callbacks: Callbacks[Trainer], debug: bool
+    member: Member,
+    assembly: Assembly,
+    rows_of: Callable[[Path], Writer],
+    callbacks: Callbacks[Trainer],
+    debug: bool,
 ) -> Mapping[str, Any]:
     """Trains one member in its folder; returns the summary."""
     folder, config = member.folder, member.config
@@ -150,7 +161,8 @@ def _train(
         folder.require_same(config)
         highlights = assembly.runtime.learning.learning.highlights
         writers = configured_writers(folder.path, config, logs, highlights)
-        with contextlib.closing(MultiWriter([*writers, rows])) as writer:
+        writers.append(rows_of(Path(logs, "metrics.jsonl")))
+        with contextlib.closing(MultiWriter(writers)) as writer:
             return train_in(folder, Trainer(config, folder, writer, assembly, debug, callbacks), assembly)
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import statistics
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -71,7 +72,8 @@ def run_population(
                 writer.message(line)
             writer.message(f"run folder: {folder.path}, each seed in {MEMBERS}/")
             conditions = Conditions(topology, interruption, debug, process_started, processes.watchdog)
-            endings = train_members(members, PopulationRows(seeds, writer), conditions)
+            rows = PopulationRows(seeds, writer, Path(folder.log_folder, "metrics.jsonl"))
+            endings = train_members(members, rows, conditions)
             return _conclude(folder, resolved, members, endings, writer, interruption)
 
 

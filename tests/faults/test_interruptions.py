@@ -89,7 +89,7 @@ def test_rows_after_signals_at_random(kind: str, tmp_path: Path, request: pytest
         process, starts = start(kind, stopped), starts + 1
         if len(sent) < SIGNALS:
             try:
-                code = process.wait(rng.uniform(0.2, 1.0) * usual)
+                code = process.wait(rng.uniform(0.1, 0.7) * usual)
             except subprocess.TimeoutExpired:
                 sent.append(rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)))
                 process.send_signal(sent[-1])

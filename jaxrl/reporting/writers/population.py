@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxrl.config.data_files import parse_line, read_lines
 from jaxrl.reporting.writers.base import Writer
+from jaxrl.reporting.writers.jsonl import EVALUATION, is_number
+
+# The step of a row, and its kind: training or an evaluation.
+_Key = tuple[int, str]
+# Rows of a member's file that a resume looks at: members are never further apart than some iterations.
+_LOOKED_BACK = 64
 
 _PACE = "time/steps_per_second"
 # Metrics reported with quartiles and the best beside the median: (metric, prefix of the names).
@@ -30,80 +38,125 @@ class PopulationRows:
     Each metric is the median over members, `population/return_*` and `population/eval_*` are quartiles and
     the best, the pace is that of all together, and `population/training` counts the members that train.
     Members that have reached their end count with their last row; those that failed do not count.
+
+    A row that a signal cut short, since some members had written theirs and others had not, is written after
+    the resume, with the rows that the members kept.
     """
 
-    def __init__(self, members: int, writer: Writer) -> None:
+    def __init__(self, members: int, writer: Writer, path: Path | None = None) -> None:
+        """`path` is the `metrics.jsonl` of the population, which a resume looks at; None if there is none."""
         self._writer = writer
+        self._path = path
         self._lock = threading.Lock()
+        self._members = members
         self._training = set(range(members))
         self._failed: set[int] = set()
-        self._latest: dict[tuple[int, str], Mapping[str, float]] = {}
-        self._open: dict[tuple[int, str], set[int]] = {}
+        self._open: dict[_Key, dict[int, Mapping[str, float]]] = {}
+        # Of each member: its last row of each kind, and the rows that it wrote before it was resumed.
+        self._last: dict[tuple[int, str], Mapping[str, float]] = {}
+        self._earlier: dict[int, Mapping[_Key, Mapping[str, float]]] = {}
+        self._written_before: Set[_Key] = frozenset()
         self._resumed_at = -1
         self._written = -1
 
-    def of(self, member: int) -> Writer:
-        """The writer that passes on the rows of one member."""
-        return _MemberRows(self, member)
+    def of(self, member: int, path: Path | None = None) -> Writer:
+        """The writer that passes on the rows of one member, whose own are in `path`."""
+        return _MemberRows(self, member, path)
 
     def leave(self, member: int, failed: bool) -> None:
-        """Removes a member, which writes no more rows."""
+        """Removes a member that has ended for good: it writes no more rows, not even after a resume."""
         with self._lock:
             self._training.discard(member)
             if failed:
                 self._failed.add(member)
-            for step, kind in sorted(self._open):
-                self._close(step, kind)
+            self._close_all()
 
     def write(self, member: int, step: int, scalars: Mapping[str, float]) -> None:
         """Adds a row of training or of an evaluation of one member; other rows are ignored."""
-        kind = "eval" if "eval/return" in scalars else "train" if _PACE in scalars else ""
+        kind = _kind(scalars)
         if not kind:
             return
         with self._lock:
-            self._latest[member, kind] = scalars
-            self._open.setdefault((step, kind), set()).add(member)
-            self._close(step, kind)
+            self._last[member, kind] = scalars
+            self._open.setdefault((step, kind), {})[member] = scalars
+            self._close((step, kind))
 
-    def resume_from(self, step: int) -> None:
+    def resume_from(self, member: int, step: int, path: Path | None) -> None:
         """Records the step from which a member resumes; the population resumes from the latest of these."""
         with self._lock:
+            self._earlier[member] = _rows_until(path, step)
+            for (_, kind), row in self._earlier[member].items():
+                self._last[member, kind] = row
             if step > self._resumed_at:
                 self._resumed_at = step
                 self._writer.resume_from(step)
+                self._written_before = _rows_until(self._path, step).keys()
+            self._close_all()
 
     def status(self, member: int, phase: str) -> None:
         """Announces the phase of the first member that trains."""
         if self._training and member == min(self._training):
             self._writer.status(phase)
 
-    def _close(self, step: int, kind: str) -> None:
+    def _close_all(self) -> None:
+        for key in sorted(self._open):
+            self._close(key)
+
+    def _close(self, key: _Key) -> None:
         """Writes the row of a step, if no member is missing and it comes after the last one."""
-        if (step, kind) not in self._open or self._training - self._open[step, kind]:
+        if key not in self._open or not self._training <= self._open[key].keys() | {
+            member for member, earlier in self._earlier.items() if key in earlier
+        }:
             return
-        del self._open[step, kind]
-        if step >= self._written:
-            self._written = step
-            rows = [row for (m, k), row in self._latest.items() if k == kind and m not in self._failed]
-            self._writer.write(step, _summary(rows) | {"population/training": len(self._training)})
+        found = self._open.pop(key)
+        step, kind = key
+        if step < self._written or key in self._written_before:
+            return
+        self._written = step
+        rows = [
+            found.get(m) or self._earlier.get(m, {}).get(key) or self._last.get((m, kind))
+            for m in range(self._members)
+            if m not in self._failed
+        ]
+        summary = _summary([row for row in rows if row])
+        self._writer.write(step, summary | {"population/training": len(self._training)})
 
 
 class _MemberRows(Writer):
-    def __init__(self, rows: PopulationRows, member: int) -> None:
+    def __init__(self, rows: PopulationRows, member: int, path: Path | None) -> None:
         self._rows = rows
         self._member = member
+        self._path = path
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self._rows.write(self._member, step, scalars)
 
     def resume_from(self, step: int) -> None:
-        self._rows.resume_from(step)
+        self._rows.resume_from(self._member, step, self._path)
 
     def status(self, phase: str) -> None:
         self._rows.status(self._member, phase)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Nothing to do: the population has a summary of its own."""
+
+
+def _kind(scalars: Mapping[str, float]) -> str:
+    return "eval" if EVALUATION in scalars else "train" if _PACE in scalars else ""
+
+
+def _rows_until(path: Path | None, step: int) -> dict[_Key, Mapping[str, float]]:
+    """The last rows of a file of metrics up to a step, by step and kind."""
+    if path is None or not path.exists():
+        return {}
+    rows = [row for line in read_lines(path) if (row := parse_line(line)) and is_number(row.get("step"))]
+    kept = [row for row in rows if row["step"] <= step and _kind(row)][-_LOOKED_BACK:]
+    return {
+        (int(row["step"]), _kind(row)): {
+            name: float("nan") if x is None else x for name, x in row.items() if name not in ("step", "time")
+        }
+        for row in kept
+    }
 
 
 def _summary(rows: list[Mapping[str, float]]) -> dict[str, float]:

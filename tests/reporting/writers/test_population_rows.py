@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 
+from jaxrl.reporting.writers import JsonlWriter, MultiWriter
 from jaxrl.reporting.writers.base import Writer
 from jaxrl.reporting.writers.population import PopulationRows
 
@@ -87,3 +90,61 @@ def test_a_resumed_population_goes_on_where_the_last_member_does() -> None:
     rows.of(1).write(40, training(3.0))
     assert kept.resumed == [20, 30]
     assert [step for step, _ in kept.rows] == [40]
+
+
+def test_a_row_has_the_values_of_its_own_step() -> None:
+    # The first member is a step ahead when the second one closes the row.
+    kept = Kept()
+    rows = PopulationRows(2, kept)
+    for step, value in ((10, 1.0), (20, 100.0)):
+        rows.of(0).write(step, training(value))
+    rows.of(1).write(10, training(3.0))
+    ((step, row),) = kept.rows
+    assert (step, row["episode/return"]) == (10, 2.0)
+
+
+def test_a_row_that_a_signal_cut_short_is_written_whole_after_the_resume(tmp_path: Path) -> None:
+    files = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    shared = tmp_path / "population.jsonl"
+
+    def resumed(population: PopulationRows) -> list[Writer]:
+        members = [MultiWriter([JsonlWriter(f), population.of(i, f)]) for i, f in enumerate(files)]
+        for member in members:
+            member.resume_from(10)
+        return members
+
+    with closing(JsonlWriter(shared)) as writer:
+        members = resumed(PopulationRows(2, writer, shared))
+        for member in members:
+            member.write(10, training(1.0))
+        # One has evaluated, the other one had no time left; neither has ended for good.
+        members[0].write(10, {"eval/return": 4.0})
+        for member in members:
+            member.close()
+    before = shared.read_text()
+    assert before.count("\n") == 1
+    kept = Kept()
+    with closing(JsonlWriter(shared)) as writer:
+        members = resumed(PopulationRows(2, MultiWriter([writer, kept]), shared))
+        members[0].write(20, training(5.0))
+        members[1].write(10, {"eval/return": 8.0})
+        members[1].write(20, training(7.0))
+        for member in members:
+            member.close()
+    assert shared.read_text().startswith(before)
+    (at, evaluation), (later, row) = kept.rows
+    assert (at, evaluation["eval/return"], evaluation["population/training"]) == (10, 6.0, 2)
+    assert (later, row["episode/return"]) == (20, 6.0)
+
+
+def test_a_member_that_had_ended_counts_after_a_resume(tmp_path: Path) -> None:
+    file = tmp_path / "0.jsonl"
+    with closing(JsonlWriter(file)) as writer:
+        writer.write(10, training(2.0))
+    kept = Kept()
+    rows = PopulationRows(2, kept)
+    rows.of(0, file).resume_from(10)
+    rows.leave(0, failed=False)
+    rows.of(1).resume_from(10)
+    rows.of(1).write(20, training(4.0))
+    assert kept.rows[0][1]["episode/return"] == 3.0
