@@ -36,8 +36,8 @@ class PopulationRows:
     """Writes a row once every member that trains has written its own of the same step.
 
     Each metric is the median over members, `population/return_*` and `population/eval_*` are quartiles and
-    the best, the pace is that of all together, and `population/training` counts the members that train.
-    Members that have reached their end count with their last row; those that failed do not count.
+    the best, the pace is that of all together, and `population/training` counts the members that trained
+    until there. Members that have reached their end count with their last row, those that failed do not.
 
     A row that a signal cut short, since some members had written theirs and others had not, is written after
     the resume, with the rows that the members kept.
@@ -48,7 +48,6 @@ class PopulationRows:
         self._writer = writer
         self._path = path
         self._lock = threading.Lock()
-        self._members = members
         self._training = set(range(members))
         self._failed: set[int] = set()
         self._open: dict[_Key, dict[int, Mapping[str, float]]] = {}
@@ -104,22 +103,22 @@ class PopulationRows:
 
     def _close(self, key: _Key) -> None:
         """Writes the row of a step, if no member is missing and it comes after the last one."""
-        if key not in self._open or not self._training <= self._open[key].keys() | {
-            member for member, earlier in self._earlier.items() if key in earlier
-        }:
+        if key not in self._open:
             return
-        found = self._open.pop(key)
+        before = {member: rows[key] for member, rows in self._earlier.items() if key in rows}
+        found = before | self._open[key]
+        if not self._training <= found.keys():
+            return
+        del self._open[key]
         step, kind = key
         if step < self._written or key in self._written_before:
             return
         self._written = step
-        rows = [
-            found.get(m) or self._earlier.get(m, {}).get(key) or self._last.get((m, kind))
-            for m in range(self._members)
-            if m not in self._failed
-        ]
-        summary = _summary([row for row in rows if row])
-        self._writer.write(step, summary | {"population/training": len(self._training)})
+        # Those that have ended count with their last row.
+        ended = {m: row for (m, of), row in self._last.items() if of == kind}
+        rows = [row for m, row in sorted((ended | found).items()) if m not in self._failed]
+        training = len(found.keys() - self._failed)
+        self._writer.write(step, _summary(rows) | {"population/training": training})
 
 
 class _MemberRows(Writer):
