@@ -2,7 +2,8 @@
 
 `Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `search.optimize` searches
 values of a configuration, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
-`InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of.
+`InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of; `check_env` and
+`check_core` check an environment and a core.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.experience.curriculum.stage_curriculum import StageCurriculum
     from jaxrl.inference.loaded_policy import load
+    from jaxrl.networks.core_check import check_core
     from jaxrl.population.make_population import make_population
     from jaxrl.programs.make_train import hyperparameters, make_train
     from jaxrl.training.callbacks import Callbacks
@@ -43,6 +45,7 @@ __all__ = [
     "Trainer",
     "Wrapper",
     "__version__",
+    "check_core",
     "check_env",
     "default_config",
     "hyperparameters",
@@ -61,6 +64,7 @@ _HOMES = {
     "RunError": "jaxrl.config.errors",
     "StageCurriculum": "jaxrl.experience.curriculum.stage_curriculum",
     "Trainer": "jaxrl.training.trainer",
+    "check_core": "jaxrl.networks.core_check",
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.programs.make_train",
     "load": "jaxrl.inference.loaded_policy",

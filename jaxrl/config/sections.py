@@ -24,6 +24,7 @@ from jaxrl.config.fields import (
 # Far beyond what any machine has; more never starts, or never ends.
 _MOST_WORKERS = 4_096
 _MOST_UNITS, _MOST_LAYERS = 65_536, 64
+_MOST_CORES, _LONGEST_MEMORY = 4, 65_536
 _MOST_EPISODES = 2**24
 _MOST_MEMBERS = 4_096
 _LONGEST_WAIT = 1_000_000.0  # seconds; the system's clocks count milliseconds in 32 bits
@@ -99,7 +100,12 @@ class NetworkConfig:
         fixed=True,
         names_module=True,
     )
-    core: str = field("lstm", help="lstm, gru, mingru, lru, none", fixed=True, names_module=True)
+    core: str = field(
+        "lstm",
+        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or module:Class of one's own",
+        fixed=True,
+        names_module=True,
+    )
     hidden_sizes: tuple[int, ...] = field(
         (128,),
         each(at_least(1)),
@@ -110,6 +116,34 @@ class NetworkConfig:
     )
     core_size: int = field(
         128, at_least(1), at_most(_MOST_UNITS), help="units of the recurrent core", fixed=True
+    )
+    core_layers: int = field(
+        1,
+        at_least(1),
+        at_most(_MOST_CORES),
+        help="cores on one another, each normalised and added to the one below",
+        fixed=True,
+    )
+    core_heads: int = field(
+        4,
+        at_least(1),
+        at_most(_MOST_UNITS),
+        help="heads of gtrxl and gated_delta; divides core_size",
+        fixed=True,
+    )
+    memory_length: int = field(
+        64,
+        at_least(1),
+        at_most(_LONGEST_MEMORY),
+        help="steps before its own that each layer of gtrxl sees",
+        fixed=True,
+    )
+    state_size: int = field(
+        0,
+        at_least(0),
+        at_most(_MOST_UNITS),
+        help="complex numbers in the state of s5; 0: core_size",
+        fixed=True,
     )
     recurrence: str = field(
         "auto",

@@ -1,6 +1,8 @@
-"""Networks by name. A user's own encoder, core or head is `module:factory` in the config."""
+"""Networks by name. A user's own encoder, core or head is `module:factory` in the config, a core also
+`module:Class`."""
 
 from jaxrl.networks.core import Core
+from jaxrl.networks.core_check import check_core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
 from jaxrl.networks.encoders import ENCODERS, build_encoder
 from jaxrl.networks.heads import HEADS, Head, QHead, SoftActorHead, ValueHead, build_head, head_name
@@ -21,6 +23,7 @@ __all__ = [
     "build",
     "build_encoder",
     "build_head",
+    "check_core",
     "check_platform",
     "chosen_recurrence",
     "describe_trunk",

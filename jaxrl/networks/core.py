@@ -6,29 +6,30 @@ from typing import ClassVar
 
 import flax.linen as nn
 
-from jaxrl.types import Array
+from jaxrl.types import Array, PyTree
 
 
 class Core(nn.Module):
     """Carries memory from one step to the next.
 
     Built-in cores have a method `describe()`, which returns their `type`, the prefix of their `weights` and
-    their `size` as JSON values, for exports that run without this package.
+    their sizes as JSON values, for exports that run without this package.
 
     Attributes:
       waits_for_the_carry: whether a matrix product of a step needs the result of the step before, so that
         the steps of a sequence can only be computed one after the other. Every core declares it.
+      has_residual: whether the core normalises its input and adds it to its output by itself, so that
+        `network.core_layers` of it are put on one another as they are.
     """
 
     waits_for_the_carry: ClassVar[bool]
+    has_residual: ClassVar[bool] = False
 
-    def initial_carry(self, n: int) -> dict[str, Array]:
-        """Zeros of [n, H] by name, always float32; empty without memory."""
+    def initial_carry(self, n: int) -> PyTree:
+        """Zeros of [n, ...] by name, always float32; empty without memory."""
         raise NotImplementedError
 
-    def __call__(
-        self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
-    ) -> tuple[Array, dict[str, Array]]:
+    def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
         """Runs over a sequence, zeroing the carry before every step where `reset_LN` is set.
 
         Returns:

@@ -1,7 +1,11 @@
-"""Cores by name: gated recurrent layers, linear ones, and none. A factory takes `network`."""
+"""Cores by name: gated recurrent layers, linear ones, fast weights, attention, and none.
+
+A factory takes `network`. A class of one's own is taken as well: it gets those of `_FIELDS` that it declares.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -11,6 +15,9 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.networks.core import Core
+from jaxrl.networks.core_stack import CoreStack
+from jaxrl.networks.gated_delta import GatedDelta
+from jaxrl.networks.gated_transformer import GatedTransformer
 from jaxrl.networks.initializers import per_block_orthogonal
 from jaxrl.networks.kernels.cells import GRU, LSTM, Cell
 from jaxrl.networks.kernels.products import matmul
@@ -18,9 +25,50 @@ from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.networks.layers import DTYPES, weights_of
 from jaxrl.networks.linear_cores import LRU, MinGRU
 from jaxrl.networks.registry import Registry
+from jaxrl.networks.state_space import S5
 from jaxrl.types import Array, Axis
 
-CORES: Registry[Callable[[NetworkConfig], Core]] = Registry("network.core", ("network",), nn.Module)
+# What the class of a core may declare as fields, and which field of `network` gives each.
+_FIELDS = {
+    "activation": "activation",
+    "dtype": "compute_dtype",
+    "heads": "core_heads",
+    "memory_length": "memory_length",
+    "size": "core_size",
+    "state_size": "state_size",
+}
+
+
+def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
+    """A factory of a user's own class of cores, which gets the fields of `network` that it declares.
+
+    Raises:
+      ConfigError: it needs a value that `network` has not; `given` begins the error.
+    """
+    declared = [f for f in dataclasses.fields(core) if f.init and f.name not in ("parent", "name")]
+    missing = dataclasses.MISSING
+    unknown = [f for f in declared if f.name not in _FIELDS]
+    for f in unknown:
+        if f.default is missing and f.default_factory is missing:
+            raise ConfigError(
+                f"{given} has the field {f.name} without a default; only {', '.join(_FIELDS)} are given"
+            )
+
+    def make(network: NetworkConfig) -> Core:
+        values = {f.name: getattr(network, _FIELDS[f.name]) for f in declared if f.name in _FIELDS}
+        if "dtype" in values:
+            values["dtype"] = DTYPES[network.compute_dtype]
+        if "state_size" in values:
+            values["state_size"] = network.state_size or network.core_size
+        found: Core = core(**values)
+        return found
+
+    return make
+
+
+CORES: Registry[Callable[[NetworkConfig], Core]] = Registry(
+    "network.core", ("network",), nn.Module, constructor
+)
 
 
 class Recurrent(Core):
@@ -107,6 +155,33 @@ def _lru(network: NetworkConfig) -> Core:
     return LRU(network.core_size, network.activation, DTYPES[network.compute_dtype])
 
 
+@CORES.register("gtrxl")
+def _gtrxl(network: NetworkConfig) -> Core:
+    _require_heads(network)
+    dtype = DTYPES[network.compute_dtype]
+    return GatedTransformer(network.core_size, network.core_heads, network.memory_length, dtype)
+
+
+@CORES.register("s5")
+def _s5(network: NetworkConfig) -> Core:
+    states = network.state_size or network.core_size
+    return S5(network.core_size, states, DTYPES[network.compute_dtype])
+
+
+@CORES.register("gated_delta")
+def _gated_delta(network: NetworkConfig) -> Core:
+    _require_heads(network)
+    return GatedDelta(network.core_size, network.core_heads, DTYPES[network.compute_dtype])
+
+
+def _require_heads(network: NetworkConfig) -> None:
+    if network.core_size % network.core_heads:
+        raise ConfigError(
+            f"`network.core_heads` (={network.core_heads}) must divide `network.core_size` "
+            f"(={network.core_size}) with `network.core` (={network.core!r})"
+        )
+
+
 @CORES.register("none")
 def _none(network: NetworkConfig) -> Core:
     del network
@@ -114,11 +189,27 @@ def _none(network: NetworkConfig) -> Core:
 
 
 def build_core(network: NetworkConfig) -> Core:
-    """Returns the core that `network.core` names.
+    """Returns the core that `network.core` names, `network.core_layers` times on itself.
 
     Raises:
-      ConfigError: the name is unknown, or a user's own factory returns something else.
+      ConfigError: the name is unknown, the sizes do not fit, or a user's own factory returns something else.
     """
+    if network.core_layers == 1:
+        return _build_layer(network)
+    if network.core == "none":
+        raise ConfigError(
+            f"`network.core_layers` (={network.core_layers}) must be 1 with `network.core` (='none'): "
+            "`network.hidden_sizes` makes a network without memory deeper"
+        )
+    return CoreStack(partial(_build_layer, network), network.core_layers, DTYPES[network.compute_dtype])
+
+
+def core_waits(network: NetworkConfig) -> bool:
+    """`Core.waits_for_the_carry` of the core that `network` describes: a stack waits where its layers do."""
+    return _build_layer(network).waits_for_the_carry
+
+
+def _build_layer(network: NetworkConfig) -> Core:
     core = CORES.get(network.core)(network)
     if not isinstance(core, Core) or not hasattr(core, "waits_for_the_carry"):
         raise ConfigError(

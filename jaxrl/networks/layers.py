@@ -40,6 +40,15 @@ def linear(module: nn.Module, x: Array, features: int, gain: float, dtype: jnp.d
     return (y + jax.lax.broadcast_to_rank(bias, y.ndim)).astype(dtype)
 
 
+def residual_stream(module: nn.Module, x: Array, size: int, dtype: jnp.dtype = jnp.float32) -> Array:
+    """What residual layers are added to, float32[L, N, size]: `x`, or `embedding` of it if its size differs."""
+    if x.shape[-1] == size:
+        return x.astype(jnp.float32)
+    weight = module.param("embedding", orthogonal(), (x.shape[-1], size))
+    bias = module.param("embedding_bias", nn.initializers.zeros, (size,))
+    return matmul(x.astype(dtype), weight.astype(dtype)) + bias[None, None]
+
+
 def weights_of(module: nn.Module) -> str:
     """The beginning of the names of a bound module's arrays."""
     return ".".join(module.path)

@@ -18,7 +18,7 @@ from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec, zeros
 from jaxrl.networks.core import Core
-from jaxrl.networks.cores import build_core, check_recurrence
+from jaxrl.networks.cores import build_core, check_recurrence, core_waits
 from jaxrl.networks.encoders import build_encoder, encoder_names
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, described
@@ -143,7 +143,7 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
         initial_carry=initial_carry,
         apply=apply,
         layers=layers,
-        waits_for_the_carry=core.waits_for_the_carry,
+        waits_for_the_carry=core_waits(network),
         num_features=num_features,
         describe=describe,
     )
@@ -154,7 +154,8 @@ def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
     names = encoder_names(network.encoder, spec.observation_space)
     encoder = names[""] if "" in names else ", ".join(f"{key} by {name}" for key, name in names.items())
     hidden = " ".join(str(size) for size in network.hidden_sizes)
-    core = "feed-forward" if network.core == "none" else f"{network.core} {network.core_size}"
+    layers = f"{network.core_layers} x " if network.core_layers > 1 else ""
+    core = "feed-forward" if network.core == "none" else f"{layers}{network.core} {network.core_size}"
     return f"{encoder} {hidden}, {core}"
 
 

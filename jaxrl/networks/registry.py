@@ -26,10 +26,19 @@ class Registry(Generic[F]):
       arguments: what a factory takes. A user's own must call them so: a name in a configuration must not be
         able to call any function there is.
       kind: what a factory returns.
+      construct: makes a factory of a class of `kind` that a user names; the first argument begins its errors.
+        None: only functions are taken.
     """
 
-    def __init__(self, field: str, arguments: tuple[str, ...], kind: type):
+    def __init__(
+        self,
+        field: str,
+        arguments: tuple[str, ...],
+        kind: type,
+        construct: Callable[[str, type], F] | None = None,
+    ):
         self._field, self._arguments, self._kind = field, arguments, kind
+        self._construct = construct
         self._prefix = f"{field.rpartition('.')[2]}."  # of entry points
         self._factories: dict[str, F] = {}
 
@@ -78,8 +87,11 @@ class Registry(Generic[F]):
 
     def _guard(self, given: str, found: Any) -> F:
         """A factory from outside, which raises ConfigError where it fails; `given` begins the errors."""
-        if not self._takes_the_arguments(found):
-            raise ConfigError(f"{given} must be a function of ({', '.join(self._arguments)})")
+        if self._construct and inspect.isclass(found) and issubclass(found, self._kind):
+            found = self._construct(given, found)
+        elif not self._takes_the_arguments(found):
+            kind = f" or a class of {self._kind.__module__}.{self._kind.__name__}" if self._construct else ""
+            raise ConfigError(f"{given} must be a function of ({', '.join(self._arguments)}){kind}")
 
         def check(*arguments: Any) -> Any:
             try:
