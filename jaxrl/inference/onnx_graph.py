@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.numpy_policy import STATES
-from jaxrl.inference.onnx_layers import CORES, HEADS, OPERATIONS
+from jaxrl.inference.numpy_policy import carry_shapes
+from jaxrl.inference.onnx_cores import CORES
+from jaxrl.inference.onnx_layers import HEADS, OPERATIONS
 
 
 def element_type(dtype: Any) -> int:
@@ -113,15 +114,27 @@ class Graph:
                 x = self.op("Clip", x, self.constant(-self._clip), self.constant(self._clip))
         return self.run(layers, x)
 
-    def _remember(self, core: dict[str, Any], trunk: str, x: str) -> str:
-        before = self._kept(trunk, STATES[core["type"]])
-        y = CORES[core["type"]](self, core, x, before, f"next_carry.{trunk}")
+    def _remember(self, core: dict[str, Any], place: str, x: str) -> str:
+        """Adds a core whose carry is `carry.{place}`."""
+        if core["type"] == "stack":
+            return self._remember_layers(core, place, x)
+        if f"params.{core.get('weights')}.embedding" in self._weights:
+            weights = (self.param(f"{core['weights']}.{part}") for part in ("embedding", "embedding_bias"))
+            x = self.op("Gemm", x, *weights)
+        y = CORES[core["type"]](self, core, x, self._kept(core, place), f"next_carry.{place}")
         return self.run([{"op": core["activation"]}], y) if "activation" in core else y
 
-    def _kept(self, trunk: str, names: tuple[str, ...]) -> dict[str, str]:
-        """The carry of a trunk, zeros where an episode begins."""
-        if not names:
-            return {}
-        reset = self.op("Unsqueeze", "reset", self.constant([1], np.int64))
-        zero = self.constant(0)
-        return {name: self.op("Where", reset, zero, f"carry.{trunk}.{name}") for name in names}
+    def _remember_layers(self, core: dict[str, Any], place: str, x: str) -> str:
+        for i, layer in enumerate(core["layers"]):
+            normed = self.run(core["norms"][i - 1 : i], x) if i else x
+            y = self._remember(layer, f"{place}.layer_{i}", normed)
+            x = self.op("Add", x, y) if i and core["norms"] else y
+        return x
+
+    def _kept(self, core: dict[str, Any], place: str) -> dict[str, str]:
+        """The carry of a core, zeros where an episode begins."""
+        zero, kept = self.constant(0), {}
+        for name, shape in carry_shapes(core).items():
+            reset = self.op("Unsqueeze", "reset", self.constant(range(1, len(shape) + 1), np.int64))
+            kept[name] = self.op("Where", reset, zero, f"carry.{place}.{name}")
+        return kept

@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph for each layer, core and head that a network describes."""
+"""Nodes of an ONNX graph for each layer and head that a network describes."""
 
 from __future__ import annotations
 
@@ -65,68 +65,6 @@ OPERATIONS: dict[str, Callable[[Graph, Layer, str], str]] = {
     "relu": lambda graph, layer, x: graph.op("Relu", x),
     "silu": lambda graph, layer, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
     "gelu": lambda graph, layer, x: graph.op("Gelu", x, approximate="tanh"),
-}
-
-
-def _product(graph: Graph, core: Layer, x: str) -> str:
-    parts = (graph.param(f"{core['weights']}.{part}") for part in ("input", "bias"))
-    return graph.op("Gemm", x, *parts)
-
-
-def _lstm(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    recurrent = graph.op("MatMul", before["h"], graph.param(f"{core['weights']}.recurrent"))
-    gates = graph.op("Add", _product(graph, core, x), recurrent)
-    i, f, g, o = graph.several("Split", (gates,), 4, axis=1, num_outputs=4)
-    i, f, o = (graph.op("Sigmoid", x) for x in (i, f, o))
-    kept = graph.op("Mul", f, before["c"])
-    c = graph.op("Add", kept, graph.op("Mul", i, graph.op("Tanh", g)), result=f"{after}.c")
-    return graph.op("Mul", o, graph.op("Tanh", c), result=f"{after}.h")
-
-
-def _gru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    recurrent = graph.op("MatMul", before["h"], graph.param(f"{core['weights']}.recurrent"))
-    xr, xz, xn = graph.several("Split", (_product(graph, core, x),), 3, axis=1, num_outputs=3)
-    hr, hz, hn = graph.several("Split", (recurrent,), 3, axis=1, num_outputs=3)
-    r, z = (graph.op("Sigmoid", graph.op("Add", a, b)) for a, b in ((xr, hr), (xz, hz)))
-    n = graph.op("Tanh", graph.op("Add", xn, graph.op("Mul", r, hn)))
-    return _mixed(graph, z, before["h"], n, f"{after}.h")
-
-
-def _mingru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    z, n = graph.several("Split", (_product(graph, core, x),), 2, axis=1, num_outputs=2)
-    return _mixed(graph, graph.op("Sigmoid", z), n, before["h"], f"{after}.h")
-
-
-def _lru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    log_nu, log_theta, log_gamma = graph.value_of(f"{core['weights']}.eigenvalues").astype(np.float64)
-    eigenvalue = np.exp(-np.exp(log_nu) + 1j * np.exp(log_theta))
-    real, imaginary = graph.constant(eigenvalue.real), graph.constant(eigenvalue.imag)
-    product = graph.op("MatMul", x, graph.param(f"{core['weights']}.input"))
-    scaled = graph.op("Mul", product, graph.constant(np.tile(np.exp(log_gamma), 2)))
-    inputs = graph.several("Split", (scaled,), 2, axis=1, num_outputs=2)
-    re, im = before["real"], before["imaginary"]
-    turned = graph.op("Sub", graph.op("Mul", real, re), graph.op("Mul", imaginary, im))
-    h_real = graph.op("Add", turned, inputs[0], result=f"{after}.real")
-    turned = graph.op("Add", graph.op("Mul", real, im), graph.op("Mul", imaginary, re))
-    h_imaginary = graph.op("Add", turned, inputs[1], result=f"{after}.imaginary")
-    state = graph.op("Concat", h_real, h_imaginary, axis=1)
-    y = graph.op("MatMul", state, graph.param(f"{core['weights']}.output"))
-    skipped = graph.op("Gemm", x, *(graph.param(f"{core['weights']}.{part}") for part in ("skip", "bias")))
-    return graph.op("Add", y, skipped)
-
-
-def _mixed(graph: Graph, z: str, x: str, y: str, result: str) -> str:
-    """z x + (1 - z) y."""
-    rest = graph.op("Mul", graph.op("Sub", graph.constant(1), z), y)
-    return graph.op("Add", graph.op("Mul", z, x), rest, result=result)
-
-
-CORES: dict[str, Callable[[Graph, Layer, str, dict[str, str], str], str]] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "mingru": _mingru,
-    "lru": _lru,
-    "none": lambda graph, core, x, before, after: x,
 }
 
 

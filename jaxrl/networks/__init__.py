@@ -1,5 +1,4 @@
-"""Networks by name. A user's own encoder, core or head is `module:factory` in the config, a core also
-`module:Class`."""
+"""Networks by name. A user's own encoder, core or head is `module:factory`, a core also `module:Class`."""
 
 from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core

@@ -61,7 +61,7 @@ class CoreStack(Core):
             added, after[_name(i)] = core(normed, carry[_name(i)], reset_LN)
             if parts.norms and added.shape != y.shape:
                 raise ConfigError(
-                    f"`network.core_layers` (={self.layers}) adds the layers up: the core must return as many "
+                    f"`network.core_layers` (={self.layers}) adds layers up: the core must return as many "
                     f"features from {y.shape[-1]} as it was given, not {added.shape[-1]}"
                 )
             y = y + added if parts.norms else added

@@ -19,7 +19,7 @@ from jaxrl.types import Array
 # The first and the last head forget half of what they hold in about so many steps.
 _MEMORY = (8.0, 512.0)
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
-EPSILON = 1e-3
+_EPSILON = 1e-3
 
 
 class GatedDelta(Core):
@@ -62,7 +62,7 @@ class GatedDelta(Core):
             strength=jax.nn.sigmoid(strength),
         )
         state, y = delta_rule(carry["state"], inputs, reset_LN)
-        y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=-1, keepdims=True) + EPSILON)
+        y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=-1, keepdims=True) + _EPSILON)
         y = y.reshape(*y.shape[:2], size) * self.param("scale", nn.initializers.ones, (size,))[None, None]
         y = (y * jax.nn.silu(parts[3])).astype(self.dtype)
         y = matmul(y, self.param("output", orthogonal(), (size, size)).astype(self.dtype))
@@ -70,12 +70,11 @@ class GatedDelta(Core):
 
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "heads": self.heads}
-        projects = self.has_variable("params", "embedding")
-        return {"type": "gated_delta", "weights": weights_of(self), **sizes, "projects": projects}
+        return {"type": "gated_delta", "weights": weights_of(self), **sizes}
 
 
 def _unit(x: Array) -> Array:
-    return x * jax.lax.rsqrt(jnp.square(x).sum(axis=-1, keepdims=True) + EPSILON)
+    return x * jax.lax.rsqrt(jnp.square(x).sum(axis=-1, keepdims=True) + _EPSILON)
 
 
 def _rates(key: Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> Array:

@@ -62,8 +62,7 @@ class GatedTransformer(Core):
 
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "heads": self.heads, "memory_length": self.memory_length}
-        projects = self.has_variable("params", "embedding")
-        return {"type": "gtrxl", "weights": weights_of(self), **sizes, "projects": projects}
+        return {"type": "gtrxl", "weights": weights_of(self), **sizes}
 
     def _attend(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
         size, (heads, width) = self.size, (self.heads, self.size // self.heads)

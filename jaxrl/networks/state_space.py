@@ -65,8 +65,7 @@ class S5(Core):
 
     def describe(self) -> dict[str, Any]:
         sizes = {"size": self.size, "state_size": self.state_size}
-        projects = self.has_variable("params", "embedding")
-        return {"type": "s5", "weights": weights_of(self), **sizes, "projects": projects}
+        return {"type": "s5", "weights": weights_of(self), **sizes}
 
 
 def zero_order_hold(spectrum: Array) -> tuple[Number, Number]:

@@ -54,7 +54,10 @@ def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypa
 
 @pytest.mark.parametrize(
     ("core", "kind"),
-    [("lstm", "recurrent"), ("gru", "recurrent"), *((x, "feed-forward") for x in ("mingru", "lru", "none"))],
+    [
+        *((x, "recurrent") for x in ("lstm", "gru", "gated_delta")),
+        *((x, "feed-forward") for x in ("mingru", "lru", "s5", "gtrxl", "none")),
+    ],
 )
 def test_parts_are_smaller_where_no_product_waits_for_the_carry(rolled, monkeypatch, core, kind):
     obs = rolled[2].obs

@@ -43,7 +43,9 @@ def test_all_architectures_that_fit() -> None:
         spec = registry.make(env).spec
         found = list(latency.architectures(config, spec))
         assert {(n.encoder, n.core) for n in found} == {
-            (e, c) for e in encoders for c in ("lstm", "gru", "mingru", "lru", "none")
+            (e, c)
+            for e in encoders
+            for c in ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl", "none")
         }
 
 

@@ -80,6 +80,22 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__layer_norm": True,
         "pqn__dueling": True,
     },
+    "s5": {"env__name": "gymnax:CartPole-v1", "network__core": "s5", "network__state_size": 6},
+    "gated_delta": {"env__name": "gymnax:CartPole-v1", "network__core": "gated_delta"},
+    "gtrxl": {"env__name": "gymnax:CartPole-v1", "network__core": "gtrxl", "network__memory_length": 3},
+    "layers that are added": {
+        "env__name": "gymnax:CartPole-v1",
+        "network__core": "mingru",
+        "network__core_layers": 3,
+        "network__separate_value": True,
+    },
+    "layers with gates": {
+        "env__name": "gymnax:CartPole-v1",
+        "network__core": "gtrxl",
+        "network__core_layers": 2,
+        "network__core_size": 12,  # another size than that of the encoder
+        "network__memory_length": 3,
+    },
     "dueling lstm": {"algorithm": "pqn", "env__name": "gymnax:CartPole-v1", "pqn__dueling": True},
 }
 FAST = ("lstm", "squashed", "masked", "q masked lstm", "dueling masked")

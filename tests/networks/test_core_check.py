@@ -84,10 +84,14 @@ wrong.defvjp(lambda y: (y, None), lambda _, dy: (dy * jnp.arange(1, len(dy) + 1.
 
 BROKEN = {
     "an episode reach the next one, after": broken("Unforgetful", forget=lambda self, h, reset: h),
-    "lets NaN of an episode": broken("Multiplied", forget=lambda self, h, reset: h * (1.0 - reset.astype(h.dtype))),
+    "lets NaN of an episode": broken(
+        "Multiplied", forget=lambda self, h, reset: h * (1.0 - reset.astype(h.dtype))
+    ),
     "see another one": broken("Mixed", seen=lambda self, x: x + 0.1 * x.mean(axis=0, keepdims=True)),
     "at step 0 of a sequence": broken("Centred", result=lambda self, y: y - y.mean(axis=0, keepdims=True)),
-    "another carry after a sequence": broken("Shifted", kept=lambda self, h, reset: h + (len(reset) > 1) / 10),
+    "another carry after a sequence": broken(
+        "Shifted", kept=lambda self, h, reset: h + (len(reset) > 1) / 10
+    ),
     "gradients of its parameters": broken("Underived", result=lambda self, y: wrong(y)),
     "returns float32 with dtype bfloat16": broken("Wide", result=lambda self, y: y),
     "`initial_carry` returns ['h'] of bfloat16": broken(

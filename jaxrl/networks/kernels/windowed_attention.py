@@ -134,9 +134,7 @@ def attend_sequence(
     padded = count * block - length
     query, segment = _padded(query_LNHK, padded), _padded(segment_TN, padded, -2)
     queries = query.reshape(count, block, *query.shape[1:])
-    keys, values, segments = (
-        _windows(_padded(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN)
-    )
+    keys, values, segments = (_windows(_padded(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN))
     own = segment[memory:].reshape(count, block, -1)  # of each query
 
     content, position = (queries + b.astype(queries.dtype)[None, None, None] for b in biases)
