@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 _FIELDS = {
     "activation-fn": "network.activation",
     "anneal-lr": "ppo.schedule",
+    "attention-memory-inference": "network.memory_length",
+    "attention-num-heads": "network.core_heads",
     "batch-size": "ppo.num_minibatches",
     "bptt-horizon": "ppo.sequence_length",
     "checkpoint-freq": "checkpoint.every_steps",
@@ -42,6 +44,7 @@ _FIELDS = {
     "mixed-precision": "network.compute_dtype",
     "n-envs": "env.num_envs",
     "n-epochs": "ppo.num_epochs",
+    "n-lstm-layers": "network.core_layers",
     "n-steps": "ppo.rollout_length",
     "net-arch": "network.hidden_sizes",
     "norm-adv": "ppo.normalize_advantages",

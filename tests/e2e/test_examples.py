@@ -158,7 +158,8 @@ def test_a_variant_of_ppo_may_have_fields_of_its_own(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["clip_higher", "slow_features", "predict_next", "residual_network", "action_delay"]
+    "name",
+    ["clip_higher", "slow_features", "predict_next", "residual_network", "action_delay", "trace_core"],
 )
 def test_examples_with_memory_update(name: str) -> None:
     first_update(name)
@@ -186,6 +187,11 @@ def test_fading_core_forgets_at_a_reset(example: Any) -> None:
     whole, _ = core.apply(params, x, {"average": jnp.ones((1, 4))}, reset)
     alone, _ = core.apply(params, x[2:], core.initial_carry(1), reset[2:])
     np.testing.assert_allclose(whole[2:], alone, rtol=1e-6)
+
+
+def test_cores_of_examples_are_sound(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    jaxrl.check_core("trace_core:Traces")
+    jaxrl.check_core(example("residual_network").Fading)
 
 
 def test_environment_is_sound_and_steers_the_control_loop(
