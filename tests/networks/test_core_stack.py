@@ -86,7 +86,7 @@ def test_a_stack_waits_where_its_layers_do(name, waits):
         ),
         (
             {"core": "tests.networks.test_core_stack:Demanding"},
-            r"`network.core` \(='.*Demanding'\) has the field decay without a default; only activation, dtype",
+            r"`network.core` \(='.*Demanding'\) has the field decay without a default; only ",
         ),
     ],
 )
