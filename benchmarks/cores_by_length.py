@@ -4,7 +4,7 @@
     python benchmarks/cores_by_length.py --lengths=64,256 --seconds=0.2
 
 Each row is one pass forwards and backwards through a core of 128 units for 8 environments, with an episode
-that begins somewhere in each: thousands of steps per second, the ratio to the LSTM of the same run, and the MiB
+that begins somewhere in each: thousands of steps per second, the ratio to the LSTM of the same run, and MiB
 that the compiled program needs beside its arguments and results. `step` is one step of acting for 64
 environments, which is given the carry in place. docs/performance.md has the results.
 """
@@ -52,12 +52,12 @@ def learning(name: str, length: int, seconds: float) -> tuple[float, int]:
     """(steps per second forwards and backwards, bytes)."""
     core, params, x, reset = problem(name, length, ENVS)
 
-    def loss(params: Any, x: jax.Array) -> jax.Array:
+    def loss(params: Any, x: jax.Array, reset: jax.Array) -> jax.Array:
         y, _ = core.apply(params, x, core.initial_carry(ENVS), reset)
         return jnp.square(y).mean()
 
-    program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(params, x).compile()
-    return length * ENVS / best(lambda: program(params, x), seconds), temporary(program)
+    program = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(params, x, reset).compile()
+    return length * ENVS / best(lambda: program(params, x, reset), seconds), temporary(program)
 
 
 def acting(name: str, seconds: float) -> tuple[float, int]:

@@ -27,7 +27,8 @@ from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
 
 # correctness 33: of ratios, in float32. Values may differ by a few roundings more: no ratio is made of them.
-# So may the outputs of a parallel scan or of attention, which add in another order than steps do.
+# So may the outputs of a parallel scan or of attention, which add in another order than steps do, and those
+# of fast weights, which are divided by their size.
 TOLERANCE, LOOSER = 3e-7, 1e-6
 PARALLEL = ("mingru", "lru", "s5", "gated_delta", "gtrxl")
 CORES = ("lstm", "gru", *PARALLEL, "none")
