@@ -26,7 +26,7 @@ def test_the_spectrum_is_that_of_hippo_n():
 def test_the_input_is_held_over_a_time_step():
     rng = np.random.default_rng(0)
     spectrum = np.stack([rng.normal(size=P), 10 * rng.normal(size=P), np.linspace(-9, 0, P)])
-    a, held = zero_order_hold(jnp.asarray(spectrum, jnp.float32))
+    a, held = jax.device_get(zero_order_hold(jnp.asarray(spectrum, jnp.float32)))
     eigenvalue, step = -np.exp(spectrum[0]) + 1j * spectrum[1], np.exp(spectrum[2])
     expected = np.exp(eigenvalue * step)
     np.testing.assert_allclose(a[0] + 1j * a[1], expected, rtol=1e-4)
@@ -40,7 +40,7 @@ def test_the_core_is_its_equations():
     carry = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), core.initial_carry(N))
     params = core.init(jax.random.key(0), x, carry, reset)["params"]
     params["bias"] = params["bias"] + 0.5
-    y, last = jax.jit(core.apply)({"params": params}, x, carry, reset)
+    y, last = jax.device_get(jax.jit(core.apply)({"params": params}, x, carry, reset))
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     eigenvalue = -np.exp(p["spectrum"][0]) + 1j * p["spectrum"][1]
     a = np.exp(eigenvalue * np.exp(p["spectrum"][2]))
@@ -51,7 +51,7 @@ def test_the_core_is_its_equations():
         u = x[t] - x[t].mean(axis=-1, keepdims=True)
         u = u / np.sqrt((u**2).mean(axis=-1, keepdims=True) + 1e-6)
         h = a * np.where(reset[t][:, None], 0.0, h) + u @ b
-        g = np.asarray(jax.nn.gelu(2 * (h @ c).real + p["skip"] * u))
+        g = np.asarray(jax.nn.gelu(jnp.asarray(2 * (h @ c).real + p["skip"] * u)))
         expected = x[t] + g / (1 + np.exp(-(g @ p["gate"] + p["bias"])))
         np.testing.assert_allclose(y[t], expected, atol=1e-5)
     np.testing.assert_allclose(last["real"] + 1j * last["imaginary"], h, atol=1e-5)
