@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.config import ConfigError, installation
 from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_names
-from jaxrl.inference import numpy_policy
+from jaxrl.inference import numpy_cores, numpy_policy
 from jaxrl.inference.equivalence import Runner
 from jaxrl.networks import normalizer
 from jaxrl.types import Acting, PyTree
@@ -31,7 +31,7 @@ def named(function: PolicyFunction) -> dict[str, np.ndarray]:
 
 
 def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
-    """Writes the arrays and the module that runs them with numpy.
+    """Writes the arrays and the modules that run them with numpy.
 
     Args:
       function: the policy.
@@ -59,9 +59,10 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
             ) from error
         file = "policy.safetensors"
         save_file(arrays, folder / file)
-    runtime = Path(numpy_policy.__file__).name
-    shutil.copyfile(numpy_policy.__file__, folder / runtime)
-    return [file, runtime]
+    runtime = [Path(module.__file__) for module in (numpy_policy, numpy_cores)]
+    for path in runtime:
+        shutil.copyfile(path, folder / path.name)
+    return [file, *(path.name for path in runtime)]
 
 
 def read(folder: Path, function: PolicyFunction) -> tuple[Runner, str]:

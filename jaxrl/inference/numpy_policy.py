@@ -1,4 +1,4 @@
-"""Runs an exported policy with numpy alone; `jaxrl export --format=numpy` copies this file.
+"""Runs an exported policy with numpy alone; `jaxrl export` copies this file and numpy_cores.py.
 
     from numpy_policy import NumpyPolicy
 
@@ -16,12 +16,16 @@ policy.safetensors. The head reads the first trunk, the value the last one. Ever
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# Beside this file, wherever that is.
+_cores: Any = importlib.import_module(f"{__package__}.numpy_cores" if __package__ else "numpy_cores")
 
 # The logit and the Q-value of a masked action, as in training.
 MASKED_LOGIT = np.float32(-1e9)
@@ -109,7 +113,9 @@ class NumpyPolicy:
     def _initial(self, core: dict[str, Any], batch: int) -> dict[str, Any]:
         if core["type"] == "stack":
             return {f"layer_{i}": self._initial(layer, batch) for i, layer in enumerate(core["layers"])}
-        return {name: np.zeros((batch, *shape), np.float32) for name, shape in carry_shapes(core).items()}
+        return {
+            name: np.zeros((batch, *shape), np.float32) for name, shape in _cores.carry_shapes(core).items()
+        }
 
     def _remember(
         self, core: dict[str, Any], x: Array, carry: dict[str, Any], reset: Array
@@ -123,9 +129,9 @@ class NumpyPolicy:
         weights = lambda name: self.array(f"{core['weights']}.{name}")  # noqa: E731
         if f"params.{core.get('weights')}.embedding" in self._arrays:
             x = x @ weights("embedding") + weights("embedding_bias")
-        function = _CORES[core["type"]]
+        function = _cores.CORES[core["type"]]
         y, after = (
-            function(weights, x, carry, core) if core["type"] in _SIZED else function(weights, x, carry)
+            function(weights, x, carry, core) if core["type"] in _cores.SIZED else function(weights, x, carry)
         )
         return (self.run([{"op": core["activation"]}], y) if "activation" in core else y), after
 
@@ -139,175 +145,6 @@ class NumpyPolicy:
             y, after[f"layer_{i}"] = self._remember(layer, normed, carry[f"layer_{i}"], reset)
             x = x + y if i and core["norms"] else y
         return x, after
-
-
-def carry_shapes(core: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of the arrays of a core's carry, without the batch."""
-    kind, size = core["type"], core.get("size", 0)
-    if kind == "gtrxl":
-        return {"memory": (core["memory_length"], size), "valid": (core["memory_length"],)}
-    if kind == "gated_delta":
-        return {"state": (core["heads"], size // core["heads"], size // core["heads"])}
-    return {name: (core.get("state_size", size),) for name in _STATES[kind]}
-
-
-# Arrays of the carries of cores that hold numbers by unit.
-_STATES = {
-    "lstm": ("c", "h"),
-    "gru": ("h",),
-    "mingru": ("h",),
-    "lru": ("imaginary", "real"),
-    "s5": ("imaginary", "real"),
-    "none": (),
-}
-Weights = Callable[[str], Array]
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)
-
-
-def _lstm(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    gates = x @ weights("input") + weights("bias") + carry["h"] @ weights("recurrent")
-    i, f, g, o = np.split(gates, 4, axis=-1)
-    c = _sigmoid(f) * carry["c"] + _sigmoid(i) * np.tanh(g)
-    h = _sigmoid(o) * np.tanh(c)
-    return h, {"c": c, "h": h}
-
-
-def _gru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    xr, xz, xn = np.split(x @ weights("input") + weights("bias"), 3, axis=-1)
-    hr, hz, hn = np.split(carry["h"] @ weights("recurrent"), 3, axis=-1)
-    r, z = _sigmoid(xr + hr), _sigmoid(xz + hz)
-    h = (1 - z) * np.tanh(xn + r * hn) + z * carry["h"]
-    return h, {"h": h}
-
-
-def _mingru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    z, n = np.split(x @ weights("input") + weights("bias"), 2, axis=-1)
-    z = _sigmoid(z)
-    h = (1 - z) * carry["h"] + z * n
-    return h, {"h": h}
-
-
-def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    nu, theta, gamma = np.exp(weights("eigenvalues"))
-    modulus, before = np.exp(-nu), carry["real"] + 1j * carry["imaginary"]
-    real, imaginary = np.split(x @ weights("input"), 2, axis=-1)
-    h = modulus * np.exp(1j * theta) * before + gamma * (real + 1j * imaginary)
-    after = {"real": h.real.astype(np.float32), "imaginary": h.imag.astype(np.float32)}
-    state = np.concatenate([after["real"], after["imaginary"]], axis=-1)
-    return state @ weights("output") + x @ weights("skip") + weights("bias"), after
-
-
-def _s5(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-    a, held = zero_order_hold(weights("spectrum"))
-    u = _normalised(weights, "norm", x)
-    real, imaginary = np.split(u @ weights("input"), 2, axis=-1)
-    h = a * (carry["real"] + 1j * carry["imaginary"]) + held * (real + 1j * imaginary)
-    after = {"real": h.real.astype(np.float32), "imaginary": h.imag.astype(np.float32)}
-    y = np.concatenate([after["real"], after["imaginary"]], axis=-1) @ weights("output")
-    y = _gelu(y + weights("skip") * u)
-    return x + y * _sigmoid(y @ weights("gate") + weights("bias")), after
-
-
-def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
-    """exp(lambda dt) and (exp(lambda dt) - 1) / lambda of the rows log(-Re lambda), Im lambda and log dt."""
-    real, imaginary, step = spectrum.astype(np.float64)
-    eigenvalue = -np.exp(real) + 1j * imaginary
-    product = eigenvalue * np.exp(step)
-    return np.exp(product).astype(np.complex64), (np.expm1(product) / eigenvalue).astype(np.complex64)
-
-
-def _gated_delta(
-    weights: Weights, x: Array, carry: dict[str, Array], core: dict[str, Any]
-) -> tuple[Array, dict[str, Array]]:
-    u, heads = _normalised(weights, "norm", x), core["heads"]
-    *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
-    query, key, value = (_silu(part).reshape(len(x), heads, -1) for part in parts)
-    query, key = (
-        part / np.sqrt(np.square(part).sum(axis=-1, keepdims=True) + EPSILON) for part in (query, key)
-    )
-    decay, strength = np.split(u @ weights("rates") + weights("bias"), 2, axis=-1)
-    state = carry["state"] * (1 - _sigmoid(decay))[..., None, None]  # exp(-softplus(x)) = 1 - sigmoid(x)
-    error = _sigmoid(strength)[..., None] * (value - np.einsum("nhvk,nhk->nhv", state, key))
-    state = state + error[..., None] * key[..., None, :]
-    y = np.einsum("nhvk,nhk->nhv", state, query)
-    y = y / np.sqrt(np.square(y).mean(axis=-1, keepdims=True) + EPSILON)
-    y = y.reshape(len(x), -1) * weights("scale") * _silu(gate)
-    return x + y @ weights("output"), {"state": state}
-
-
-def _gtrxl(
-    weights: Weights, x: Array, carry: dict[str, Array], core: dict[str, Any]
-) -> tuple[Array, dict[str, Array]]:
-    normed = _normalised(weights, "attention_norm", x)
-    window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
-    valid = np.concatenate([carry["valid"], np.ones_like(carry["valid"][:, :1])], axis=1)
-    heads, size = core["heads"], core["size"]
-    split = lambda x: x.reshape(*x.shape[:-1], heads, size // heads)  # noqa: E731
-    query, key, value = np.split(weights("attention"), 3, axis=-1)
-    asked = split(normed @ query)
-    # The last entry of the window has distance 0.
-    positions = split(sinusoids(core["memory_length"] + 1, size)[::-1] @ weights("positions"))
-    scores = np.einsum("nhk,nwhk->nhw", asked + weights("content_bias"), split(window @ key))
-    scores = scores + np.einsum("nhk,whk->nhw", asked + weights("position_bias"), positions)
-    scores = np.where(valid[:, None] != 0, scores / np.sqrt(np.float32(size // heads)), np.float32(-np.inf))
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares = shares / shares.sum(axis=-1, keepdims=True)
-    y = np.einsum("nhw,nwhk->nhk", shares, split(window @ value)).reshape(len(x), size)
-    y = y @ weights("attended_kernel") + weights("attended_bias")
-    x = _gate(weights, "attention_gate", x, y)
-    y = _normalised(weights, "dense_norm", x) @ weights("hidden_kernel") + weights("hidden_bias")
-    y = np.maximum(y, 0) @ weights("dense_kernel") + weights("dense_bias")
-    return _gate(weights, "dense_gate", x, y), {"memory": window[:, 1:], "valid": valid[:, 1:]}
-
-
-def sinusoids(length: int, size: int) -> Array:
-    """float32[length, size], sines and cosines of each distance."""
-    half = (size + 1) // 2
-    angle = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(half) / half)
-    return np.concatenate([np.sin(angle), np.cos(angle)], axis=-1)[:, :size].astype(np.float32)
-
-
-def _gate(weights: Weights, name: str, x: Array, y: Array) -> Array:
-    inputs, size = np.maximum(y, 0) @ weights(f"{name}.input"), x.shape[-1]
-    r, z = np.split(inputs[:, : 2 * size] + x @ weights(f"{name}.state"), 2, axis=-1)
-    z = _sigmoid(z - weights(f"{name}.bias"))
-    h = np.tanh(inputs[:, 2 * size :] + (_sigmoid(r) * x) @ weights(f"{name}.candidate"))
-    return (1 - z) * x + z * h
-
-
-def _normalised(weights: Weights, name: str, x: Array, epsilon: float = 1e-6) -> Array:
-    x = x - x.mean(axis=-1, keepdims=True)
-    x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(epsilon))
-    return x * weights(f"{name}.scale") + weights(f"{name}.bias")
-
-
-def _silu(x: Array) -> Array:
-    return x * _sigmoid(x)
-
-
-EPSILON = np.float32(1e-3)  # of the norms of gated_delta
-_SIZED = ("gated_delta", "gtrxl")  # cores whose function takes their sizes too
-_CORES: dict[str, Callable[..., tuple[Array, dict[str, Array]]]] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "mingru": _mingru,
-    "lru": _lru,
-    "s5": _s5,
-    "gated_delta": _gated_delta,
-    "gtrxl": _gtrxl,
-    "none": lambda weights, x, carry: (x, {}),
-}
-
-
-def _gelu(x: Array) -> Array:
-    return (
-        np.float32(0.5)
-        * x
-        * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)))
-    )
 
 
 def _one_hot(x: Array, sizes: list[int]) -> Array:
@@ -362,8 +199,8 @@ _OPERATIONS: dict[str, Operation] = {
     ),
     "tanh": _on_floats(np.tanh),
     "relu": _on_floats(lambda x: np.maximum(x, 0)),
-    "silu": _on_floats(_silu),
-    "gelu": _on_floats(_gelu),
+    "silu": _on_floats(_cores.silu),
+    "gelu": _on_floats(_cores.gelu),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl.inference.numpy_policy import EPSILON, sinusoids, zero_order_hold
+from jaxrl.inference.numpy_cores import EPSILON, sinusoids, zero_order_hold
 
 if TYPE_CHECKING:
     from jaxrl.inference.onnx_graph import Graph

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.inference.numpy_policy import carry_shapes
+from jaxrl.inference.numpy_cores import carry_shapes
 from jaxrl.inference.onnx_cores import CORES
 from jaxrl.inference.onnx_layers import HEADS, OPERATIONS
 

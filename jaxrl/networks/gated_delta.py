@@ -19,7 +19,7 @@ from jaxrl.types import Array
 # The first and the last head forget half of what they hold in about so many steps.
 _MEMORY = (8.0, 512.0)
 # Of the norms. Of what is read back it keeps how much was found: a read of nothing stays nearly nothing.
-_EPSILON = 1e-3
+_EPSILON = 1e-2
 
 
 class GatedDelta(Core):
