@@ -18,6 +18,7 @@ from jaxrl.version import __version__
 
 COMMANDS = (
     "train",
+    "pipeline",
     "search",
     "evaluate",
     "benchmark",
