@@ -44,8 +44,8 @@ MESH_MODULES = ("jax.distributed.", "jax.experimental.multihost_utils.")
 OPTIONAL = set(
     "brax clu craftax envpool fpdf gcsfs gymnasium IPython jaxmarl jinja2 jumanji matplotlib mlflow "
     "mujoco_playground navix "
-    "neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn "
-    "sklearn tensorboard tensorflow torch wandb xminigrid xprof".split()
+    "neptune onnx onnxruntime optuna pgx PIL plotly popgym_arcade pynvml pytest rlax s3fs safetensors scipy "
+    "seaborn sklearn starlette tensorboard tensorflow torch uvicorn wandb xminigrid xprof".split()
 )
 
 

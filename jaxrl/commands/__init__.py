@@ -31,6 +31,7 @@ COMMANDS = (
     "verify-data",
     "play",
     "watch",
+    "dashboard",
     "doctor",
     "preflight",
     "launch",

@@ -18,6 +18,7 @@ from jaxrl.pipeline.record import PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
 from jaxrl.reporting.pages.page import Section, Table, html_page
 from jaxrl.reporting.pages.pdf import pdf_page
+from jaxrl.runs import evaluations
 
 _LARGEST_PICTURE = 4 << 20  # bytes, that a page may hold of one picture
 _PACKAGES = ("jinja2", "matplotlib", "fpdf", "PIL")
@@ -139,7 +140,7 @@ def _picture(title: str, file: Path) -> Iterator[Section]:
 
 
 def _suite(suite: dict[str, Any]) -> Section:
-    found = list(results.suite_rows(suite))
+    found = list(evaluations.suite_rows(suite))
     columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
     rows = [
         (mode, category, *(text.number(row.get(name)) for name in columns)) for mode, category, row in found

@@ -11,6 +11,7 @@ from typing import Any
 from jaxrl.config import flatten
 from jaxrl.config.data_files import read_object
 from jaxrl.pipeline.stages import StagePlaces
+from jaxrl.runs import evaluations
 
 # Of a suite, what a gate or a table may ask of each category.
 SUITE_COLUMNS = ("episodes", "success_rate", "return_mean", "length", "cost", "efficiency", "safety")
@@ -50,19 +51,9 @@ def suites(folder: str) -> list[dict[str, Any]]:
     return [found for file in files if (found := read(str(file)))]
 
 
-def suite_rows(suite: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(mode, category, its numbers) of the result of a suite, `all` last."""
-    modes = suite.get("modes")
-    for mode, found in modes.items() if isinstance(modes, Mapping) else ():
-        if isinstance(found, Mapping) and isinstance(found.get("categories"), Mapping):
-            for name, row in {**found["categories"], "all": found.get("all")}.items():
-                if isinstance(row, Mapping):
-                    yield str(mode), str(name), row
-
-
 def _suite(suite: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for _, category, row in suite_rows(suite):
+    for _, category, row in evaluations.suite_rows(suite):
         prefix = str(suite.get("suite")) if category == "all" else f"{suite.get('suite')}.{category}"
         for column in SUITE_COLUMNS:
             if _is_number(row.get(column)):

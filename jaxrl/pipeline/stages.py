@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config.files import config_path, curriculum_file, suite_file
+from jaxrl.config import flatten
+from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.digests import FILE, RUN, TREE, StageOutput
 
@@ -152,6 +153,8 @@ class _Builder:
     def train(self) -> PipelineStage:
         _, flags, fields = self._section("train")
         config = self._config()
+        if "search" in self._enabled:
+            fields = self._restored(fields)
         if "pretrain" in self._enabled:
             fields = {"init_from": self._places.run("pretrain"), **fields}
         arguments = (config, *flags, *_field_flags(fields))
@@ -234,6 +237,17 @@ class _Builder:
         if "search" in self._enabled:
             return self._places.winner
         return self._named(self._pipeline.sections["train"].settings.config)
+
+    def _restored(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that the search sets for its trials alone, as training has them.
+
+        The winner's config holds all other fields of training already.
+        """
+        trials = self._pipeline.sections["search"]
+        settings = self._pipeline.sections["train"].settings
+        config = flatten(load_config(self._named(trials.settings.config or settings.config)).to_dict())
+        before = {name: fields.get(name, config.get(name)) for name in trials.fields}
+        return {name: "none" if value is None else value for name, value in before.items()}
 
     def _named(self, text: str) -> str:
         for name, place in self._places.names.items():

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.commands import run
 from jaxrl.commands.pipeline import _flags
-from jaxrl.config.files import pipeline_file, pipeline_names
+from jaxrl.config.files import load_config, pipeline_file, pipeline_names
 from jaxrl.pipeline import definition
 from jaxrl.pipeline.plan import StageSelection
 from jaxrl.pipeline.record import StageRecord, difference
@@ -73,7 +73,20 @@ def test_the_winner_is_trained_with_the_fields_of_training(tmp_path: Path) -> No
     found = commands(read(tmp_path, text.replace("1.0]}}", "1.0]}}, steps: 100, trials: 2")))
     assert found["search"][0].startswith("jaxrl search ppo_mlp --space=p/search/space.yaml --trials=2")
     assert "--config.stop.steps=100 --config.seed=4" in found["search"][0]
-    assert found["train"][0].startswith("jaxrl train p/search/study/best_config.py --config.stop.steps=500")
+    assert found["train"] == [
+        "jaxrl train p/search/study/best_config.py --config.stop.steps=500 --workdir=p/train/run"
+    ]
+
+
+def test_what_trials_alone_have_is_as_in_the_config_again(tmp_path: Path) -> None:
+    text = "1.0]}}, steps: 100, evaluate: {episodes: 3}"
+    found = commands(read(tmp_path, SEARCHED.replace("1.0]}}", text) + "train: {config: ppo_mlp}\n"))
+    assert "--config.stop.steps=100 --config.evaluate.episodes=3" in found["search"][0]
+    config = load_config("ppo_mlp")
+    restored = (
+        f"--config.stop.steps={config.stop.steps} --config.evaluate.episodes={config.evaluate.episodes}"
+    )
+    assert restored in found["train"][0]
 
 
 def test_outputs_are_inputs_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A tiny pipeline, run as users run it: what it leaves, what is done again and why, gates, failures, kills."""
+"""A tiny pipeline as users run it: what it leaves, what is done again and why, gates, failures, kills."""
 
 from __future__ import annotations
 
