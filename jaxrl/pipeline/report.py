@@ -35,8 +35,8 @@ _SUITE_HEADINGS = {
 }
 _NOTES = (
     "Seconds are those of each stage's commands; a stage that was done before kept its own.",
-    "Success is a share of episodes, with a 95% interval (low, high). Efficiency is success over the steps "
-    "that it took, as a share of the longest episode.",
+    "Success is a share of episodes, with a 95% interval (low, high); docs/evaluation.md explains the other "
+    "columns of suites.",
     "The searched score of a winner is the highest of many noisy ones, and so likely too good; the verified "
     "one is a mean over seeds that the search had not seen.",
     "Each command can be run again by itself, from the folder in which the pipeline ran.",
@@ -128,7 +128,16 @@ def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[st
         found = results.of(stage, folder.path)
         for name in shown.get(stage, ()):
             if name in found:
-                yield stage, name.replace("_", " "), text.number(found[name])
+                yield stage, name.replace("_", " "), _shown(found[name])
+
+
+def _shown(value: Any) -> str:
+    """A number in four digits, a whole one in all of them; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        return str(value)
+    if value is not None and abs(value) < 2**53 and value == int(value):
+        return text.count(value)
+    return text.number(value)
 
 
 def _picture(title: str, file: Path) -> Iterator[Section]:
@@ -142,9 +151,7 @@ def _picture(title: str, file: Path) -> Iterator[Section]:
 def _suite(suite: dict[str, Any]) -> Section:
     found = list(evaluations.suite_rows(suite))
     columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
-    rows = [
-        (mode, category, *(text.number(row.get(name)) for name in columns)) for mode, category, row in found
-    ]
+    rows = [(mode, category, *(_shown(row.get(name)) for name in columns)) for mode, category, row in found]
     headings = ("actions", "category", *(_SUITE_HEADINGS[name] for name in columns))
     return _table(f"Suite {text.printable(str(suite.get('suite')))}", headings, rows, names=2)
 
@@ -153,7 +160,7 @@ def _search(folder: PipelineFolder) -> Iterator[Section]:
     study = Path(StagePlaces(folder.path).study)
     best = results.read(str(study / "result.json")).get("best")
     if isinstance(best, dict) and isinstance(best.get("values"), dict):
-        rows = [(name, str(value)) for name, value in best["values"].items()]
+        rows = [(name, _shown(value)) for name, value in best["values"].items()]
         yield _table("Chosen by the search", ("field", "value"), rows)
     yield from _picture("Importance of the searched fields", study / "importance.png")
 

@@ -14,6 +14,9 @@ from jaxrl.config.files import config_path, curriculum_file, load_config, suite_
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.digests import FILE, RUN, TREE, StageOutput
 
+# What finds the file of a shipped one by its name.
+_SHIPPED = {"config": config_path, "suites": suite_file, "curriculum": curriculum_file}
+
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -270,8 +273,9 @@ class _Builder:
         for name, value in named.items():
             if not value or value.startswith(f"{self._places.folder}/"):
                 continue  # Outputs of stages count by their own digests.
-            shipped = (config_path(value), suite_file(value), curriculum_file(value))
-            found |= {name: path for path in (value, *shipped) if os.path.exists(path)}
+            path = _SHIPPED.get(name.partition(".")[0], str)(value)
+            if os.path.exists(path):
+                found[name] = path
         return found
 
 

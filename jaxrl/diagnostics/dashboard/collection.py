@@ -102,8 +102,8 @@ class RunCollection:
         for run in runs:
             kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
         found = []
-        for values, members in kinds.items():
-            said = ", ".join(f"{field}={value}" for field, value in zip(fields, values, strict=True))
+        for members in kinds.values():
+            said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
             seeds = f" ({len(members)} seeds)" if len(members) > 1 else ""
             label = f"{said or members[0].name}{seeds}"
             curve = band([self._curve(run, metric) for run in members])
@@ -174,6 +174,10 @@ class RunCollection:
             and field.partition(".")[0] not in _NOT_TELLING_SECTIONS
             and len({str(run.config.get(field)) for run in runs}) > 1
         ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _plain(curve: Mapping[str, list[float]]) -> dict[str, list[float | None]]:

@@ -35,9 +35,10 @@ class MetricSeries:
         replaced, lines = self._tail.poll_lines()
         if replaced:
             self._clear()
+        lines = [line for line in lines if self._key in line]
+        while not self._points and len(lines) >= 2 * _MOST_POINTS * self._stride:
+            self._stride *= 2
         for line in lines:
-            if self._key not in line:
-                continue
             self._seen += 1
             if (self._seen - 1) % self._stride:
                 continue

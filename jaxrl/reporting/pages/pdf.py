@@ -12,6 +12,7 @@ from jaxrl.reporting.pages.page import Section, Table
 _GREY, _ORANGE = (87, 96, 106), (200, 80, 0)
 _PAGE_WIDTH = 180  # mm of an A4 page without margins
 _PICTURE_WIDTH = 150
+_FILM_WIDTH = 70
 _CHARACTER = 1.65  # width in tables, in mm
 _MAX_COLUMN = 40
 
@@ -60,10 +61,11 @@ def _pdf_section(pdf: Any, section: Section) -> None:
         from PIL import Image
 
         image = Image.open(io.BytesIO(section.png or section.gif)).convert("RGB")
-        if pdf.will_page_break(_PICTURE_WIDTH * image.height / image.width + 18):
+        width = _FILM_WIDTH if section.gif else _PICTURE_WIDTH
+        if pdf.will_page_break(width * image.height / image.width + 18):
             pdf.add_page()
         _heading(pdf, section.title)
-        pdf.image(image, w=_PICTURE_WIDTH)
+        pdf.image(image, w=width)
         return
     if pdf.will_page_break(18 + 8 * min(len(section.table.rows) + 1, 6)):
         pdf.add_page()

@@ -1,4 +1,4 @@
-"""The dashboard as a process of its own, asked over HTTP, and its page in Chromium where that is installed."""
+"""The dashboard as a process of its own, asked over HTTP, and its page in Chromium where that is there."""
 
 from __future__ import annotations
 
