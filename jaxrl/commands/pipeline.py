@@ -63,7 +63,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     from jaxrl.pipeline import definition, record
     from jaxrl.pipeline.plan import Planner, StageSelection
 
-    pipeline = definition.read(given[0], _flags())
+    pipeline = definition.read(given[0], command_flags())
     folder = _folder(values, pipeline, record)
     chosen = {name: tuple(filter(None, (values[name] or "").split(","))) for name in ("only", "force")}
     selection = StageSelection(**chosen, first=values["from"], last=values["until"])
@@ -129,7 +129,7 @@ def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool)
                 command_line.say(f"  {'':<{width}}    {step.line}")
 
 
-def _flags() -> CommandFlags:
+def command_flags() -> CommandFlags:
     """The flags of the commands that stages run."""
     from jaxrl.commands import COMMANDS, module_of
     from jaxrl.pipeline.definition import FieldFlag

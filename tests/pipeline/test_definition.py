@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl.commands import run
-from jaxrl.commands.pipeline import _flags
+from jaxrl.commands.pipeline import command_flags
 from jaxrl.config.files import load_config, pipeline_file, pipeline_names
 from jaxrl.pipeline import definition
 from jaxrl.pipeline.plan import StageSelection
@@ -21,7 +21,7 @@ SEARCHED = "search: {enabled: true, space: {ppo.gamma: {uniform: [0.9, 1.0]}}}\n
 def read(tmp_path: Path, text: str) -> definition.PipelineDefinition:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    return definition.read(str(file), _flags())
+    return definition.read(str(file), command_flags())
 
 
 def commands(pipeline: definition.PipelineDefinition) -> dict[str, list[str]]:
