@@ -135,20 +135,21 @@ def command_flags() -> CommandFlags:
     from jaxrl.pipeline.definition import FieldFlag
     from jaxrl.pipeline.settings import STAGES
 
-    kinds = [kind for kind in STAGES.values() if kind.command in COMMANDS]
-    flags = {kind.command: _flags_of(module_of(kind.command).ARGUMENTS) for kind in kinds}
+    training = {kind.command for kind in STAGES.values() if kind.takes_fields} & set(COMMANDS)
+    others = {name for kind in STAGES.values() for name in (kind.command, kind.instead)} & set(COMMANDS)
+    flags = {name: _flags_of(module_of(name).ARGUMENTS, name in training) for name in training | others}
     fields = {name: flag for name, flag in flags["train"].items() if isinstance(flag, FieldFlag)}
-    return {kind.command: (fields if kind.takes_fields else {}) | flags[kind.command] for kind in kinds}
+    return {name: (fields if name in training else {}) | found for name, found in flags.items()}
 
 
-def _flags_of(arguments: Sequence[Argument]) -> dict[str, type | FieldFlag]:
+def _flags_of(arguments: Sequence[Argument], takes_fields: bool) -> dict[str, type | FieldFlag]:
     from jaxrl.pipeline.definition import FieldFlag
 
     flags: dict[str, type | FieldFlag] = {}
     for argument in arguments:
         if isinstance(argument, ShortFlag):
             flags[argument.name] = FieldFlag(argument.field, argument.scale)
-        elif (argument.name == "env" and argument.kind is None) or argument.term == "--env=SUITE:NAME":
+        elif argument.term == "--env=SUITE:NAME" and takes_fields:
             flags["env"] = FieldFlag("env.name")
         elif argument.kind is not None and argument.word and argument.name != "debug":
             flags[argument.name] = argument.kind
@@ -176,7 +177,8 @@ def _reference() -> str:
     for field in reference():
         if field.attribute == "enabled":
             kind = STAGES[field.section]
-            takes = f"flags of jaxrl {kind.command}" if kind.command else "no flags"
+            named = " or ".join(filter(None, (kind.command, kind.instead)))
+            takes = f"flags of jaxrl {named}" if named else "no flags"
             lines += [
                 "",
                 f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:",

@@ -40,12 +40,14 @@ class StageSection:
       flags: of its command, by name; a switch is a bool.
       fields: of the configuration, by dotted name.
       space: of a search, where the file has it instead of naming one.
+      command: of `jaxrl`, that the flags are of; "" for none.
     """
 
     settings: Any
     flags: Mapping[str, Any]
     fields: Mapping[str, Any]
     space: Mapping[str, Any] | None = None
+    command: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """All values in which two sections can differ, by name."""
@@ -142,7 +144,10 @@ def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[Gate, ...]
 
 def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> StageSection:
     kind, own = STAGES[stage], settings.declared(stage)
-    known = {_spelt(name): name for name in flags.get(kind.command, {})}
+    command = kind.command
+    if kind.instead and (given.get("format") or command not in flags):
+        command = kind.instead
+    known = {_spelt(name): name for name in flags.get(command, {})}
     values, used, nested, space = {}, {}, {}, None
     for key, value in given.items():
         word = _spelt(str(key))
@@ -153,7 +158,7 @@ def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> Stage
         elif word in {_spelt(name) for name in kind.chosen}:
             raise ConfigError(f"`{stage}.{key}` is chosen by the pipeline")
         elif word in known and not (isinstance(value, Mapping) and kind.takes_fields):
-            flag = flags[kind.command][known[word]]
+            flag = flags[command][known[word]]
             if isinstance(flag, FieldFlag):
                 nested[flag.field] = _scaled(f"{stage}.{key}", value, flag.scale)
             else:
@@ -163,7 +168,7 @@ def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> Stage
         else:
             valid = [*own, *(name for name in known.values() if name not in kind.chosen)]
             raise ConfigError(f"`{stage}.{key}` is no setting{did_you_mean(str(key), valid)}")
-    return StageSection(settings.build(stage, values), used, flatten(nested), space)
+    return StageSection(settings.build(stage, values), used, flatten(nested), space, command)
 
 
 def _spelt(name: str) -> str:
@@ -192,7 +197,7 @@ def _check(pipeline: PipelineDefinition, flags: CommandFlags) -> None:
     if not enabled:
         raise ConfigError("no stage is enabled")
     for stage in enabled:
-        command = STAGES[stage].command
+        command = sections[stage].command
         if command and command not in flags:
             raise ConfigError(f"`{stage}.enabled`: this version of jaxrl has no command {command}")
         needed = {"evaluate": "train", "visualize": "train", "deploy": "train", "pretrain": "train"}.get(

@@ -14,7 +14,7 @@ from jaxrl.config.data_files import read_object
 from jaxrl.runs.checkpoint import checkpoint_folder
 from jaxrl.runs.members import member_folders
 
-FILE, TREE, RUN, RESULT = "file", "tree", "run", "result"
+FILE, TREE, RUN, RESULT, PRESENT = "file", "tree", "run", "result", "present"
 # Entries of results that say where and when, and do not change them.
 _CIRCUMSTANCES = ("versions", "commits", "host", "command", "device")
 _BLOCK = 1 << 20
@@ -25,8 +25,8 @@ class StageOutput:
     """Something that a stage makes.
 
     Attributes:
-      kind: FILE; TREE, a folder of files; RUN, a run folder, of which the arrays of its checkpoints count; or
-        RESULT, the JSON of an evaluation, of which the numbers count.
+      kind: FILE; TREE, a folder of files; RUN, a run folder, of which the arrays of its checkpoints count;
+        RESULT, the JSON of an evaluation, of which the numbers count; or PRESENT, which need only be there.
       path: its path.
     """
 
@@ -40,6 +40,8 @@ class StageOutput:
                 return of_file(self.path)
             if self.kind == TREE:
                 return of_tree(self.path)
+            if self.kind == PRESENT:
+                return PRESENT if os.path.exists(self.path) else None
             return _of_run(self.path) if self.kind == RUN else _of_result(self.path)
         except (OSError, ValueError, ConfigError):
             return None

@@ -53,12 +53,16 @@ class Planner:
     ) -> None:
         """Raises ConfigError for a selection of what there is not."""
         self.places = stages.StagePlaces(folder.path)
-        self.stages = stages.build(pipeline, self.places)
         self.selected = selection.of(pipeline.enabled)
         self._pipeline = pipeline
         self._folder = folder
         self._force = selection.force
         self._versions = versions()
+
+    @property
+    def stages(self) -> dict[str, PipelineStage]:
+        """The enabled stages, in order; what one is made of may depend on what another has made."""
+        return stages.build(self._pipeline, self.places)
 
     def inputs(self, stage: PipelineStage) -> dict[str, dict[str, Any]]:
         """What a stage is made from, at the moment.

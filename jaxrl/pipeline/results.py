@@ -82,6 +82,12 @@ def _is_number(value: Any) -> bool:
 
 
 def deployed(model: Path) -> dict[str, float] | None:
-    """The evaluation that is kept beside a deployed model; None where nothing is deployed."""
-    found = dict(_numbers(read(os.fspath(model / "evaluation.json"))))
-    return found if found.get("episodes") else None
+    """The evaluation of the deployed model; None where nothing is deployed.
+
+    In a registry that is the version in production, else the latest; an exported model has it beside it.
+    """
+    for place in (model / "production", model / "latest", model):
+        found = dict(_numbers(read(os.fspath(place / "evaluation.json"))))
+        if found.get("episodes"):
+            return found
+    return None

@@ -145,9 +145,10 @@ class Runner:
         report.write(self.pipeline, self.folder, done, settings.pdf)
 
     def _keep_evaluation(self) -> None:
-        """Keeps the evaluation beside the deployed model, for the gate of the next one."""
+        """Keeps the evaluation beside an exported model, for the gate of the next one."""
         source = self.folder.stage("evaluate") / "episodes.json"
-        if "evaluate" in self.planner.stages and source.exists():
+        exported = self.pipeline.sections["deploy"].command == "export"
+        if exported and "evaluate" in self.planner.stages and source.exists():
             replace_text(stages.model_folder(self.pipeline) / "evaluation.json", source.read_text())
 
     def _gates(self, stage: str) -> None:

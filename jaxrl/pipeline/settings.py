@@ -68,11 +68,11 @@ class ReportSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DeploySettings:
-    enabled: bool = field(False, help="export the policy to where models are kept")
+    enabled: bool = field(False, help="take the policy to where models are kept")
     to: str = field("results/models", help="the folder of models")
     name: str = field("", help="the model's name; empty: the pipeline's")
     checkpoint: str = field("best", help="which checkpoint: best, latest, or a step")
-    format: str = field("onnx", help="of jaxrl export")
+    format: str = field("", help="of jaxrl export; empty: by jaxrl deploy, or onnx where there is none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,7 @@ class StageKind:
       chosen: flags that the pipeline sets itself.
       takes_fields: True if the command takes fields of a configuration.
       also: another name of the section.
+      instead: the command where a format is named, or `command` does not exist; "" for none.
     """
 
     settings: type
@@ -92,6 +93,7 @@ class StageKind:
     chosen: tuple[str, ...] = ()
     takes_fields: bool = False
     also: str = ""
+    instead: str = ""
 
 
 _RUN = ("workdir", "output-dir", "config", "resume", "resume_from", "print-config")
@@ -103,7 +105,7 @@ STAGES: Mapping[str, StageKind] = {
     "evaluate": StageKind(EvaluateSettings, "evaluate", ("workdir", "suite", "video"), also="evaluation"),
     "visualize": StageKind(VisualizeSettings, "", also="visualization"),
     "report": StageKind(ReportSettings, ""),
-    "deploy": StageKind(DeploySettings, "export", ("workdir", "output"), also="deployment"),
+    "deploy": StageKind(DeploySettings, "deploy", ("workdir", "output"), also="deployment", instead="export"),
 }
 NAME = Field("name", "name", str, "", (_NAME,), "the pipeline's name", fixed=False, names_module=False)
 

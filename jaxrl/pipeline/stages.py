@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import flatten
+from jaxrl.config.data_files import read_object
 from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
 from jaxrl.pipeline.definition import PipelineDefinition
-from jaxrl.pipeline.digests import FILE, RUN, TREE, StageOutput
+from jaxrl.pipeline.digests import FILE, PRESENT, RUN, TREE, StageOutput
 
 # What finds the file of a shipped one by its name.
 _SHIPPED = {"config": config_path, "suites": suite_file, "curriculum": curriculum_file}
@@ -158,7 +159,7 @@ class _Builder:
         config = self._config()
         if "search" in self._enabled:
             fields = self._restored(fields)
-        if "pretrain" in self._enabled:
+        if "pretrain" in self._enabled and self._clone_may_be_used():
             fields = {"init_from": self._places.run("pretrain"), **fields}
         arguments = (config, *flags, *_field_flags(fields))
         run = self._places.run()
@@ -217,11 +218,19 @@ class _Builder:
 
     def deploy(self) -> PipelineStage:
         settings, flags, _ = self._section("deploy")
-        model = f"{settings.to}/{settings.name or self._pipeline.name}/{settings.format}"
-        about = (f"--format={settings.format}", f"--checkpoint={settings.checkpoint}")
-        step = Step("export", (self._places.run(), *about, *flags, f"--output={model}"))
+        run, checkpoint = self._places.run(), f"--checkpoint={settings.checkpoint}"
+        name, kind = settings.name or self._pipeline.name, settings.format or "onnx"
+        command = self._pipeline.sections["deploy"].command
+        if command == "deploy":
+            model = f"{settings.to}/{name}"
+            about = (f"--to={settings.to}", f"--name={name}", checkpoint)
+        else:
+            model = f"{settings.to}/{name}/{kind}"
+            about = (f"--format={kind}", checkpoint, f"--output={model}")
         reads = tuple(name for name in ("train", "evaluate") if name in self._enabled)
-        return PipelineStage("deploy", (step,), reads, {}, {"deploy.model": StageOutput(TREE, model)})
+        # Others may deploy there later, which is no reason to put this model in its place again.
+        outputs = {"deploy.model": StageOutput(PRESENT, model)}
+        return PipelineStage("deploy", (Step(command, (run, *about, *flags)),), reads, {}, outputs)
 
     def _section(self, stage: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
         """(settings, flags as arguments, fields) of a stage, with the places of `{...}` filled in."""
@@ -251,6 +260,14 @@ class _Builder:
         config = flatten(load_config(self._named(trials.settings.config or settings.config)).to_dict())
         before = {name: fields.get(name, config.get(name)) for name in trials.fields}
         return {name: "none" if value is None else value for name, value in before.items()}
+
+    def _clone_may_be_used(self) -> bool:
+        """False of a clone that failed its check: training then starts from nothing."""
+        try:
+            found = read_object(f"{self._places.run('pretrain')}/clone.json")
+        except (OSError, ValueError):
+            return True  # It is not there yet.
+        return found.get("passed") is not False
 
     def _named(self, text: str) -> str:
         for name, place in self._places.names.items():
