@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from jaxrl.config.errors import ConfigError, RunError
 from jaxrl.metrics import text
@@ -81,10 +82,11 @@ class Runner:
             if record.state == INTERRUPTED:
                 return
         seconds = self._finish(stage)
-        outputs = {name: output.digest() for name, output in stage.outputs.items()}
-        for name, digest in outputs.items():
-            if digest is None:
-                self._fail(stage, record, f"{stage.outputs[name].path} was not written")
+        outputs: dict[str, str] = {}
+        for name, output in stage.outputs.items():
+            if (digest := output.digest()) is None:
+                self._fail(stage, record, f"{output.path} was not written")
+            outputs[name] = digest
         record = dataclasses.replace(record, state=DONE, outputs=outputs, seconds=record.seconds + seconds)
         self.folder.put(stage.name, record)
         self.display.end(stage.name, f"done in {text.seconds(record.seconds)}")
@@ -120,7 +122,7 @@ class Runner:
         except (IndexError, OSError) as error:
             self._fail(stage, record, f"no result was written ({error})")
 
-    def _fail(self, stage: PipelineStage, record: StageRecord, problem: str) -> None:
+    def _fail(self, stage: PipelineStage, record: StageRecord, problem: str) -> NoReturn:
         record = dataclasses.replace(record, state=FAILED, problem=problem or "it failed")
         self.folder.put(stage.name, record)
         self.display.end(stage.name, f"failed: {record.problem}")

@@ -39,7 +39,6 @@ search:
   space: {ppo.learning_rate: {log: [1.0e-3, 1.0e-2]}}
   trials: 2
   verify: 0
-  jobs: 1
   steps: 1024
 """
 
@@ -180,7 +179,7 @@ def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
     assert pipeline(calm, text).returncode == 0
     (killed / "tiny.yaml").write_text(text)
     rng = random.Random(0)
-    for _ in range(4):
+    for _ in range(3):
         with (killed / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 command(killed),
