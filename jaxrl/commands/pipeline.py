@@ -2,7 +2,8 @@
 
 Runs the stages that FILE enables, each a few jaxrl commands, in a folder
 NAME_TIMESTAMP. The same command continues after a kill, and repeats what has
-changed and what depends on it. Exit code 3: a gate is closed (docs/pipeline.md).
+changed and what depends on it. Exit code 3: a gate is closed. docs/pipeline.md
+explains the file.
 """
 
 from __future__ import annotations
