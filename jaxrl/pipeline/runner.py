@@ -102,16 +102,16 @@ class Runner:
         self.display.copy(log.with_suffix(".part"))
         seconds = time.monotonic() - began
         record = dataclasses.replace(record, seconds=record.seconds + seconds)
-        if self.interruption.signum is not None and code != 0:
-            record = dataclasses.replace(record, state=INTERRUPTED)
-            self.display.end(stage.name, f"interrupted by {self.interruption.name}")
-        elif code != 0:
-            self._fail(stage, record, problem)
-        else:
+        if code == 0:
             if step.result:
                 self._keep_result(stage, step, log, record)
             done = StepRecord(step.words, round(seconds, 3))
             record = dataclasses.replace(record, steps=(*record.steps, done))
+        if self.interruption.signum is not None and len(record.steps) < len(stage.steps):
+            record = dataclasses.replace(record, state=INTERRUPTED)
+            self.display.end(stage.name, f"interrupted by {self.interruption.name}")
+        elif code != 0:
+            self._fail(stage, record, problem)
         self.folder.put(stage.name, record)
         return record
 
