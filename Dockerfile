@@ -1,12 +1,13 @@
 # syntax=docker/dockerfile:1
 # jaxrl in a container: `docker build --build-arg VARIANT=cuda12 -t jaxrl .`, then
-# `docker run --gpus=all -v "$PWD/runs:/app/runs" jaxrl train ppo --workdir=runs/mine`. docs/containers.md explains it.
+# `docker run --gpus=all -v "$PWD:/workspace" jaxrl train ppo --workdir=runs/mine`, or without a command the pipeline of
+# configs/pipeline_config.yaml. docs/containers.md explains it.
 ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim-bookworm AS build
 # What runs on: cpu, cuda12, cuda13 or tpu. EXTRAS are further ones of docs/installation.md.
 ARG VARIANT=cpu
-ARG EXTRAS=gcs,mlflow,onnx,video
+ARG EXTRAS=compare,dashboard,gcs,mlflow,onnx,search,video
 WORKDIR /src
 RUN python -m venv /opt/jaxrl
 ENV PATH=/opt/jaxrl/bin:$PATH PIP_CACHE_DIR=/pip-cache
@@ -27,11 +28,15 @@ COPY jaxrl jaxrl
 RUN --mount=type=cache,target=/pip-cache pip install --no-deps .
 
 FROM python:${PYTHON}-slim-bookworm
-RUN useradd --create-home --uid 1000 jaxrl && mkdir -p /app/runs && chown -R jaxrl:jaxrl /app
+RUN useradd --create-home --uid 1000 jaxrl \
+    && mkdir -p /workspace/runs /workspace/pipelines /workspace/results && chown -R jaxrl:jaxrl /workspace
 COPY --from=build /opt/jaxrl /opt/jaxrl
+COPY --chown=jaxrl:jaxrl configs /workspace/configs
 ENV PATH=/opt/jaxrl/bin:$PATH PYTHONUNBUFFERED=1
 USER 1000:1000
-WORKDIR /app
-VOLUME /app/runs
+WORKDIR /workspace
+VOLUME ["/workspace/runs", "/workspace/pipelines", "/workspace/results"]
+# TensorBoard and the dashboard, where they are started.
+EXPOSE 6006 8050
 ENTRYPOINT ["jaxrl"]
-CMD ["--help"]
+CMD ["pipeline", "--config=configs/pipeline_config.yaml"]

@@ -42,12 +42,14 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
 def _film_device(env: JaxEnv, seed: int) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key, *default_arguments(env))
-    step, over, t = jax.jit(env.step), False, 0
+    step, over, t, reward = jax.jit(env.step), False, 0, 0.0
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
-        action = yield Shot(jax.device_get(obs), mask, partial(_picture, env, state, obs), over)
+        picture = partial(_picture, env, state, obs)
+        action = yield Shot(jax.device_get(obs), mask, picture, over, reward)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
         obs, over, t = timestep.obs, bool(timestep.done), t + 1
+        reward = float(timestep.reward)
 
 
 def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
@@ -73,7 +75,8 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
             step = env.recv(0)
             obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
             over = bool(step.game_over[0])
-            action = yield Shot(obs, None, partial(draw, obs, factory.spec.observation_space), over)
+            picture = partial(draw, obs, factory.spec.observation_space)
+            action = yield Shot(obs, None, picture, over, float(step.reward[0]))
             env.send(0, np.asarray(action)[None])
     finally:
         env.close()

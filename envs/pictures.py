@@ -25,12 +25,14 @@ class Shot:
       mask: bool[A], the allowed actions, or None.
       picture: draws it, uint8[height, width, 3]; only until the next action.
       over: the episode has ended; no action is taken any more.
+      reward: of the action before; 0 at the first step.
     """
 
     obs: Any
     mask: Any
     picture: Callable[[], np.ndarray]
     over: bool
+    reward: float = 0.0
 
 
 def image_of(space: Space) -> bool:

@@ -34,7 +34,7 @@ def film_gymnasium(
     readers = [Reader(leaf, array) for leaf, array in zip(factory.obs_leaves, arrays, strict=True)]
     try:
         obs, info = env.reset(seed=seed)
-        over = False
+        over, reward = False, 0.0
         while True:
             for reader in readers:
                 reader.read(obs)
@@ -45,9 +45,10 @@ def film_gymnasium(
             mask = None
             if factory.masks:
                 mask = mask_of(env, factory.masks, info, factory.spec.mask_size, over)
-            action = yield Shot(seen, mask, partial(_picture, name, env), over)
+            action = yield Shot(seen, mask, partial(_picture, name, env), over, reward)
             stored = np.asarray(action, factory.action_leaf["stored"])
-            obs, _, terminated, truncated, info = env.step(action_of(factory.action_leaf, stored))
+            obs, rewarded, terminated, truncated, info = env.step(action_of(factory.action_leaf, stored))
+            reward = float(rewarded)
             over = bool(terminated or truncated)
     except Problem as error:
         raise CannotRender(f"{name} {error}") from error

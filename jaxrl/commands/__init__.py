@@ -18,6 +18,7 @@ from jaxrl.version import __version__
 
 COMMANDS = (
     "train",
+    "pipeline",
     "search",
     "evaluate",
     "benchmark",
@@ -33,6 +34,7 @@ COMMANDS = (
     "verify-data",
     "play",
     "watch",
+    "dashboard",
     "doctor",
     "preflight",
     "launch",

@@ -56,6 +56,12 @@ ARGUMENTS = (
         str,
     ),
     Argument(
+        "--inspect=FILE",
+        "one episode as a page, FILE.html, to step through: pictures beside probabilities of actions, value, "
+        "reward and carry",
+        str,
+    ),
+    Argument(
         "--trust",
         "import the modules that the run's configuration names (module:Class): they can run any code, so "
         "only for runs of your own or of people you trust",
@@ -79,8 +85,12 @@ def _job(argv: Sequence[str]) -> int:
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
-    if values["episodes"] == 0 and (values["suite"] or not values["video"]):
-        raise ConfigError("`--episodes` (=0) must be at least 1, but for a film of one environment (--video)")
+    if values["episodes"] == 0 and (values["suite"] or not (values["video"] or values["inspect"])):
+        raise ConfigError(
+            "`--episodes` (=0) must be at least 1, but for a film of one environment (--video, --inspect)"
+        )
+    if values["inspect"]:
+        _check_inspect(values["inspect"], bool(values["suite"]))
 
     from jaxrl.evaluation import trained_policy
     from jaxrl.parallel import cpu_devices
@@ -104,6 +114,9 @@ def _job(argv: Sequence[str]) -> int:
     if values["video"]:
         environment = asked["environment"] or trained.config.env.name
         command_line.say(_film(trained, environment, asked["sample"], asked["seed"], values["video"]))
+    if values["inspect"]:
+        environment = asked["environment"] or trained.config.env.name
+        command_line.say(_inspect(trained, environment, asked["sample"], asked["seed"], values["inspect"]))
     return 0
 
 
@@ -158,6 +171,31 @@ def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, fil
         return video.write(trained, task, sample, seed, file)
     except CannotRender as error:
         raise ConfigError(f"`--video` (={file!r}): no film was written: {error}") from error
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
+
+
+def _check_inspect(given: str, has_suite: bool) -> None:
+    """Raises ConfigError where no page can be written there, before anything is played."""
+    if has_suite or not given.endswith(".html") or os.path.isdir(given):
+        raise ConfigError(f"`--inspect` (={given!r}) must be a file that ends in .html, without --suite")
+    command_line.require_writable_folder("inspect", os.path.dirname(given) or ".")
+
+
+def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
+    """Writes the page of an episode; returns a line that says so."""
+    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.pictures import CannotRender
+    from jaxrl.evaluation import inspection
+    from jaxrl.evaluation.evaluators import EvaluationTask
+
+    task = EvaluationTask(environment, trained.config.env.wrappers)
+    try:
+        return inspection.write(trained, task, sample, seed, file)
+    except CannotRender as error:
+        raise ConfigError(
+            f"`--inspect` (={file!r}): the episode cannot be stepped through: {error}"
+        ) from error
     except HostEnvError as error:
         raise RunError(str(error)) from error
 

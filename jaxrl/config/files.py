@@ -44,6 +44,26 @@ def curriculum_file(given: str) -> str:
     return str(shipped) if shipped.is_file() and not os.path.exists(given) else given
 
 
+def config_path(given: str) -> str:
+    """Returns the file of a shipped config, such as "ppo_minatar"; any other path as it is."""
+    return str(SHIPPED / f"{given}.py") if given in shipped_names() else given
+
+
+def pipeline_names() -> list[str]:
+    """Returns the names of the shipped pipelines, such as "navigation"."""
+    return sorted(_pipelines())
+
+
+def pipeline_file(given: str) -> str:
+    """Returns the file of a shipped pipeline, such as "navigation"; any other path as it is."""
+    return given if os.path.exists(given) else str(_pipelines().get(given, given))
+
+
+def _pipelines() -> dict[str, Path]:
+    files = [*(SHIPPED / "pipelines").glob("*.yaml"), SHIPPED / "pipeline_config.yaml"]
+    return {path.stem: path for path in files}
+
+
 def load_config(given: str, notes: list[str] | None = None, quick: bool = False) -> ConfigDict:
     """Returns the `get_config()` of a Python file, or what a file of YAML or JSON says.
 

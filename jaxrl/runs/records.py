@@ -208,6 +208,11 @@ class MetricsTail:
         Raises:
           OSError: the file exists and cannot be read, or is larger than any run makes it.
         """
+        replaced, lines = self.poll_lines()
+        return replaced, [row for line in lines if (row := parse_row(line)) is not None]
+
+    def poll_lines(self) -> tuple[bool, list[bytes]]:
+        """The same with whole lines, for readers that need few of them; raises as `poll`."""
         replaced = False
         data = self._read(self._offset - len(self._last))
         if not data.startswith(self._last):
@@ -217,7 +222,7 @@ class MetricsTail:
         lines = split_lines(whole, self._file)
         if lines:
             self._offset, self._last = self._offset + len(whole), lines[-1]
-        return replaced, [row for line in lines if (row := _row(line)) is not None]
+        return replaced, lines
 
     def _read(self, offset: int) -> bytes:
         try:
@@ -231,7 +236,8 @@ def _seconds(row: Row) -> float | None:
     return seconds
 
 
-def _row(line: bytes) -> Row | None:
+def parse_row(line: bytes) -> Row | None:
+    """The row in a line of metrics.jsonl; None for a torn or damaged one."""
     row = parse_line(line)
     if row is None or not is_number(row.get("step")):
         return None

@@ -21,9 +21,11 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxrl.commands.pipeline import command_flags
 from jaxrl.config import ConfigError
 from jaxrl.envs.native.platformer.level_files import DatasetError, read_level
 from jaxrl.evaluation.suites import definition
+from jaxrl.pipeline.definition import read as read_pipeline
 from jaxrl.search.space import Space
 from jaxrl.search.trials import TrialRecords
 from tests.commands.test_fuzz import limited
@@ -52,6 +54,21 @@ SPACE = {
     "ppo.num_epochs": {"int": [1, 8]},
     "network.hidden_sizes": {"choice": [[64], [64, 64]]},
     "env.name(delay)": {"choice": [3, 5]},
+}
+PIPELINE = {
+    "name": "mine",
+    "search": {"enabled": True, "space": {"ppo.gamma": {"uniform": [0.9, 1.0]}}, "trials": 2, "verify": 0},
+    "training": {
+        "config": "ppo",
+        "steps": 1e4,
+        "minutes": 3,
+        "network": {"hidden_sizes": [8]},
+        "quick": False,
+    },
+    "evaluate": {"episodes": 8, "suites": ["cartpole"], "seed": 1},
+    "visualize": {"seeds": [0, 1]},
+    "deploy": {"enabled": True, "to": "models", "name": "m", "format": "numpy"},
+    "gates": ["evaluate.mean >= 3", "evaluate.success_rate not worse than deployed"],
 }
 TRIALS = [
     {"number": 0, "values": {"ppo.gamma": 0.9}, "state": "running"},
@@ -127,6 +144,10 @@ def trials(file: Path) -> None:
     TrialRecords(file.parent).read()
 
 
+def pipeline(file: Path) -> None:
+    read_pipeline(str(file), command_flags())
+
+
 # (name of the file, honest content, how it is written, how it is read, the error of its reader)
 KINDS: dict[str, tuple[str, Any, Callable[[Any], bytes], Callable[[Path], Any], type[Exception]]] = {
     "level": ("0000.json", LEVEL, as_json, read_level, DatasetError),
@@ -134,6 +155,7 @@ KINDS: dict[str, tuple[str, Any, Callable[[Any], bytes], Callable[[Path], Any], 
     "suite": ("suite.yaml", SUITE, as_yaml, lambda file: definition.read(str(file)), ConfigError),
     "space": ("space.yaml", SPACE, as_yaml, lambda file: Space.read(str(file)), ConfigError),
     "trials": ("trials.jsonl", TRIALS, as_lines, trials, ConfigError),
+    "pipeline": ("pipeline.yaml", PIPELINE, as_yaml, pipeline, ConfigError),
 }
 
 
@@ -167,7 +189,7 @@ def make(kind: str, file: Path, rng: random.Random) -> str:
     """Writes a hostile file; returns what was done to it."""
     _, content, written, _, _ = KINDS[kind]
     ways = ["flip", "splice", "value", "value", "damage"]
-    ways += ["tagged", "tagged"] if kind in ("suite", "space") else []
+    ways += ["tagged", "tagged"] if kind in ("suite", "space", "pipeline") else []
     ways += ["odd", "flip", "flip"] if kind == "level.npz" else []
     way = rng.choice(ways)
     file.write_bytes(written(content))

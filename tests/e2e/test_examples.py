@@ -213,6 +213,26 @@ def test_training_loop_saves_a_run(example: Any, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.slow
+def test_the_workflow_searches_and_trains_through_its_stages(
+    example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = {"env.num_envs": 8, "network.hidden_sizes": (8,), "num_devices": 1, "evaluate.episodes": 4}
+    tiny |= {
+        "ppo.rollout_length": 8,
+        "ppo.num_minibatches": 2,
+        "log.writers": ("jsonl",),
+        "log.layers": False,
+    }
+    example("workflow").main(str(tmp_path), steps=2048, trials=2, trial_steps=512, **tiny)
+    said = capsys.readouterr().out
+    assert "best of 2: trial" in said
+    assert re.findall(r"stage (\d)", said) == ["1", "2", "3"]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] >= 2048
+    assert jaxrl.load(tmp_path).step == rows[-1]["step"]
+
+
+@pytest.mark.slow
 def test_seeds_are_one_program(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
     example("seeds").main(num_seeds=2, steps=8192)
     assert len(capsys.readouterr().out.splitlines()) == 2

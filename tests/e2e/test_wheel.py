@@ -47,7 +47,10 @@ def test_all_that_is_not_code_is_installed(installed: Path) -> None:
     assert (installed / "jaxrl/py.typed").exists()
     assert (installed / "jaxrl/config/shipped/suites/cartpole.yaml").exists()
     assert (installed / "jaxrl/config/shipped/curricula/navigation.yaml").exists()
+    assert (installed / "jaxrl/config/shipped/pipelines/navigation.yaml").exists()
+    assert (installed / "jaxrl/config/shipped/pipeline_config.yaml").exists()
     assert (installed / "jaxrl/reporting/pages/page.html").exists()
+    assert (installed / "jaxrl/diagnostics/dashboard/page/index.html").exists()
     assert (installed / "bin/jaxrl").exists()
     for script in (ROOT / "launch").iterdir():
         assert (installed / "jaxrl/launch" / script.name).read_bytes() == script.read_bytes()

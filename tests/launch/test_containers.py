@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from jaxrl.commands import COMMANDS
+from jaxrl.config.files import pipeline_names
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -45,13 +47,30 @@ def test_the_image_installs_extras_that_exist() -> None:
 
 def test_the_services_share_one_folder_of_runs() -> None:
     services = COMPOSE["services"]
-    for name in ("train", "train-gpu", "tensorboard"):
-        assert any(volume.startswith("runs:/app/runs") for volume in services[name]["volumes"])
+    for name in ("train", "train-gpu", "pipeline", "tensorboard", "dashboard"):
+        assert any(volume.startswith("runs:/workspace/runs") for volume in services[name]["volumes"])
     assert services["tensorboard"]["ports"] == ["127.0.0.1:6006:6006"]
     assert services["mlflow"]["ports"] == ["127.0.0.1:5000:5000"]
     assert services["train-gpu"]["profiles"] == ["gpu"]
-    for name in ("train", "train-gpu"):
+    for name in ("train", "train-gpu", "dashboard"):
         assert services[name]["command"][0] in COMMANDS
+
+
+def test_without_a_command_the_image_runs_the_pipeline_in_workspace() -> None:
+    command = json.loads(re.findall(r"^CMD (.*)$", DOCKERFILE, flags=re.M)[-1])
+    assert command[0] in COMMANDS
+    config = command[1].removeprefix("--config=")
+    assert (ROOT / config).is_file()
+    assert "command" not in COMPOSE["services"]["pipeline"]
+    assert "WORKDIR /workspace" in DOCKERFILE
+    assert "EXPOSE 6006 8050" in DOCKERFILE
+
+
+def test_the_dashboard_is_published_to_this_machine_alone() -> None:
+    dashboard = COMPOSE["services"]["dashboard"]
+    assert dashboard["ports"] == ["127.0.0.1:8050:8050"]
+    assert {"--host=0.0.0.0", "--port=8050"} <= set(dashboard["command"])
+    assert all(volume.endswith(":ro") for volume in dashboard["volumes"])
 
 
 def _steps(workflow: Path) -> list[dict[str, Any]]:
@@ -78,3 +97,18 @@ def test_actions_are_pinned_to_a_commit(workflow: Path) -> None:
     assert used
     for action in used:
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+", action), action
+
+
+def test_the_workflow_trains_with_shipped_pipelines_and_keeps_the_model() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/train.yml").read_text())
+    jobs = workflow["jobs"]
+    named = re.findall(r"'([a-z]+)' \|\| '([a-z]+)'", jobs["train"]["env"]["PIPELINE"])
+    assert set(named[0]) <= set(pipeline_names())
+    uploads = [s["with"] for s in jobs["train"]["steps"] if "upload-artifact" in s.get("uses", "")]
+    assert {"name": "trained-model", "path": "results/models/", "if-no-files-found": "error"} in uploads
+    for name in named[0]:
+        definition = yaml.safe_load((ROOT / f"configs/pipelines/{name}.yaml").read_text())
+        assert definition["deploy"]["enabled"] is True
+        assert definition["deploy"].get("to", "results/models") == "results/models"
+    assert jobs["deploy"]["environment"] == "production"
+    assert "refs/heads/main" in jobs["deploy"]["if"]

@@ -22,17 +22,21 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A table, or a picture under a file name."""
+    """A table, or a picture under a file name, of which a page shows the first form that there is."""
 
     title: str
     table: Table | None = None
     name: str = ""
     svg: bytes = b""
     png: bytes = b""
+    gif: bytes = b""
 
     @property
     def picture(self) -> str:
-        return base64.b64encode(self.svg).decode()
+        """The address of the picture, which holds it; "" of a table."""
+        forms = {"svg+xml": self.svg, "png": self.png, "gif": self.gif}
+        found = next(((kind, content) for kind, content in forms.items() if content), None)
+        return f"data:image/{found[0]};base64,{base64.b64encode(found[1]).decode()}" if found else ""
 
 
 def html_page(
@@ -43,8 +47,9 @@ def html_page(
     sections: Sequence[Section],
     notes: Sequence[str],
     command: str,
+    problems_title: str = "",
 ) -> str:
-    """A self-contained page; it lists the `problems` that were overridden, and `command` in its footer."""
+    """A self-contained page; it lists the `problems` first, and `command` in its footer."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
@@ -54,6 +59,7 @@ def html_page(
         title=title,
         introduction=introduction,
         problems=problems,
+        problems_title=problems_title,
         sections=sections,
         notes=notes,
         command=command,

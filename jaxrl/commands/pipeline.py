@@ -1,0 +1,193 @@
+"""jaxrl pipeline FILE: data, search, training, evaluation, report, deployment.
+
+Runs the stages that FILE enables, each a few jaxrl commands, in a folder
+NAME_TIMESTAMP. The same command continues after a kill, and repeats what has
+changed and what depends on it. Exit code 3: a gate is closed. docs/pipeline.md
+explains the file.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.commands.training_arguments import ShortFlag
+from jaxrl.config import ConfigError
+from jaxrl.config.fields import describe
+from jaxrl.metrics.files import is_remote
+from jaxrl.parallel.signals import Interruption, catch_signals
+
+if TYPE_CHECKING:
+    from jaxrl.pipeline.definition import CommandFlags, FieldFlag, PipelineDefinition
+    from jaxrl.pipeline.plan import Planner
+    from jaxrl.pipeline.record import PipelineFolder
+
+_DEFAULT = "configs/pipeline_config.yaml"
+ARGUMENTS = (
+    Argument("FILE", "a pipeline (.yaml), or the name of a shipped one, such as navigation; or --config="),
+    Argument("--config=FILE", "", str),
+    Argument("--output=DIR", "where folders of pipelines are (default: {default})", str, "pipelines"),
+    Argument(
+        "--workdir=DIR", "the folder itself (default: the newest of this name in --output, or a new one)", str
+    ),
+    Argument("--new", "begin a new folder", bool),
+    Argument("--only=STAGE", "run this stage alone; several with commas", str),
+    Argument("--from=STAGE", "leave out the stages before it", str),
+    Argument("--until=STAGE", "leave out the stages after it", str),
+    Argument("--force=STAGE", "run this stage though it is done; several with commas", str),
+    Argument("--dry-run", "print stages, reasons, commands and expected times, and run nothing", bool),
+    Argument("--status", "print what is done, and run nothing", bool),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the pipeline that `argv` asks for; returns the exit code (1: a stage failed; 3: a closed gate)."""
+    usage = help_text(__doc__, ARGUMENTS)
+    if {"--help", "-h"} & set(sys.argv if argv is None else argv):
+        usage = f"{usage}\n{_reference()}"
+    with catch_signals() as interruption:
+        return command_line.run_job(usage, lambda argv: _job(argv, interruption), argv)
+
+
+def _job(argv: Sequence[str], interruption: Interruption) -> int:
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    given = [x for x in (values["config"], *left) if x]
+    if len(given) != 1:
+        named = " and ".join(f"`{name}`" for name in given) or "none"
+        raise ConfigError(f"one `FILE` is to be named, such as {_DEFAULT}, not {named}")
+
+    from jaxrl.pipeline import definition, record
+    from jaxrl.pipeline.plan import Planner, StageSelection
+
+    pipeline = definition.read(given[0], command_flags())
+    folder = _folder(values, pipeline, record)
+    chosen = {name: tuple(filter(None, (values[name] or "").split(","))) for name in ("only", "force")}
+    selection = StageSelection(**chosen, first=values["from"], last=values["until"])
+    planner = Planner(pipeline, folder, selection)
+    _check_training(planner)
+    if values["dry-run"] or values["status"]:
+        _show(planner, folder, values["output"], commands=bool(values["dry-run"]))
+        return 0
+    return _run(pipeline, folder, planner, interruption)
+
+
+def _folder(values: dict[str, Any], pipeline: PipelineDefinition, record: Any) -> PipelineFolder:
+    for flag in ("output", "workdir"):
+        if is_remote(values[flag] or ""):
+            raise ConfigError(f"`--{flag}` (={values[flag]!r}) must be a local folder")
+    if values["workdir"] and values["new"]:
+        raise ConfigError("`--workdir` and `--new` both say a folder: leave one out")
+    newest = None if values["new"] else record.latest(values["output"], pipeline.name)
+    path = values["workdir"] or newest or record.new(values["output"], pipeline.name)
+    command_line.require_writable_folder("workdir" if values["workdir"] else "output", path)
+    folder: PipelineFolder = record.PipelineFolder(path.rstrip("/") or path, pipeline.name)
+    return folder
+
+
+def _run(
+    pipeline: PipelineDefinition, folder: PipelineFolder, planner: Planner, interruption: Interruption
+) -> int:
+    from jaxrl.pipeline.display import PipelineDisplay
+    from jaxrl.pipeline.runner import Runner
+
+    folder.create(pipeline.text)
+    display = PipelineDisplay(planner.selected, folder.root / f"{pipeline.name}.log")
+    try:
+        with folder.lock(display.message) as lock:
+            display.message(f"pipeline {pipeline.name}: {', '.join(planner.selected)} in {folder.path}")
+            Runner(pipeline, folder, planner, display, interruption, lock.fileno()).run()
+            if interruption.signum is not None:
+                display.message(f"{interruption.name}: the same command continues the pipeline")
+                return interruption.exit_code
+            display.message(f"pipeline {pipeline.name} is done: {folder.path}")
+    except Exception as error:
+        display.message(f"error: {error}")
+        raise
+    finally:
+        display.close()
+    return 0
+
+
+def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool) -> None:
+    """Prints the stages: what is done, what would be run and why, how long it may take, and its commands."""
+    from jaxrl.pipeline.record import described_time, expected_seconds
+
+    command_line.say(f"pipeline {folder.name} in {folder.path}{'' if folder.root.exists() else ' (new)'}")
+    reasons = planner.reasons()
+    width = max(map(len, planner.selected))
+    for name in planner.selected:
+        seconds = expected_seconds(output, folder.name, name, folder)
+        reason = reasons.get(name)
+        said = f"to run, because {reason}" if reason else "done"
+        command_line.say(f"  {name:<{width}}  {said}; time {described_time(seconds)}")
+        if commands and reason:
+            for step in planner.stages[name].steps:
+                command_line.say(f"  {'':<{width}}    {step.line}")
+
+
+def command_flags() -> CommandFlags:
+    """The flags of the commands that stages run."""
+    from jaxrl.commands import COMMANDS, module_of
+    from jaxrl.pipeline.definition import FieldFlag
+    from jaxrl.pipeline.settings import STAGES
+
+    training = {kind.command for kind in STAGES.values() if kind.takes_fields} & set(COMMANDS)
+    others = {name for kind in STAGES.values() for name in (kind.command, kind.instead)} & set(COMMANDS)
+    flags = {name: _flags_of(module_of(name).ARGUMENTS, name in training) for name in training | others}
+    fields = {name: flag for name, flag in flags["train"].items() if isinstance(flag, FieldFlag)}
+    return {name: (fields if name in training else {}) | found for name, found in flags.items()}
+
+
+def _flags_of(arguments: Sequence[Argument], takes_fields: bool) -> dict[str, type | FieldFlag]:
+    from jaxrl.pipeline.definition import FieldFlag
+
+    flags: dict[str, type | FieldFlag] = {}
+    for argument in arguments:
+        if isinstance(argument, ShortFlag):
+            flags[argument.name] = FieldFlag(argument.field, argument.scale)
+        elif argument.term == "--env=SUITE:NAME" and takes_fields:
+            flags["env"] = FieldFlag("env.name")
+        elif argument.kind is not None and argument.word and argument.name != "debug":
+            flags[argument.name] = argument.kind
+    return flags
+
+
+def _check_training(planner: Planner) -> None:
+    """Raises ConfigError for a configuration that cannot be trained, before what comes first takes hours."""
+    for name in planner.selected:
+        for step in planner.stages[name].steps:
+            if step.command == "train" and not any(
+                planner.places.folder in word for word in step.arguments[:-1]
+            ):
+                try:
+                    command_line.parse_training(["train", *step.arguments])
+                except ConfigError as error:
+                    raise ConfigError(f"`{name}`: {error}") from error
+
+
+def _reference() -> str:
+    """The settings of all stages, with type, default and meaning."""
+    from jaxrl.pipeline.settings import STAGES, reference
+
+    lines = ["Settings, as FILE has them by stage:"]
+    for field in reference():
+        if field.attribute == "enabled":
+            kind = STAGES[field.section]
+            named = " or ".join(filter(None, (kind.command, kind.instead)))
+            takes = f"flags of jaxrl {named}" if named else "no flags"
+            lines += [
+                "",
+                f"{field.section} (or {kind.also}): also {takes}" if kind.also else f"{field.section}:",
+            ]
+            if kind.takes_fields:
+                lines[-1] += ", fields"
+        default = str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)
+        said = f"{field.help} ({describe(field.kind)}; default: {default})"
+        wrapped = textwrap.wrap(said, 52, break_on_hyphens=False, break_long_words=False)
+        lines += [f"  {field.name:<24}{wrapped[0]}", *(" " * 26 + line for line in wrapped[1:])]
+    return "\n".join(lines)

@@ -1,0 +1,196 @@
+"""The runs of a folder, looked at again and again by a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from jaxrl.config import ConfigError
+from jaxrl.config.data_files import read_objects
+from jaxrl.diagnostics.dashboard import query
+from jaxrl.diagnostics.dashboard.run_view import RunView
+from jaxrl.diagnostics.dashboard.series import MetricSeries, band
+from jaxrl.metrics import text
+from jaxrl.runs import records, storage
+
+_DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down
+_MOST_RUNS = 5000
+_MOST_SERIES = 400  # that are kept in memory
+_MOST_CURVES = 60  # runs in one picture
+_SCAN_EVERY = 5  # looks between two searches for new runs
+# Fields in which runs of one kind may differ.
+_NOT_TELLING = ("seed", "notes", "log.name", "log.project", "device_count", "num_devices")
+_NOT_TELLING_SECTIONS = ("derived", "storage", "profile")
+
+
+class RunCollection:
+    """Runs below a folder, local or gs://, by their path from it."""
+
+    def __init__(self, folder: str, interval: float) -> None:
+        """Takes the folder, and the seconds between two looks."""
+        storage.prepare(folder)
+        self._folder = epath.Path(folder)
+        self._interval = interval
+        self._runs: dict[str, RunView] = {}
+        self._series: OrderedDict[tuple[str, str], MetricSeries] = OrderedDict()
+        self._reading = threading.Lock()
+        self._stopped = threading.Event()
+        self._looks = 0
+
+    def start(self) -> None:
+        """Looks once, and from then on in a thread."""
+        self.look()
+        threading.Thread(target=self._watch, name="dashboard", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._interval):
+            self.look()
+
+    def look(self) -> None:
+        """Finds new runs, and reads what has changed in all of them."""
+        if self._looks % _SCAN_EVERY == 0:
+            self._find()
+        self._looks += 1
+        for run in list(self._runs.values()):
+            run.poll()
+
+    def _find(self) -> None:
+        try:
+            with storage.as_os_errors():
+                folders = [folder for folder, _ in zip(self._below(), range(_MOST_RUNS), strict=False)]
+        except OSError:
+            return  # The folder may come back; what is known stays.
+        found: dict[str, RunView] = {}
+        for folder in folders:
+            name = str(folder.relative_to(self._folder))
+            found[name] = self._runs.get(name) or RunView(name, folder)
+        self._runs = found
+
+    def _below(self) -> Any:
+        return records.runs_below(self._folder, _DEPTH)
+
+    def run(self, name: str) -> RunView | None:
+        return self._runs.get(name)
+
+    def table(self, filter_: str) -> dict[str, Any]:
+        """The rows of runs that satisfy a filter, and how many runs there are."""
+        runs = list(self._runs.values())
+        rows = [(run, run.row()) for run in runs]
+        shown = [row for run, row in rows if query.matches(filter_, row, run.config)]
+        return {"total": len(runs), "runs": sorted(shown, key=lambda row: (-(row["time"] or 0), row["name"]))}
+
+    def metrics(self, names: Sequence[str]) -> list[str]:
+        """The metrics that any of the named runs has."""
+        found: set[str] = set()
+        for run in self._named(names):
+            found |= run.metrics()
+        return sorted({"episode/return", "eval/return"} | found)
+
+    def curves(self, names: Sequence[str], metric: str) -> list[dict[str, Any]]:
+        """A curve for each kind of run among the named ones: runs that differ in no more than the seed."""
+        runs = self._named(names)
+        fields = self._telling(runs)
+        kinds: dict[tuple[str, ...], list[RunView]] = {}
+        for run in runs:
+            kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
+        found = []
+        for members in kinds.values():
+            said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
+            seeds = f" ({len(members)} seeds)" if len(members) > 1 else ""
+            label = f"{said or members[0].name}{seeds}"
+            curve = band([self._curve(run, metric) for run in members])
+            found.append({"label": label, "runs": [run.name for run in members], **_plain(curve)})
+        return found
+
+    def _curve(self, run: RunView, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        with self._reading:
+            key = run.name, metric
+            series = self._series.pop(key, None) or MetricSeries(run.folder, metric)
+            self._series[key] = series
+            if len(self._series) > _MOST_SERIES:
+                self._series.popitem(last=False)
+            try:
+                with storage.as_os_errors():
+                    return series.poll()
+            except OSError:
+                return np.empty(0), np.empty(0)
+
+    def difference(self, names: Sequence[str]) -> dict[str, Any]:
+        """The fields in which the named runs differ, with the value of each run."""
+        runs = self._named(names)
+        fields = sorted({field for run in runs for field in run.config})
+        rows = []
+        for field in fields:
+            values = [run.config.get(field) for run in runs]
+            if not field.startswith("derived.") and any(value != values[0] for value in values[1:]):
+                rows.append({"field": field, "values": values})
+        return {"runs": [run.name for run in runs], "rows": rows}
+
+    def searches(self) -> list[str]:
+        """The folders of searches, by path: those that hold trials of which runs are known."""
+        places = {
+            str(epath.Path(name).parent.parent)
+            for name in self._runs
+            if epath.Path(name).parent.name == "trials"
+        }
+        return sorted(place for place in places if (self._folder / place / "trials.jsonl").exists())
+
+    def trials(self, search: str) -> dict[str, Any]:
+        """The trials of a search, for parallel coordinates; empty where there is no such search."""
+        if search not in self.searches():
+            return {"fields": [], "trials": []}
+        found: dict[int, dict[str, Any]] = {}
+        try:
+            for record in read_objects(self._folder / search / "trials.jsonl"):
+                if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
+                    found[record["number"]] = record
+        except OSError:
+            return {"fields": [], "trials": []}
+        fields = sorted({str(field) for record in found.values() for field in record["values"]})
+        rows = [
+            {"number": n, "state": str(r.get("state")), "score": r.get("score"), "values": r["values"]}
+            for n, r in sorted(found.items())
+        ]
+        return {"fields": fields, "trials": rows}
+
+    def _named(self, names: Sequence[str]) -> list[RunView]:
+        return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
+
+    def _telling(self, runs: Sequence[RunView]) -> list[str]:
+        """Fields in which the runs differ, but for those that tell nothing about the kind of a run."""
+        fields = sorted({field for run in runs for field in run.config})
+        return [
+            field
+            for field in fields
+            if field not in _NOT_TELLING
+            and field.partition(".")[0] not in _NOT_TELLING_SECTIONS
+            and len({str(run.config.get(field)) for run in runs}) > 1
+        ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(curve: Mapping[str, list[float]]) -> dict[str, list[float | None]]:
+    """Numbers in a precision that a picture shows; what is not finite, which JSON has not, as None."""
+    return {
+        name: [None if not np.isfinite(x) else float(f"{x:.6g}") for x in values]
+        for name, values in curve.items()
+    }
+
+
+def require_folder(folder: str) -> None:
+    """Raises ConfigError unless there is such a folder; runs may come later."""
+    storage.require_reachable("DIR", folder)
+    records.require_place(folder)
+    if set(folder) & set("*?[") and not epath.Path(folder).is_dir():
+        raise ConfigError(f"`DIR` (={text.printable(folder)!r}) must be one folder, not a pattern")

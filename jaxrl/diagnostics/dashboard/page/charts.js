@@ -1,0 +1,103 @@
+"use strict";
+// Pictures: curves with bands by Plotly, parallel coordinates as SVG. Names come from anyone: Plotly would read
+// `<` as the beginning of a tag, and elements take them as text alone.
+
+// Distinguishable with colour blindness (Okabe and Ito 2008).
+const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B2A400"];
+
+function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function shorter(text, most) {
+  return text.length <= most ? text : text.slice(0, most / 2) + "…" + text.slice(-most / 2);
+}
+
+function drawCurves(element, curves, metric) {
+  const traces = [];
+  curves.forEach((curve, index) => {
+    const color = COLORS[index % COLORS.length];
+    const name = plain(shorter(curve.label, 70));
+    if (curve.runs.length > 1) {
+      traces.push({ x: curve.steps.concat([...curve.steps].reverse()),
+        y: curve.high.concat([...curve.low].reverse()), fill: "toself", fillcolor: color + "26",
+        line: { width: 0 }, hoverinfo: "skip", showlegend: false  });
+    }
+    const few = curve.steps.length < 30;
+    traces.push({ x: curve.steps, y: curve.mean, name, mode: few ? "lines+markers" : "lines",
+      line: { color, width: 2 }, marker: { size: 4 },
+      hovertemplate: "%{y:.4g} at %{x:,}<extra>" + name + "</extra>" });
+  });
+  const layout = { margin: { l: 55, r: 10, t: 10, b: 40 }, font: { size: 11, family: "system-ui, sans-serif" },
+    xaxis: { title: { text: "steps" }, gridcolor: "#e9ecef", zeroline: false },
+    yaxis: { title: { text: plain(metric) }, gridcolor: "#e9ecef", zeroline: false, automargin: true },
+    showlegend: false, width: element.clientWidth, height: element.clientHeight,
+    uirevision: metric, hovermode: "closest", plot_bgcolor: "#fff", paper_bgcolor: "#fff" };
+  Plotly.react(element, traces, layout, { displaylogo: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d"] });
+}
+
+// The names of curves in their colours, as text.
+function legendOf(curves) {
+  return curves.map((curve, index) => {
+    const line = document.createElement("li");
+    line.style.setProperty("--color", COLORS[index % COLORS.length]);
+    line.textContent = curve.label;
+    return line;
+  });
+}
+
+function node(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// The heights of a column's values from 0 to 1, and the texts at both ends; words stand in alphabetical order.
+function axis(values) {
+  const numbers = values.every((value) => typeof value === "number");
+  if (numbers) {
+    const log = Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) > 30;
+    const scale = log ? Math.log : (x) => x;
+    const low = Math.min(...values), high = Math.max(...values), span = scale(high) - scale(low);
+    return { height: (x) => (span ? (scale(x) - scale(low)) / span : 0.5), ends: [short(low), short(high)] };
+  }
+  const words = [...new Set(values.map((value) => JSON.stringify(value)))].sort();
+  return { height: (x) => (words.length > 1 ? words.indexOf(JSON.stringify(x)) / (words.length - 1) : 0.5),
+    ends: [words[0], words[words.length - 1]] };
+}
+
+function short(x) {
+  return Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(1) : String(+x.toPrecision(4));
+}
+
+// A line for each trial across the fields to its score; the better, the darker.
+function parallelCoordinates(fields, trials) {
+  const scored = trials.filter((trial) => typeof trial.score === "number")
+    .filter((trial) => fields.every((field) => field in trial.values));
+  const columns = [...fields, "score"];
+  const width = Math.max(360, 150 * columns.length), height = 300, top = 40, bottom = 20, side = 50;
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "parallel coordinates" });
+  if (!scored.length) return svg;
+  const value = (trial, column) => (column === "score" ? trial.score : trial.values[column]);
+  const axes = columns.map((column) => axis(scored.map((trial) => value(trial, column))));
+  const x = (index) => side + (index * (width - 2 * side)) / (columns.length - 1);
+  const y = (share) => height - bottom - share * (height - top - bottom);
+  const best = axes[axes.length - 1].height;
+  for (const trial of [...scored].sort((a, b) => a.score - b.score)) {
+    const points = columns.map((column, index) => `${x(index)},${y(axes[index].height(value(trial, column)))}`);
+    const worth = best(trial.score);
+    const line = node("polyline", { points: points.join(" "), fill: "none", stroke: worth === 1 ? COLORS[1] : COLORS[0],
+      "stroke-opacity": 0.15 + 0.85 * worth * worth, "stroke-width": worth === 1 ? 2.5 : 1.2 });
+    line.append(node("title", {}, `trial ${trial.number}: ${short(trial.score)}`));
+    svg.append(line);
+  }
+  columns.forEach((column, index) => {
+    svg.append(node("line", { x1: x(index), x2: x(index), y1: y(0), y2: y(1), stroke: "#8a929b" }));
+    svg.append(node("text", { x: x(index), y: 14, "text-anchor": "middle" }, shorter(column, 24)));
+    svg.append(node("text", { x: x(index), y: top - 8, "text-anchor": "middle" }, shorter(axes[index].ends[1], 16)));
+    svg.append(node("text", { x: x(index), y: height - 5, "text-anchor": "middle" }, shorter(axes[index].ends[0], 16)));
+  });
+  return svg;
+}

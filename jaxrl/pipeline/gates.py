@@ -1,0 +1,125 @@
+"""Gates: conditions on the results of a stage that end a pipeline where they do not hold."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.metrics import text
+
+LEVEL = 0.05  # of the one-sided test against what is deployed
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_AGAINST = "not worse than deployed"
+_THRESHOLD = re.compile(r"([a-z]+)\.(.+?)\s*(>=|<=|>|<)\s*([-+.\deE]+)")
+_DEPLOYED = re.compile(rf"([a-z]+)\.(.+?)\s+{_AGAINST}")
+
+Results = Mapping[str, float]
+
+
+class GateClosed(RunError):
+    """A condition does not hold: the pipeline ends. Its message is one line."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A condition on a result of a stage.
+
+    Attributes:
+      text: as the user wrote it.
+      stage: whose result it is; it is looked at when that stage is done.
+      metric: the result's name.
+      comparison: ">=", "<=", ">" or "<"; "" for a test against the deployed model.
+      threshold: the number that it is compared with.
+    """
+
+    text: str
+    stage: str
+    metric: str
+    comparison: str = ""
+    threshold: float = 0.0
+
+    @classmethod
+    def read(cls, line: str) -> Gate:
+        """Reads `STAGE.RESULT >= NUMBER`, or `STAGE.RESULT not worse than deployed`.
+
+        Raises:
+          ConfigError: it is neither.
+        """
+        line = " ".join(line.split())
+        if match := _DEPLOYED.fullmatch(line):
+            if match[1] != "evaluate" or match[2] not in ("success_rate", "mean"):
+                raise ConfigError(
+                    f"`gates`: {line!r}: only evaluate.success_rate and evaluate.mean are tested against the "
+                    "deployed model"
+                )
+            return cls(line, match[1], match[2])
+        match = _THRESHOLD.fullmatch(line)
+        try:
+            threshold = float(match[4]) if match else math.nan
+        except ValueError:
+            threshold = math.nan
+        if match is None or not math.isfinite(threshold):
+            raise ConfigError(
+                f"`gates`: {line!r} must be `STAGE.RESULT >= NUMBER` (or <=, >, <), or "
+                f"`evaluate.success_rate {_AGAINST}`"
+            )
+        return cls(line, match[1], match[2], match[3], threshold)
+
+    def check(self, results: Results, deployed: Results | None) -> str:
+        """Says, in a line, by which numbers the gate is open.
+
+        Args:
+          results: of the stage, by name.
+          deployed: those of the model that is deployed; None where there is none.
+
+        Raises:
+          GateClosed: the condition does not hold, or there is no such result.
+        """
+        if self.metric not in results:
+            hint = did_you_mean(self.metric, results)
+            raise GateClosed(f"gate `{self.text}`: {self.stage} has no such result{hint}")
+        value = results[self.metric]
+        if not self.comparison:
+            return self._against(results, deployed)
+        if not _COMPARISONS[self.comparison](value, self.threshold):
+            raise GateClosed(f"gate `{self.text}` is closed: {self.metric} is {text.number(value)}")
+        return f"gate `{self.text}` is open: {text.number(value)}"
+
+    def _against(self, results: Results, deployed: Results | None) -> str:
+        if deployed is None or self.metric not in deployed:
+            return f"gate `{self.text}` is open: nothing is deployed to compare with"
+        z = _statistic(self.metric, results, deployed)
+        p = 0.5 * math.erfc(-z / math.sqrt(2))  # P(Z <= z): small where the new one is worse
+        said = f"{text.number(results[self.metric])} against {text.number(deployed[self.metric])}, p {p:.3f}"
+        if p < LEVEL:
+            raise GateClosed(f"gate `{self.text}` is closed: {said}")
+        return f"gate `{self.text}` is open: {said}"
+
+
+def _statistic(metric: str, new: Results, old: Results) -> float:
+    """The difference of two means over its standard error, positive where `new` is better.
+
+    Of success rates the pooled form for two proportions, of returns Welch's; both taken as normal, for which
+    some thirty episodes of each are enough.
+    """
+    n, m = new["episodes"], old["episodes"]
+    difference = new[metric] - old[metric]
+    if metric == "success_rate":
+        pooled = (new[metric] * n + old[metric] * m) / (n + m)
+        variance = pooled * (1 - pooled) * (1 / n + 1 / m)
+    else:
+        variance = new["std"] ** 2 / n + old["std"] ** 2 / m
+    if variance <= 0:
+        return 0.0 if difference == 0 else math.copysign(math.inf, difference)
+    return difference / math.sqrt(variance)

@@ -1,0 +1,186 @@
+"""The report of a pipeline: report.html and report.pdf, from what its stages have left in its folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError, flatten, installation, versions
+from jaxrl.metrics import text
+from jaxrl.metrics.files import replacing
+from jaxrl.pipeline import results
+from jaxrl.pipeline.definition import PipelineDefinition
+from jaxrl.pipeline.record import PipelineFolder
+from jaxrl.pipeline.stages import StagePlaces
+from jaxrl.reporting.pages.page import Section, Table, html_page
+from jaxrl.reporting.pages.pdf import pdf_page
+from jaxrl.runs import evaluations
+
+_LARGEST_PICTURE = 4 << 20  # bytes, that a page may hold of one picture
+_PACKAGES = ("jinja2", "matplotlib", "fpdf", "PIL")
+_SUITE_HEADINGS = {
+    "episodes": "episodes",
+    "success_rate": "success",
+    "success_low": "low",
+    "success_high": "high",
+    "return_mean": "return",
+    "length": "steps",
+    "cost": "cost",
+    "efficiency": "efficiency",
+    "safety": "safety",
+}
+_NOTES = (
+    "Seconds are those of each stage's commands; a stage that was done before kept its own.",
+    "Success is a share of episodes, with a 95% interval (low, high); docs/evaluation.md explains the other "
+    "columns of suites.",
+    "The searched score of a winner is the highest of many noisy ones, and so likely too good; the verified "
+    "one is a mean over seeds that the search had not seen.",
+    "Each command can be run again by itself, from the folder in which the pipeline ran.",
+)
+
+
+def write(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str], pdf: bool) -> None:
+    """Writes report.html, and report.pdf where it is wanted, about the named stages.
+
+    Raises:
+      ConfigError: the `compare` extra is missing, or a file cannot be written.
+    """
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        needed = installation.command("compare")
+        raise ConfigError(f"the report needs the `compare` extra: {needed} (no {missing[0]})")
+    page: dict[str, Any] = {
+        "title": f"Pipeline {text.printable(pipeline.name)}",
+        "introduction": _introduction(pipeline, folder, stages),
+        "problems": (),
+        "problems_title": "",
+        "sections": list(_sections(pipeline, folder, stages)),
+        "notes": _NOTES,
+    }
+    pages = {"report.html": html_page(**page, command="pipeline").encode()}
+    if pdf:
+        pages["report.pdf"] = pdf_page(**page)
+    for name, content in pages.items():
+        try:
+            with replacing(folder.root / name) as stream:
+                stream.write(content)
+        except OSError as error:
+            raise ConfigError(f"{folder.root / name} cannot be written: {error.strerror}") from error
+
+
+def _introduction(pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str]) -> str:
+    summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
+    trained = ""
+    if summary:
+        steps = summary.get("steps")
+        said = f"{steps:,} steps" if isinstance(steps, int) else "some steps"
+        trained = f" A policy was trained in {summary.get('environment')} for {said}."
+    seconds = sum(folder.records[name].seconds for name in stages if name in folder.records)
+    return text.printable(f"{', '.join(stages)}, in {text.seconds(seconds)}.{trained}")
+
+
+def _sections(
+    pipeline: PipelineDefinition, folder: PipelineFolder, stages: Sequence[str]
+) -> Iterator[Section]:
+    rows = [(name, record.state, f"{record.seconds:.1f}") for name, record in _records(folder, stages)]
+    yield _table("Stages", ("stage", "state", "seconds"), rows)
+    if rows := list(_results(folder, stages)):
+        yield _table("Results", ("stage", "result", "value"), rows, names=2)
+    yield from _picture("Learning curve", folder.stage("visualize") / "curves.png")
+    for suite in results.suites(folder.path):
+        yield _suite(suite)
+    if "search" in stages:
+        yield from _search(folder)
+    for film in sorted(folder.stage("visualize").glob("episode-*.gif")):
+        yield from _picture(f"Episode of seed {film.stem.partition('-')[2]}", film)
+    if pipeline.gates:
+        yield _table("Gates", ("condition",), [(gate.text,) for gate in pipeline.gates])
+    yield _table("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
+    yield _table("Machine", ("", ""), list(_machine(folder)), names=2)
+    commands = [
+        (name, f"{step.seconds:.1f}", shlex.join(step.words))
+        for name, record in _records(folder, stages)
+        for step in record.steps
+    ]
+    yield _table("Commands", ("stage", "seconds", "command"), commands, names=3)
+
+
+def _records(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    return ((name, folder.records[name]) for name in stages if name in folder.records)
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1) -> Section:
+    cells = [tuple(text.one_line(cell) for cell in row) for row in rows]
+    return Section(title, Table(title, headings, cells or [("-",) * len(headings)], names))
+
+
+def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    shown = {
+        "search": ("searched", "verified"),
+        "train": ("steps", "steps_per_second", "eval_return", "best_return"),
+        "evaluate": ("episodes", "mean", "low", "high", "mean_length", "success_rate"),
+    }
+    for stage in stages:
+        found = results.of(stage, folder.path)
+        for name in shown.get(stage, ()):
+            if name in found:
+                yield stage, name.replace("_", " "), _shown(found[name])
+
+
+def _shown(value: Any) -> str:
+    """A number in four digits, a whole one in all of them; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        return str(value)
+    if value is not None and abs(value) < 2**53 and value == int(value):
+        return text.count(value)
+    return text.number(value)
+
+
+def _picture(title: str, file: Path) -> Iterator[Section]:
+    """A picture, if it is there and not too large."""
+    if file.is_file() and file.stat().st_size <= _LARGEST_PICTURE:
+        content = file.read_bytes()
+        kind = "gif" if file.suffix == ".gif" else "png"
+        yield Section(title, None, file.stem, **{kind: content})
+
+
+def _suite(suite: dict[str, Any]) -> Section:
+    found = list(evaluations.suite_rows(suite))
+    columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
+    rows = [(mode, category, *(_shown(row.get(name)) for name in columns)) for mode, category, row in found]
+    headings = ("actions", "category", *(_SUITE_HEADINGS[name] for name in columns))
+    return _table(f"Suite {text.printable(str(suite.get('suite')))}", headings, rows, names=2)
+
+
+def _search(folder: PipelineFolder) -> Iterator[Section]:
+    study = Path(StagePlaces(folder.path).study)
+    best = results.read(str(study / "result.json")).get("best")
+    if isinstance(best, dict) and isinstance(best.get("values"), dict):
+        rows = [(name, _shown(value)) for name, value in best["values"].items()]
+        yield _table("Chosen by the search", ("field", "value"), rows)
+    yield from _picture("Importance of the searched fields", study / "importance.png")
+
+
+def _settings(pipeline: PipelineDefinition, stages: Sequence[str]) -> list[tuple[str, str]]:
+    return [
+        (f"{stage}.{name}", str(value))
+        for stage in stages
+        for name, value in pipeline.sections[stage].to_json().items()
+        if value not in ("", [], None)
+    ]
+
+
+def _machine(folder: PipelineFolder) -> Iterator[tuple[str, str]]:
+    import psutil
+
+    summary = flatten(results.read(f"{StagePlaces(folder.path).run()}/summary.json"))
+    for name in ("host", "device"):
+        if name in summary:
+            yield name, str(summary[name])
+    yield "cores", str(os.cpu_count())
+    yield "memory", text.size(psutil.virtual_memory().total)
+    yield from versions().items()

@@ -1,0 +1,161 @@
+"""The run of a pipeline: stage by stage, each skipped if it is done, with gates between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from jaxrl.config.errors import ConfigError, RunError
+from jaxrl.metrics import text
+from jaxrl.metrics.files import replace_text
+from jaxrl.parallel.signals import Interruption
+from jaxrl.pipeline import child, report, results, stages
+from jaxrl.pipeline.definition import PipelineDefinition
+from jaxrl.pipeline.display import PipelineDisplay
+from jaxrl.pipeline.plan import Planner
+from jaxrl.pipeline.record import DONE, FAILED, INTERRUPTED, RUNNING, PipelineFolder, StageRecord, StepRecord
+from jaxrl.pipeline.stages import PipelineStage, Step
+
+
+class StageFailed(RunError):
+    """A command of a stage failed. Its message names the reason and the log."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Runner:
+    """Runs the stages of a pipeline in its folder.
+
+    Attributes:
+      pipeline: the pipeline.
+      folder: its folder, which is locked.
+      planner: says which stages are to be run, and why.
+      display: shows them.
+      interruption: the signals received; the first one ends the pipeline once its command has saved.
+      lock: the descriptor of the lock.
+    """
+
+    pipeline: PipelineDefinition
+    folder: PipelineFolder
+    planner: Planner
+    display: PipelineDisplay
+    interruption: Interruption
+    lock: int
+
+    def run(self) -> None:
+        """Runs what is to be run, or until a signal.
+
+        Raises:
+          StageFailed: a command failed; the stages before it stay as they are.
+          GateClosed: a condition does not hold.
+        """
+        for name in self.planner.selected:
+            stage = self.planner.stages[name]
+            reason = self.planner.reason(stage)
+            if reason:
+                self._stage(stage, reason)
+            else:
+                self.display.end(name, f"done before, {text.seconds(self.folder.records[name].seconds)}")
+            if self.interruption.signum is not None:
+                return
+            self._gates(name)
+
+    def _stage(self, stage: PipelineStage, reason: str) -> None:
+        self.planner.require_inputs(stage)
+        record = self.planner.continues(stage)
+        self.display.begin(stage.name, f"{'continues' if record else 'starts'}, because {reason}")
+        if record is None:
+            self.folder.set_aside(stage.name)
+            record = StageRecord(RUNNING, self.planner.inputs(stage))
+        record = dataclasses.replace(record, state=RUNNING, problem="")
+        self.folder.put(stage.name, record)
+        self.folder.stage(stage.name).mkdir(exist_ok=True)
+        for path, content in stage.texts.items():
+            replace_text(path, content)
+        for number, step in enumerate(stage.steps):
+            if number < len(record.steps):
+                continue  # It was done before the pipeline was interrupted.
+            record = self._step(stage, step, record)
+            if record.state == INTERRUPTED:
+                return
+        seconds = self._finish(stage)
+        outputs: dict[str, str] = {}
+        for name, output in stage.outputs.items():
+            if (digest := output.digest()) is None:
+                self._fail(stage, record, f"{output.path} was not written")
+            outputs[name] = digest
+        record = dataclasses.replace(record, state=DONE, outputs=outputs, seconds=record.seconds + seconds)
+        self.folder.put(stage.name, record)
+        self.display.end(stage.name, f"done in {text.seconds(record.seconds)}")
+
+    def _step(self, stage: PipelineStage, step: Step, record: StageRecord) -> StageRecord:
+        """Runs a command, and records it."""
+        if step.starts_from:
+            self.folder.clear(step.starts_from)
+        log, began = self.folder.log(stage.name), time.monotonic()
+        self.display.message(f"  {step.line}")
+        with self.interruption.defer():
+            code, problem = child.run(step, log, self.lock, self.interruption, self.display.follow)
+        self.display.copy(log.with_suffix(".part"))
+        seconds = time.monotonic() - began
+        record = dataclasses.replace(record, seconds=record.seconds + seconds)
+        if code == 0:
+            if step.result:
+                self._keep_result(stage, step, log, record)
+            done = StepRecord(step.words, round(seconds, 3))
+            record = dataclasses.replace(record, steps=(*record.steps, done))
+        if self.interruption.signum is not None and len(record.steps) < len(stage.steps):
+            record = dataclasses.replace(record, state=INTERRUPTED)
+            self.display.end(stage.name, f"interrupted by {self.interruption.name}")
+        elif code != 0:
+            self._fail(stage, record, problem)
+        self.folder.put(stage.name, record)
+        return record
+
+    def _keep_result(self, stage: PipelineStage, step: Step, log: Path, record: StageRecord) -> None:
+        """Copies what a command says it has written to its place in the folder of the stage."""
+        try:
+            shutil.copyfile(child.written(log)[-1], self.folder.stage(stage.name) / step.result)
+        except (IndexError, OSError) as error:
+            self._fail(stage, record, f"no result was written ({error})")
+
+    def _fail(self, stage: PipelineStage, record: StageRecord, problem: str) -> NoReturn:
+        record = dataclasses.replace(record, state=FAILED, problem=problem or "it failed")
+        self.folder.put(stage.name, record)
+        self.display.end(stage.name, f"failed: {record.problem}")
+        log = self.folder.log(stage.name)
+        raise StageFailed(f"{stage.name} failed: {record.problem}; its log is {log}")
+
+    def _finish(self, stage: PipelineStage) -> float:
+        """What the pipeline itself does at the end of a stage; returns the seconds that it took."""
+        began = time.monotonic()
+        work: dict[str, Callable[[], None]] = {"report": self._report, "deploy": self._keep_evaluation}
+        if stage.name in work:
+            try:
+                work[stage.name]()
+            except ConfigError as error:
+                self._fail(stage, self.folder.records[stage.name], str(error))
+        self.folder.log(stage.name).with_suffix(".part").unlink(missing_ok=True)
+        return time.monotonic() - began
+
+    def _report(self) -> None:
+        settings = self.pipeline.sections["report"].settings
+        done = self.planner.stages["report"].reads
+        report.write(self.pipeline, self.folder, done, settings.pdf)
+
+    def _keep_evaluation(self) -> None:
+        """Keeps the evaluation beside an exported model, for the gate of the next one."""
+        source = self.folder.stage("evaluate") / "episodes.json"
+        exported = self.pipeline.sections["deploy"].command == "export"
+        if exported and "evaluate" in self.planner.stages and source.exists():
+            replace_text(stages.model_folder(self.pipeline) / "evaluation.json", source.read_text())
+
+    def _gates(self, stage: str) -> None:
+        for gate in self.pipeline.gates:
+            if gate.stage == stage:
+                found = results.of(stage, self.folder.path)
+                deployed = results.deployed(stages.model_folder(self.pipeline))
+                self.display.message(f"  {gate.check(found, deployed)}")

@@ -1,0 +1,317 @@
+"""The commands of each stage of a pipeline, what it reads of other stages, and what it makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import flatten
+from jaxrl.config.data_files import read_object
+from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
+from jaxrl.pipeline.definition import PipelineDefinition
+from jaxrl.pipeline.digests import FILE, PRESENT, RUN, TREE, StageOutput
+
+# What finds the file of a shipped one by its name.
+_SHIPPED = {"config": config_path, "suites": suite_file, "curriculum": curriculum_file}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One command of a stage.
+
+    Attributes:
+      command: of `jaxrl`.
+      arguments: its arguments.
+      starts_from: a folder that it must not find from an interrupted attempt; "" where it continues it.
+      result: the name of the file, in the stage's folder, that takes what the command says it has written.
+    """
+
+    command: str
+    arguments: tuple[str, ...]
+    starts_from: str = ""
+    result: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("jaxrl", self.command, *self.arguments)
+
+    @property
+    def line(self) -> str:
+        """The command as it is typed in a shell."""
+        return shlex.join(self.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineStage:
+    """A stage that can be run.
+
+    Attributes:
+      name: its name.
+      steps: its commands, in order.
+      reads: stages whose outputs it reads.
+      files: local files and folders that it reads, by the setting that names them.
+      outputs: what others may read of it, by name.
+      texts: files that are written before its first command, by path.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    reads: tuple[str, ...] = ()
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, StageOutput] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StagePlaces:
+    """Where things lie in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
+
+    folder: str
+
+    @property
+    def data(self) -> str:
+        return f"{self.folder}/data/data"
+
+    @property
+    def study(self) -> str:
+        return f"{self.folder}/search/study"
+
+    @property
+    def winner(self) -> str:
+        return f"{self.study}/best_config.py"
+
+    def run(self, stage: str = "train") -> str:
+        return f"{self.folder}/{stage}/run"
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {
+            "{data.folder}": self.data,
+            "{search.config}": self.winner,
+            "{pretrain.run}": self.run("pretrain"),
+            "{train.run}": self.run(),
+            "{folder}": self.folder,
+        }
+
+
+def build(pipeline: PipelineDefinition, places: StagePlaces) -> dict[str, PipelineStage]:
+    """The enabled stages of a pipeline, in order."""
+    found = _Builder(pipeline, places)
+    return {name: getattr(found, name)() for name in pipeline.enabled}
+
+
+class _Builder:
+    """Builds stages; a method for each."""
+
+    def __init__(self, pipeline: PipelineDefinition, places: StagePlaces) -> None:
+        self._pipeline = pipeline
+        self._places = places
+        self._enabled = pipeline.enabled
+
+    def data(self) -> PipelineStage:
+        settings, flags, _ = self._section("data")
+        folder = self._places.data
+        steps = [Step("prepare-data", (*flags, f"--output={folder}"), starts_from=folder)]
+        if settings.verify:
+            steps.append(Step("verify-data", (f"--data={folder}",)))
+        return PipelineStage("data", tuple(steps), outputs={"data.folder": StageOutput(TREE, folder)})
+
+    def search(self) -> PipelineStage:
+        settings, flags, fields = self._section("search")
+        trained, _, train_fields = self._section("train")
+        config = self._named(settings.config or trained.config)
+        texts: dict[str, str] = {}
+        space = self._named(settings.space)
+        if (given := self._pipeline.sections["search"].space) is not None:
+            space = f"{self._places.folder}/search/space.yaml"
+            texts[space] = _yaml(given)
+        arguments = (config, f"--space={space}", *flags, *_field_flags({**train_fields, **fields}))
+        step = Step("search", (*arguments, f"--workdir={self._places.study}"))
+        return PipelineStage(
+            "search",
+            (step,),
+            self._reads(arguments),
+            self._files({"config": config, "space": "" if texts else space}),
+            {"search.config": StageOutput(FILE, self._places.winner)},
+            texts,
+        )
+
+    def pretrain(self) -> PipelineStage:
+        settings, flags, fields = self._section("pretrain")
+        _, _, train_fields = self._section("train")
+        config, data = self._named(settings.config) or self._config(), self._named(settings.data)
+        arguments = (config, f"--data={data}", *flags, *_field_flags({**train_fields, **fields}))
+        run = self._places.run("pretrain")
+        return PipelineStage(
+            "pretrain",
+            (Step("pretrain", (*arguments, f"--workdir={run}")),),
+            self._reads(arguments),
+            self._files({"config": config, "data": "" if data == self._places.data else data}),
+            {"pretrain.run": StageOutput(RUN, run)},
+        )
+
+    def train(self) -> PipelineStage:
+        _, flags, fields = self._section("train")
+        config = self._config()
+        if "search" in self._enabled:
+            fields = self._restored(fields)
+        if "pretrain" in self._enabled and self._clone_may_be_used():
+            fields = {"init_from": self._places.run("pretrain"), **fields}
+        arguments = (config, *flags, *_field_flags(fields))
+        run = self._places.run()
+        named = {"config": config, "curriculum.file": str(fields.get("curriculum.file", ""))}
+        return PipelineStage(
+            "train",
+            (Step("train", (*arguments, f"--workdir={run}")),),
+            self._reads(arguments),
+            self._files(named),
+            {"train.run": StageOutput(RUN, run)},
+        )
+
+    def evaluate(self) -> PipelineStage:
+        settings, flags, _ = self._section("evaluate")
+        run, checkpoint = self._places.run(), f"--checkpoint={settings.checkpoint}"
+        steps = [
+            Step(
+                "evaluate",
+                (run, f"--episodes={settings.episodes}", checkpoint, *flags),
+                result="episodes.json",
+            )
+        ]
+        suites = [self._named(suite) for suite in settings.suites]
+        for number, suite in enumerate(suites, start=1):
+            steps.append(
+                Step("evaluate", (run, f"--suite={suite}", checkpoint, *flags), result=f"suite-{number}.json")
+            )
+        folder = f"{self._places.folder}/evaluate"
+        outputs = {
+            f"evaluate.{step.result}": StageOutput("result", f"{folder}/{step.result}") for step in steps
+        }
+        files = {f"suites.{number}": suite for number, suite in enumerate(suites, start=1)}
+        return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
+
+    def visualize(self) -> PipelineStage:
+        settings, _, _ = self._section("visualize")
+        run, folder = self._places.run(), f"{self._places.folder}/visualize"
+        steps, outputs = [], {}
+        if settings.curves:
+            picture = f"{folder}/curves.png"
+            steps.append(Step("compare", (run, f"--output={picture}")))
+            outputs["visualize.curves"] = StageOutput(FILE, picture)
+        for seed in settings.seeds:
+            film = f"{folder}/episode-{seed}.gif"
+            about = (f"--seed={seed}", f"--checkpoint={settings.checkpoint}")
+            steps.append(Step("evaluate", (run, "--episodes=0", *about, f"--video={film}")))
+            outputs[f"visualize.episode-{seed}"] = StageOutput(FILE, film)
+        return PipelineStage("visualize", tuple(steps), ("train",), {}, outputs)
+
+    def report(self) -> PipelineStage:
+        before = self._enabled[: self._enabled.index("report")]
+        folder = self._places.folder
+        pages = ["report.html"] + ["report.pdf"] * self._pipeline.sections["report"].settings.pdf
+        outputs = {f"report.{page}": StageOutput(FILE, f"{folder}/{page}") for page in pages}
+        return PipelineStage("report", (), before, {}, outputs)
+
+    def deploy(self) -> PipelineStage:
+        settings, flags, _ = self._section("deploy")
+        run, checkpoint = self._places.run(), f"--checkpoint={settings.checkpoint}"
+        name, kind = settings.name or self._pipeline.name, settings.format or "onnx"
+        command = self._pipeline.sections["deploy"].command
+        if command == "deploy":
+            model = f"{settings.to}/{name}"
+            about = (f"--to={settings.to}", f"--name={name}", checkpoint)
+        else:
+            model = f"{settings.to}/{name}/{kind}"
+            about = (f"--format={kind}", checkpoint, f"--output={model}")
+        reads = tuple(name for name in ("train", "evaluate") if name in self._enabled)
+        # Others may deploy there later, which is no reason to put this model in its place again.
+        outputs = {"deploy.model": StageOutput(PRESENT, model)}
+        return PipelineStage("deploy", (Step(command, (run, *about, *flags)),), reads, {}, outputs)
+
+    def _section(self, stage: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
+        """(settings, flags as arguments, fields) of a stage, with the places of `{...}` filled in."""
+        section = self._pipeline.sections[stage]
+        fields = {name: self._named(x) if isinstance(x, str) else x for name, x in section.fields.items()}
+        flags = []
+        for name, value in section.flags.items():
+            if value is True:
+                flags.append(f"--{name}")
+            elif value is not False:
+                flags.append(f"--{name}={self._named(str(value))}")
+        return section.settings, tuple(flags), fields
+
+    def _config(self) -> str:
+        """The config that is trained: the winner of the search, if there is one."""
+        if "search" in self._enabled:
+            return self._places.winner
+        return self._named(self._pipeline.sections["train"].settings.config)
+
+    def _restored(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that the search sets for its trials alone, as training has them.
+
+        The winner's config holds all other fields of training already.
+        """
+        trials = self._pipeline.sections["search"]
+        settings = self._pipeline.sections["train"].settings
+        config = flatten(load_config(self._named(trials.settings.config or settings.config)).to_dict())
+        before = {name: fields.get(name, config.get(name)) for name in trials.fields}
+        return {name: "none" if value is None else value for name, value in before.items()}
+
+    def _clone_may_be_used(self) -> bool:
+        """False of a clone that failed its check: training then starts from nothing."""
+        try:
+            found = read_object(f"{self._places.run('pretrain')}/clone.json")
+        except (OSError, ValueError):
+            return True  # It is not there yet.
+        return found.get("passed") is not False
+
+    def _named(self, text: str) -> str:
+        for name, place in self._places.names.items():
+            text = text.replace(name, place)
+        return text
+
+    def _reads(self, arguments: Iterable[str]) -> tuple[str, ...]:
+        """The enabled stages whose outputs arguments name."""
+        said = "\n".join(arguments)
+        places = {
+            "data": self._places.data,
+            "search": self._places.winner,
+            "pretrain": self._places.run("pretrain"),
+        }
+        return tuple(name for name, place in places.items() if place in said and name in self._enabled)
+
+    def _files(self, named: Mapping[str, str]) -> dict[str, str]:
+        """The local files that settings name, also those of shipped configs, suites and curricula."""
+        found = {}
+        for name, value in named.items():
+            if not value or value.startswith(f"{self._places.folder}/"):
+                continue  # Outputs of stages count by their own digests.
+            path = _SHIPPED.get(name.partition(".")[0], str)(value)
+            if os.path.exists(path):
+                found[name] = path
+        return found
+
+
+def _field_flags(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"--config.{name}={_text(value)}" for name, value in fields.items() if value is not None)
+
+
+def _text(value: Any) -> str:
+    """A value as the command line reads it."""
+    return repr(tuple(value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _yaml(space: Mapping[str, Any]) -> str:
+    import yaml
+
+    return yaml.safe_dump(dict(space), sort_keys=False)
+
+
+def model_folder(pipeline: PipelineDefinition) -> Path:
+    """The folder of the deployed model, with all its formats."""
+    settings = pipeline.sections["deploy"].settings
+    return Path(settings.to) / (settings.name or pipeline.name)

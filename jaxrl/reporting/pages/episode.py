@@ -1,0 +1,32 @@
+"""The page of one episode: self-contained, to be stepped through without a server."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl.version import __version__
+
+_FOLDER = Path(__file__).parent
+
+
+def episode_page(facts: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page; `rows` are steps as JSON values, `facts` what is said of the episode.
+
+    Nothing in it is taken for HTML or a script: texts are escaped, and `<` stands nowhere in the data.
+    """
+    said = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(x)}</dd>" for name, x in facts.items())
+    data = json.dumps(list(rows), separators=(",", ":")).replace("<", "\\u003c")
+    page = (_FOLDER / "episode.html").read_text()
+    parts = {
+        "FACTS": said,
+        "VERSION": __version__,
+        "SCRIPT": (_FOLDER / "episode.js").read_text(),
+        "DATA": data,
+    }
+    for name, content in parts.items():
+        page = page.replace(f"<!--{name}-->", content, 1)
+    return page

@@ -1,0 +1,200 @@
+"""A tiny pipeline as users run it: what it leaves, what is done again and why, gates, failures, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrl.config import versions
+from jaxrl.pipeline import digests
+
+ROOT = Path(__file__).parents[2]
+TINY = """
+name: tiny
+train:
+  config: ppo_mlp
+  env: {num_envs: 8}
+  network: {hidden_sizes: [8]}
+  evaluate: {episodes: 4}
+  log: {writers: [jsonl]}
+  notes: "<script>alert(1)</script>"
+  num_devices: 1
+  steps: 2048
+evaluate: {episodes: 8}
+visualize: {enabled: false}
+"""
+DEPLOY = "deploy: {enabled: true, format: numpy, steps: 20}\n"
+SEARCH = """
+search:
+  enabled: true
+  space: {ppo.learning_rate: {log: [1.0e-3, 1.0e-2]}}
+  trials: 2
+  verify: 0
+  steps: 1024
+"""
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "jaxrl", "pipeline", "tiny.yaml", *more]
+
+
+def pipeline(folder: Path, text: str, *more: str) -> subprocess.CompletedProcess[str]:
+    (folder / "tiny.yaml").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command(folder, *more), cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def place(folder: Path) -> Path:
+    (found,) = (folder / "pipelines").glob("tiny_*")
+    return found
+
+
+def state(folder: Path) -> dict[str, Any]:
+    stages: dict[str, Any] = json.loads((place(folder) / "state.json").read_text())["stages"]
+    return stages
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tiny pipeline has run."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    done = pipeline(folder, TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_it_leaves_what_its_stages_made(folder: Path) -> None:
+    made = place(folder)
+    assert (made / "pipeline.yaml").read_text() == TINY
+    assert {name: found["state"] for name, found in state(folder).items()} == dict.fromkeys(
+        ("train", "evaluate", "report"), "done"
+    )
+    assert json.loads((made / "train/run/summary.json").read_text())["steps"] == 2048
+    assert json.loads((made / "evaluate/episodes.json").read_text())["episodes"] == 8
+    log = (made / "tiny.log").read_text()
+    assert log.count("train: starts, because it has not been run") == 1
+    assert log.count("evaluate: done in") == 1
+    assert "training" in (made / "train/train.log").read_text()
+
+
+def test_the_report_has_results_machine_and_commands(folder: Path) -> None:
+    page = (place(folder) / "report.html").read_text()
+    assert (place(folder) / "report.pdf").read_bytes().startswith(b"%PDF")
+    results = json.loads((place(folder) / "evaluate/episodes.json").read_text())
+    assert f"{results['mean_length']:.0f}"[:2] in page
+    assert "jaxrl evaluate" in page
+    assert "ppo_mlp" in page
+    assert versions()["jaxlib"] in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+
+
+def test_what_is_done_is_not_done_again(folder: Path) -> None:
+    before = state(folder)
+    again = pipeline(folder, TINY)
+    assert again.returncode == 0
+    assert again.stdout.count("done before") == 3
+    assert state(folder) == before
+
+
+def test_an_edit_repeats_its_stage_and_what_depends_on_it(folder: Path) -> None:
+    before = state(folder)
+    edited = TINY.replace("episodes: 8", "episodes: 6")
+    planned = pipeline(folder, edited, "--dry-run").stdout
+    assert "evaluate.episodes is 6, was 8" in planned
+    assert "report    to run, because evaluate is run again" in planned
+    assert state(folder) == before
+    done = pipeline(folder, edited)
+    assert done.returncode == 0
+    assert "train: done before" in done.stdout
+    assert "evaluate: starts, because evaluate.episodes is 6, was 8" in done.stdout
+    assert "report: starts, because evaluate.episodes.json has changed" in done.stdout
+    after = state(folder)
+    assert after["train"] == before["train"]
+    assert after["evaluate"]["outputs"] != before["evaluate"]["outputs"]
+    assert (place(folder) / "earlier/evaluate-1/episodes.json").exists()
+
+
+def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Path) -> None:
+    edited = TINY.replace("episodes: 8", "episodes: 6")
+    closed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean >= 1e6]\n")
+    assert closed.returncode == 3
+    assert "error: gate `evaluate.mean >= 1e6` is closed: mean is" in closed.stderr
+    assert "deploy" not in state(folder)
+    failed = pipeline(folder, edited + DEPLOY.replace("numpy", "nunpy"))
+    assert failed.returncode == 1
+    log = Path("pipelines", place(folder).name, "deploy/deploy.log")
+    assert "deploy failed: `--format` (='nunpy') must be one of" in failed.stderr
+    assert failed.stderr.rstrip().endswith(f"its log is {log}")
+    assert failed.stderr.count("\n") == 1
+    assert "must be one of" in (folder / log).read_text()
+    deployed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n")
+    assert deployed.returncode == 0, deployed.stderr
+    assert "nothing is deployed to compare with" in deployed.stdout
+    model = folder / "results/models/tiny"
+    assert (model / "numpy/policy.npz").exists()
+    assert (model / "evaluation.json").read_text() == (place(folder) / "evaluate/episodes.json").read_text()
+    again = pipeline(
+        folder, f"{edited}{DEPLOY}gates: [evaluate.mean not worse than deployed]\n", "--only=evaluate"
+    )
+    assert "p 0.500" in again.stdout
+
+
+def test_another_pipeline_may_not_use_the_folder(folder: Path) -> None:
+    other = pipeline(folder, TINY.replace("name: tiny", "name: other"), f"--workdir={place(folder)}")
+    assert other.returncode == 2
+    assert "holds the pipeline 'tiny', not 'other'" in other.stderr
+
+
+def made_by(folder: Path) -> dict[str, str]:
+    """Digests of everything that a pipeline makes, but times."""
+    found = place(folder)
+    places = {
+        "search": digests.StageOutput(digests.FILE, f"{found}/search/study/best_config.py"),
+        "train": digests.StageOutput(digests.RUN, f"{found}/train/run"),
+        "evaluate": digests.StageOutput(digests.RESULT, f"{found}/evaluate/episodes.json"),
+        "deploy": digests.StageOutput(digests.FILE, f"{folder}/results/models/tiny/numpy/policy.npz"),
+    }
+    return {name: str(output.digest()) for name, output in places.items()}
+
+
+@pytest.mark.slow
+def test_killed_at_many_moments_it_ends_with_the_same(tmp_path: Path) -> None:
+    """The whole process group is not killed: commands notice that the pipeline has gone, and save."""
+    text = TINY + SEARCH + DEPLOY
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    for each in (calm, killed):
+        each.mkdir()
+    assert pipeline(calm, text).returncode == 0
+    (killed / "tiny.yaml").write_text(text)
+    rng = random.Random(0)
+    for _ in range(3):
+        with (killed / "output.txt").open("ab") as output:
+            process = subprocess.Popen(
+                command(killed),
+                cwd=killed,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=output,
+                stderr=output,
+            )
+            time.sleep(rng.uniform(2.0, 14.0))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    asked = subprocess.Popen(command(killed), cwd=killed, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    time.sleep(4)
+    asked.terminate()
+    assert asked.wait(timeout=120) in (0, 128 + signal.SIGTERM)
+    done = pipeline(killed, text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert made_by(killed) == made_by(calm)
