@@ -29,6 +29,7 @@ ROOMS = (
     ("training",),
     ("population",),
     ("search", "comparison", "diagnostics"),
+    ("experiments",),
     ("commands",),
     ("main", "__main__"),
 )

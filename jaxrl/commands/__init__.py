@@ -23,6 +23,8 @@ COMMANDS = (
     "benchmark",
     "inference-benchmark",
     "compare",
+    "architectures",
+    "experiment",
     "export",
     "convert",
     "environments",

@@ -161,7 +161,7 @@ def test_padding_changes_nothing_not_even_the_gradient(name, parameters) -> None
 
     def loss(params, x, kinds, edges):
         out = run(name, params, jnp.asarray(x), kinds, edges)[:NODES]
-        return jnp.sum(out * jnp.arange(out.size).reshape(out.shape)), out
+        return jnp.sum(out * jnp.arange(out.size, dtype=out.dtype).reshape(out.shape)), out
 
     (_, before), _ = jax.value_and_grad(loss, has_aux=True)(parameters[name], x, kinds, short)
     (_, after), _ = jax.value_and_grad(loss, has_aux=True)(parameters[name], padded, padded_kinds, longer)
