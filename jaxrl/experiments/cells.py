@@ -132,6 +132,8 @@ class ExperimentPlan:
         config.evaluate.suite = str(self.suite("test")) if with_suite else ""
         config.checkpoint.every_steps = given.save_freq
         config.log.writers = tuple(dict.fromkeys((*config.log.writers, "jsonl", "tensorboard")))
+        if given.num_devices:
+            config.num_devices = given.num_devices
         if given.mixed_precision:
             config.network.compute_dtype = "bfloat16"
         if given.bucket:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxrl.config import ConfigError, versions
+from jaxrl.config import versions
 from jaxrl.experiments.cells import Cell, ExperimentPlan
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import Matrix, decide
@@ -19,7 +19,6 @@ from jaxrl.metrics.text import one_line
 from jaxrl.parallel.signals import Interruption
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
-from jaxrl.search.executor import visible_gpus
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +46,8 @@ def run(
       ConfigError: a dataset or an architecture is wrong, or another process has the folder.
     """
     plan = ExperimentPlan.of(options, folder.path)
-    _choose_devices(options)
+    if options.num_devices == 0:
+        os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells
     token = log_level.set(options.trace_level)
     try:
         with folder.claim(), log_to(folder.path / f"{options.experiment_name}.log"):
@@ -117,22 +117,3 @@ def _write_aggregates(cells: Sequence[Cell]) -> None:
 def _tell(say: Callable[[str], object], line: str) -> None:
     say(line)
     _log.info("%s", line)
-
-
-def _choose_devices(options: ExperimentOptions) -> None:
-    """Shows the processes of cells the devices that they may use.
-
-    Raises:
-      ConfigError: there are not so many GPUs.
-    """
-    count = options.num_devices
-    if count is None:
-        return
-    if count == 0:
-        os.environ["JAX_PLATFORMS"] = "cpu"
-        return
-    gpus = visible_gpus()
-    if gpus and count > len(gpus):
-        raise ConfigError(f"`--num-devices` (={count}): there are {len(gpus)} GPUs")
-    if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[:count])

@@ -60,13 +60,17 @@ class ExperimentOptions:
         None,
         at_least(0),
         at_most(4096),
-        help="GPUs of a cell, also --num-gpus; 0: the CPU; none: all there are",
+        help="devices of a cell, also --num-gpus; 0: the CPU; none: all there are",
     )
     mixed_precision: bool = field(False, help="networks compute in bfloat16")
     seeds: tuple[int, ...] = field(
         (0,), each(at_least(0)), each(at_most(_MOST)), distinct(), help="a cell for each"
     )
-    hardware_profile: str = field("auto", one_of("auto"), help="auto: what the devices and the memory allow")
+    hardware_profile: str = field(
+        "auto",
+        one_of("auto"),
+        help="auto: the devices there are; all cells keep the number of environments, so that they compare",
+    )
     s3_bucket: str = field("", help="bucket where cells keep a copy of their folder; empty or None: off")
     s3_prefix: str = field("experiments/", help="what the copies' names begin with")
     s3_sync_freq: int = field(500_000, at_least(1), help="environment steps between copies")
