@@ -18,7 +18,7 @@ from jaxrl.networks import build_architecture
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExperimentCell:
     """One run of an experiment.
 
     Attributes:
@@ -83,10 +83,10 @@ class ExperimentPlan:
         return plan
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[ExperimentCell]:
         """All cells, in the order in which they run."""
         return [
-            Cell(architecture, mode, seed, self._folder_of(architecture, mode, seed))
+            ExperimentCell(architecture, mode, seed, self._folder_of(architecture, mode, seed))
             for architecture in self.options.architectures
             for mode in self.options.modes
             for seed in self.options.seeds
@@ -112,7 +112,7 @@ class ExperimentPlan:
             except ConfigError as error:
                 raise ConfigError(f"`--architectures`: {error}") from error
 
-    def config(self, cell: Cell, with_suite: bool = True, initialized: bool = False) -> Config:
+    def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
         """The configuration of a cell's training.
 
         Args:
@@ -122,7 +122,7 @@ class ExperimentPlan:
         """
         return check_config(self._changed(cell, with_suite, initialized))
 
-    def _changed(self, cell: Cell, with_suite: bool, initialized: bool) -> ConfigDict:
+    def _changed(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
         given, config = self.options, self.base.copy_and_resolve_references()
         config.seed = cell.seed
         config.env.name, config.env.num_envs = self.train.environment(), given.num_envs
@@ -143,7 +143,7 @@ class ExperimentPlan:
             config.init_from = str(cell.clone)
         return config
 
-    def copy_of(self, cell: Cell) -> str:
+    def copy_of(self, cell: ExperimentCell) -> str:
         """Where a cell keeps a copy of its folder; "" for nowhere."""
         if not self.options.bucket:
             return ""
@@ -152,7 +152,7 @@ class ExperimentPlan:
         parts = [self.options.bucket, *filter(None, [prefix]), self.folder.name, place.as_posix()]
         return "s3://" + "/".join(parts)
 
-    def pretrain_arguments(self, cell: Cell) -> list[str]:
+    def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:
         """The arguments of `jaxrl`, with which it pretrains a cell; writes the config file for that."""
         file = cell.clone.with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,13 @@ import jax
 from jaxrl import algorithms
 from jaxrl.diagnostics.architectures import training_cost
 from jaxrl.envs import registry
-from jaxrl.experiments.cells import Cell, ExperimentPlan
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 
 _SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CellEstimate:
     """Of the cells of one architecture.
 
     Attributes:
@@ -33,21 +33,21 @@ class Estimate:
     hours: float
 
 
-def estimate(plan: ExperimentPlan) -> Iterator[Estimate]:
+def estimate(plan: ExperimentPlan) -> Iterator[CellEstimate]:
     """Compiles one cell of each architecture and times a second of it."""
     for architecture in plan.options.architectures:
         cells = [cell for cell in plan.cells if cell.architecture == architecture]
         yield _of(plan, cells)
 
 
-def _of(plan: ExperimentPlan, cells: list[Cell]) -> Estimate:
+def _of(plan: ExperimentPlan, cells: list[ExperimentCell]) -> CellEstimate:
     config = plan.config(cells[0], with_suite=False)
     spec = registry.spec_of(config.env.name, config.env.wrappers)
     agent = algorithms.build_agent(config, spec)
     acting = jax.eval_shape(agent.init, jax.random.key(0))
     cost = training_cost(config, _SECONDS)
     seconds = plan.options.total_timesteps / cost.steps_per_second
-    return Estimate(
+    return CellEstimate(
         architecture=cells[0].architecture,
         cells=tuple(cell.name for cell in cells),
         parameters=sum(x.size for x in jax.tree.leaves(acting.params)),

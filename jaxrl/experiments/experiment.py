@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxrl.config import versions
-from jaxrl.experiments.cells import Cell, ExperimentPlan
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.options import ExperimentOptions
@@ -92,7 +92,7 @@ def _write_results(
     return matrix
 
 
-def _result(cell: Cell, failures: dict[str, str]) -> dict[str, Any]:
+def _result(cell: ExperimentCell, failures: dict[str, str]) -> dict[str, Any]:
     found = {"cell": cell.name, "folder": str(cell.folder), "architecture": cell.architecture}
     found |= {"mode": cell.mode, "seed": str(cell.seed)}
     measured = read_results(cell)
@@ -102,7 +102,7 @@ def _result(cell: Cell, failures: dict[str, str]) -> dict[str, Any]:
     return {**found, "state": "finished", **vars(measured)}
 
 
-def _write_aggregates(cells: Sequence[Cell]) -> None:
+def _write_aggregates(cells: Sequence[ExperimentCell]) -> None:
     """Writes aggregate.json beside the runs of several seeds: the mean of each column over those finished."""
     for group, seeds in results_by_group(cells).items():
         members = [cell for cell in cells if cell.group == group]

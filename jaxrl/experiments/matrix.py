@@ -22,7 +22,7 @@ _RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """One architecture, with or without pretraining; means over its seeds.
 
     Attributes:
@@ -52,7 +52,7 @@ class Matrix:
         has one seed.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     weights: Weights
     winner: str
     moved: Mapping[str, str]
@@ -121,7 +121,7 @@ def _mean(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(seed[name] for seed in seeds) / len(seeds) for name in COLUMNS}
 
 
-def _rows(means: Mapping[str, Mapping[str, float]], weights: Weights) -> list[Row]:
+def _rows(means: Mapping[str, Mapping[str, float]], weights: Weights) -> list[MatrixRow]:
     names = list(means)
     columns = {
         column: scaled([means[name][column] for name in names], more) for column, (_, more) in COLUMNS.items()
@@ -130,16 +130,16 @@ def _rows(means: Mapping[str, Mapping[str, float]], weights: Weights) -> list[Ro
     for i, name in enumerate(names):
         of_row = {column: found[i] for column, found in columns.items()}
         score = sum(weights[column] * x for column, x in of_row.items())
-        rows.append(Row(name, dict(means[name]), of_row, score))
+        rows.append(MatrixRow(name, dict(means[name]), of_row, score))
     return sorted(rows, key=lambda row: (-row.score, row.name))
 
 
-def _winners(rows: Sequence[Row]) -> list[str]:
+def _winners(rows: Sequence[MatrixRow]) -> list[str]:
     """The rows of the best score; rounding tells no two apart."""
     return [row.name for row in rows if math.isclose(row.score, rows[0].score, abs_tol=1e-9)] if rows else []
 
 
-def _first(rows: Sequence[Row]) -> str:
+def _first(rows: Sequence[MatrixRow]) -> str:
     found = _winners(rows)
     return found[0] if len(found) == 1 else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxrl.experiments.cells import Cell
+from jaxrl.experiments.cells import ExperimentCell
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import COLUMNS, Matrix
 from jaxrl.experiments.results import SUCCESS
@@ -67,7 +67,7 @@ def sentences(matrix: Matrix) -> list[str]:
     return found
 
 
-def write_curves(folder: ExperimentFolder, cells: Sequence[Cell]) -> None:
+def write_curves(folder: ExperimentFolder, cells: Sequence[ExperimentCell]) -> None:
     """Writes comparison/METRIC against steps for TensorBoard, a line for each cell that has rows."""
     for cell in cells:
         place = folder.path / "comparison" / cell.name.replace("/", "-").replace(":", "_")

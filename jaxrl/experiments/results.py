@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
-from jaxrl.experiments.cells import Cell
+from jaxrl.experiments.cells import ExperimentCell
 from jaxrl.metrics.files import replace_text
 from jaxrl.runs import records
 
@@ -79,7 +79,7 @@ def of_suite(folder: Path, suite: str) -> dict[str, Any]:
     return {"all": mode["all"], **categories}
 
 
-def write_results(cell: Cell, found: Measured) -> None:
+def write_results(cell: ExperimentCell, found: Measured) -> None:
     """Writes eval_results.json: from then on the cell counts as finished."""
     content = {
         "architecture": cell.architecture,
@@ -96,7 +96,7 @@ def write_results(cell: Cell, found: Measured) -> None:
     replace_text(cell.folder / RESULTS, json.dumps(content, indent=2) + "\n")
 
 
-def read_results(cell: Cell) -> Measured | None:
+def read_results(cell: ExperimentCell) -> Measured | None:
     """What a finished cell has come to; None for one that has not finished."""
     try:
         found = read_object(cell.folder / RESULTS)
@@ -106,7 +106,7 @@ def read_results(cell: Cell) -> Measured | None:
         return None
 
 
-def results_by_group(cells: Sequence[Cell]) -> dict[str, list[dict[str, float]]]:
+def results_by_group(cells: Sequence[ExperimentCell]) -> dict[str, list[dict[str, float]]]:
     """The columns of each seed that has finished, by group."""
     found: dict[str, list[dict[str, float]]] = {}
     for cell in cells:

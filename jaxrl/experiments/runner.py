@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
-from jaxrl.experiments.cells import Cell, ExperimentPlan
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
 from jaxrl.parallel import child_process
 from jaxrl.parallel.signals import Interruption
@@ -35,7 +35,7 @@ class CellRunner:
         """Takes the plan; `say` is told what happens, line by line."""
         self._plan, self._interruption, self._say = plan, interruption, say
 
-    def run(self, cell: Cell) -> str:
+    def run(self, cell: ExperimentCell) -> str:
         """Runs a cell to its end, from where it was; returns why it failed, "" if it did not.
 
         A cell that was interrupted has failed by no fault of its own: see `Interruption.signum`.
@@ -57,7 +57,7 @@ class CellRunner:
         self._say(f"{cell.name}: success {100 * rate:.0f}% on test levels, {minutes:.1f} minutes")
         return ""
 
-    def _stages(self, cell: Cell) -> Measured:
+    def _stages(self, cell: ExperimentCell) -> Measured:
         without = self._pretrain(cell) if cell.pretrains else ""
         config = self._plan.config(cell, initialized=cell.pretrains and not without)
         executor = ProcessExecutor(jobs=1, say=self._say)
@@ -74,7 +74,7 @@ class CellRunner:
         self._export(cell, trust)
         return self._measured(cell, without)
 
-    def _pretrain(self, cell: Cell) -> str:
+    def _pretrain(self, cell: ExperimentCell) -> str:
         """Clones demonstrations; returns why the clone is not started from, "" if it is."""
         try:
             self._command(cell, "pretrain", self._plan.pretrain_arguments(cell))
@@ -85,13 +85,13 @@ class CellRunner:
             return str(failure)
         return ""
 
-    def _export(self, cell: Cell, trust: Sequence[str]) -> None:
+    def _export(self, cell: ExperimentCell, trust: Sequence[str]) -> None:
         """Writes final_model.zip, the policy as StableHLO."""
         folder = cell.folder / "export" / "stablehlo"
         self._command(cell, "export", ["export", str(cell.folder), "--format=stablehlo", *trust])
         shutil.make_archive(str(cell.folder / "final_model"), "zip", folder)
 
-    def _measured(self, cell: Cell, clone: str) -> Measured:
+    def _measured(self, cell: ExperimentCell, clone: str) -> Measured:
         try:
             steps, seconds = steps_to(cell.folder, self._plan.options.threshold)
             acting = read_object(cell.folder / _LATENCY)["results"][0]
@@ -107,7 +107,7 @@ class CellRunner:
         except (ConfigError, OSError, ValueError, KeyError, IndexError) as error:
             raise CellFailure(f"its results cannot be read: {error}") from error
 
-    def _command(self, cell: Cell, stage: str, arguments: Sequence[str]) -> None:
+    def _command(self, cell: ExperimentCell, stage: str, arguments: Sequence[str]) -> None:
         """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.
 
         Raises:
