@@ -90,11 +90,11 @@ class ExperimentOptions:
     )
 
     def __post_init__(self) -> None:
-        for declared in declarations(ExperimentOptions):
-            declared.check(getattr(self, declared.attribute))
-        for name in ("architectures", "train_dataset", "test_dataset"):
+        for name in ("experiment_name", "architectures", "train_dataset", "test_dataset"):
             if not getattr(self, name):
                 raise ConfigError(f"`{flag(name)}` is missing: {helps()[name]}")
+        for declared in declarations(ExperimentOptions):
+            declared.check(getattr(self, declared.attribute))
         if self.test_pretraining and self.no_pretraining:
             raise ConfigError("`--test-pretraining` and `--no-pretraining` exclude each other: leave one out")
         if self.test_pretraining and not self.replay_data_dir:
