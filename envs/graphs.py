@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +62,9 @@ class LevelGraphs:
     @classmethod
     def stacked(cls, graphs: Sequence[LevelGraphs]) -> LevelGraphs:
         """Joins graphs of one shape, and of the same kinds of nodes and edges."""
-        arrays = [f.name for f in dataclasses.fields(cls) if not f.name.startswith("kinds_of")]
-        return dataclasses.replace(
-            graphs[0], **{name: np.concatenate([getattr(g, name) for g in graphs]) for name in arrays}
-        )
+        names = [f.name for f in dataclasses.fields(cls) if not f.name.startswith("kinds_of")]
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in names}
+        return dataclasses.replace(graphs[0], **arrays)
 
     def equals(self, other: LevelGraphs) -> bool:
         """True if the graphs are the same, padding included."""

@@ -62,7 +62,7 @@ def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConf
     space = spec.observation_space
     # A dict has one per key: as configured.
     names = [network.encoder] if isinstance(space, Dict) else networks.ENCODERS.names()
-    changes = [{"encoder": name, "architecture": ""} for name in names]
+    changes: list[dict[str, Any]] = [{"encoder": name, "architecture": ""} for name in names]
     changes += [{"architecture": name} for name in networks.ARCHITECTURES]
     for change in changes:
         encoded = dataclasses.replace(network, **change)

@@ -142,7 +142,7 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
       ConfigError: an unknown name or a wrong value.
     """
     known = helps()
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in given.items():
         attribute = str(name).replace("-", "_")
         if attribute not in known:

@@ -116,7 +116,7 @@ def _lookup(name: str) -> Any:
 
 def _own(network: NetworkConfig, made: type[nn.Module], space: Space) -> nn.Module:
     try:
-        return made(network=network, space=space)  # type: ignore[call-arg]
+        return made(network=network, space=space)
     except ConfigError:
         raise
     except Exception as error:

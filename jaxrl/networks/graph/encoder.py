@@ -99,11 +99,12 @@ class TransformerEncoder(LevelEncoder):
 
     def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
         packed = self.graphs
+        kind_of, source_kinds = jnp.asarray(packed.kind_of), jnp.asarray(packed.source_kinds)
         x = jnp.tanh(self.enter(jnp.asarray(packed.nodes), packed.kinds))
         memories = []
         for layer in self.hear:
             memories.append(layer.memory(x, packed.kinds))
-            x = layer(x, packed.kinds, packed.kind_of, packed.edges, memories[-1], packed.source_kinds)
+            x = layer(x, packed.kinds, kind_of, packed.edges, memories[-1], source_kinds)
         return tuple(memories), x
 
     def agents(self, tables: GraphStates, place: Array) -> Array:

@@ -173,8 +173,8 @@ class GraphTransformer(nn.Module):
         of_head = jnp.repeat(jnp.eye(self.heads, dtype=self.dtype), self.width // self.heads, axis=0)
         keys, values = (edges.gather(part) for part in memory)
         asked = matmul(self.query(x, kinds), self._joined(self.attention, transpose=True)).astype(self.dtype)
-        asked = jnp.split(asked, relations, axis=1)
-        product = jnp.stack([keys[:, d] * asked[edges.kinds[d]] for d in range(columns)], axis=1)
+        of_relation = jnp.split(asked, relations, axis=1)
+        product = jnp.stack([keys[:, d] * of_relation[edges.kinds[d]] for d in range(columns)], axis=1)
         score = matmul(product, of_head).astype(self.dtype)
         prior = self.prior[source_kinds, jnp.array(edges.kinds)[None], kind_of[:, None]].astype(self.dtype)
         mask = edges.mask[..., None]
