@@ -134,7 +134,7 @@ def _require_pretraining(options: ExperimentOptions) -> None:
 
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
-    from jaxrl.experiments import run
+    from jaxrl.experiments.experiment import run
     from jaxrl.experiments.report import sentences, table
     from jaxrl.reporting.display import table as display
 
