@@ -143,7 +143,7 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     headings, rows = table(matrix)
     display.show(headings, rows, names=1)
     command_line.say(" ".join(sentences(matrix)))
-    command_line.say(f"written to {folder.path / 'decision_matrix.html'}")
+    command_line.say(f"written to {folder.path / 'decision_matrix.md'}")
     if interruption.signum is not None:
         again = f"jaxrl experiment --resume-from={folder.path}"
         print(f"{interruption.name}: {again} goes on", file=sys.stderr)

@@ -12,7 +12,7 @@ from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.options import ExperimentOptions
-from jaxrl.experiments.report import write_curves, write_matrix
+from jaxrl.experiments.report import missing_page, write_curves, write_matrix
 from jaxrl.experiments.results import read_results, results_by_group
 from jaxrl.experiments.runner import CellRunner
 from jaxrl.metrics.text import one_line
@@ -66,6 +66,8 @@ def _run(
     folder.write_options({**plan.to_json(), "versions": versions(), "commits": commits()})
     for part, levels in (("test", plan.test), ("train", plan.train)):
         plan.suite(part).write_text(levels.suite(part, plan.options.episodes))
+    if left_out := missing_page():
+        say(left_out)
     runner, failures = CellRunner(plan, interruption, say), dict[str, str]()
     for cell in plan.cells:
         if interruption.signum is not None:

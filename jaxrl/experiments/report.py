@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Sequence
 
+from jaxrl.config import installation
 from jaxrl.experiments.cells import ExperimentCell
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import COLUMNS, Matrix
@@ -18,12 +20,14 @@ _TITLE = "Decision matrix"
 
 
 def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[str], command: str) -> None:
-    """Writes decision_matrix.json, .md and .html."""
+    """Writes decision_matrix.json, .md and, if the package for it is installed, .html."""
     folder.write("decision_matrix.json", matrix.to_json())
     headings, rows = table(matrix)
     lines = [f"# {_TITLE}", "", *_markdown(headings, rows), "", *sentences(matrix)]
     lines += ["", *(f"- failed: {failure}" for failure in failures)] if failures else []
     folder.write("decision_matrix.md", "\n".join(lines) + "\n")
+    if missing_page():
+        return
     page = html_page(
         title=f"{_TITLE}: {folder.path.name}",
         introduction=" ".join(sentences(matrix)),
@@ -33,6 +37,13 @@ def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[st
         command=command,
     )
     folder.write("decision_matrix.html", page)
+
+
+def missing_page() -> str:
+    """Why there is no decision_matrix.html; "" if there is one."""
+    if importlib.util.find_spec("jinja2") is not None:
+        return ""
+    return f"decision_matrix.html is left out, since it needs jinja2: {installation.command('compare')}"
 
 
 def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
