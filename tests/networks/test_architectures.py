@@ -74,7 +74,7 @@ def shape_of(**changes):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_has_its_size(name) -> None:
     record = ARCHITECTURES[name]
-    size = record.fusion_size or record.state_sizes[-1] * 2  # the player's numbers are state as well
+    size = record.fusion_size or record.state_sizes[-1]
     assert shape_of(architecture=name)[0] == (2, 4, size)
     with_others, _ = shape_of(architecture=name, fusion="attention", fusion_size=8)
     assert with_others == (2, 4, 8)
@@ -196,9 +196,9 @@ class OwnModule(nn.Module):
 
 
 def test_ones_own_architecture_is_a_record_or_a_module() -> None:
-    # Both parts of the state have layers of their own.
-    assert shape_of(architecture=f"{__name__}:OWN")[0] == (2, 4, 10)
-    assert shape_of(architecture=f"{__name__}:OWN", state_sizes=(3,))[0] == (2, 4, 6)
+    # The player's numbers are state as well, in one layer with the rest.
+    assert shape_of(architecture=f"{__name__}:OWN") == ((2, 4, 5), (4 + 2) * 5 + 5)
+    assert shape_of(architecture=f"{__name__}:OWN", state_sizes=(3,))[0] == (2, 4, 3)
     assert shape_of(architecture=f"{__name__}:OwnModule")[0] == (2, 4, 4)
 
 

@@ -16,7 +16,7 @@ from jaxrl.envs.base import Box, Space
 from jaxrl.networks.architectures.fusion import FUSIONS
 from jaxrl.networks.architectures.modalities import Part, parts_of
 from jaxrl.networks.architectures.records import ARCHITECTURES, Architecture
-from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala
+from jaxrl.networks.encoders import CONVOLUTIONS, MLP, NATURE_PIXELS, ConvEncoder, Impala, JointMLP
 from jaxrl.networks.graph.encoder import LEVEL_ENCODERS
 from jaxrl.networks.graph.packing import PackedGraphs
 from jaxrl.networks.layers import DTYPES, activation
@@ -29,9 +29,14 @@ _AS_NAMED = (None, (), "")  # values of fields that change nothing
 
 
 class PartsEncoder(nn.Module):
-    """An encoder for each part of an observation that an architecture sees, and their fusion."""
+    """An encoder for each part of an observation that an architecture sees, and their fusion.
 
-    encoders: tuple[tuple[str, nn.Module], ...]  # by key; "" for an observation that is no dict
+    Attributes:
+      encoders: with the key of what each encodes; "" for the whole observation.
+      fusion: of their features.
+    """
+
+    encoders: tuple[tuple[str, nn.Module], ...]
     fusion: nn.Module
 
     @nn.compact
@@ -83,8 +88,17 @@ def build_architecture(network: NetworkConfig, space: Space) -> nn.Module:
     activation(network.activation)
     parts = _seen(network.architecture, record, space)
     dtype = DTYPES[network.compute_dtype]
-    encoders = tuple((part.key, _encoder(record, part, network.activation, dtype)) for part in parts)
-    return PartsEncoder(encoders, FUSIONS[record.fusion](record.fusion_size, network.activation, dtype))
+    state = [part for part in parts if part.modality == "state"]
+    encoders: list[tuple[str, nn.Module]] = []
+    if len(state) > 1:
+        # One network over all of them: a layer for each would only add them up.
+        whole = tuple((part.key, part.space) for part in state)
+        encoders.append(("", JointMLP(whole, record.state_sizes, network.activation, dtype)))
+        parts = [part for part in parts if part.modality != "state"]
+    encoders += [(part.key, _encoder(record, part, network.activation, dtype)) for part in parts]
+    return PartsEncoder(
+        tuple(encoders), FUSIONS[record.fusion](record.fusion_size, network.activation, dtype)
+    )
 
 
 def describe_architecture(network: NetworkConfig) -> str:
