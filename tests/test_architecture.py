@@ -29,7 +29,7 @@ ROOMS = (
     ("training",),
     ("population",),
     ("search", "comparison", "diagnostics"),
-    ("pipeline",),
+    ("experiments", "pipeline"),
     ("commands",),
     ("main", "__main__"),
 )

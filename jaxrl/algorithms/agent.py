@@ -7,6 +7,7 @@ never build a network of their own.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any, Protocol
 
 import jax
@@ -140,6 +141,12 @@ class Agent(abc.ABC):
         if self.normalize_config.observations:
             stats = normalizer.init(zeros(self.spec.observation_space))
         return Acting(self.init_params(key), stats)
+
+    def prepare(self, acting: Acting) -> Acting:
+        """With what follows from the parameters alone, for many steps with the same parameters."""
+        if self.network.prepare is None:
+            return acting
+        return dataclasses.replace(acting, params=self.network.prepare(acting.params))
 
     def initial_carry(self, n: int) -> PyTree:
         """Zeros of [n, ...]."""

@@ -24,6 +24,8 @@ COMMANDS = (
     "benchmark",
     "inference-benchmark",
     "compare",
+    "architectures",
+    "experiment",
     "export",
     "deploy",
     "models",

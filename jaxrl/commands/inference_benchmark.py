@@ -29,7 +29,7 @@ ARGUMENTS = (
         "import the modules that this run's configuration names (module:Class): they can run any code",
         bool,
     ),
-    Argument("--all", "every encoder that takes the observations, times every core", bool),
+    Argument("--all", "every encoder and architecture that takes the observations, times every core", bool),
     Argument("--batch=1,8,64,512", "batch sizes", str, "1,8,64,512"),
     Argument(
         "--seconds=S",

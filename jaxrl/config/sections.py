@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from jaxrl.config.architecture import ArchitectureConfig
 from jaxrl.config.fields import (
     LARGEST_COUNT,
     LARGEST_INT32,
@@ -87,7 +88,7 @@ class HostConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class NetworkConfig:
+class NetworkConfig(ArchitectureConfig):
     """The policy's network.
 
     Names of its parts are checked where they are registered, in `jaxrl.networks`.

@@ -26,7 +26,7 @@ class Latency:
     """Time of calls with one batch size.
 
     Attributes:
-      encoder, core: of the network.
+      encoder, core: of the network; the first may be the name of an architecture.
       parameters: their number.
       batch: rows of each call.
       calls: the number of timed calls.
@@ -58,20 +58,23 @@ def fresh(config: Config, spec: EnvSpec) -> PolicyFunction:
 
 
 def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
-    """`network` with every built-in encoder that takes the observation, times every core."""
+    """`network` with every built-in encoder and architecture that takes the observation, times every core."""
     space = spec.observation_space
     # A dict has one per key: as configured.
     names = [network.encoder] if isinstance(space, Dict) else networks.ENCODERS.names()
-    for name in names:
-        encoded = dataclasses.replace(network, encoder=name)
+    changes: list[dict[str, Any]] = [{"encoder": name, "architecture": ""} for name in names]
+    changes += [{"architecture": name} for name in networks.ARCHITECTURES]
+    for change in changes:
+        encoded = dataclasses.replace(network, **change)
         if _takes(encoded, space):
             for core in networks.CORES.names():
                 yield dataclasses.replace(encoded, core=core)
 
 
 def _takes(network: NetworkConfig, space: Space) -> bool:
+    build = networks.build_architecture if network.architecture else networks.build_encoder
     try:
-        networks.build_encoder(network, space)
+        build(network, space)
     except ConfigError:
         return False
     return True
@@ -106,7 +109,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
     calls = np.array(took[_WARM_UP:])
     p50, p95, p99 = (float(x) for x in np.percentile(calls, (50, 95, 99)) * 1e3)
     return Latency(
-        encoder=network.encoder,
+        encoder=network.architecture or network.encoder,
         core=network.core,
         parameters=sum(x.size for x in jax.tree.leaves(function.state.params)),
         batch=batch,

@@ -99,7 +99,7 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         "host_share_range": [min(added), max(added)],
         "shares": shares,
         "compile_seconds": compile_seconds,
-        "peak_memory_bytes": resources.peak_memory() | {"program": _program_bytes(runtime.compiled)},
+        "peak_memory_bytes": resources.peak_memory() | {"program": program_bytes(runtime.compiled)},
         "matmul": {
             "flops_per_step": flops,
             "flops_per_second": matmul_rate,
@@ -119,10 +119,12 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
 def forward_flops(agent: Agent, spec: EnvSpec, config: Config) -> float:
     """Floating-point operations of the policy at one environment step, as XLA counts them.
 
+    Without those that follow from parameters alone, and are made once for many steps (`Agent.prepare`).
+
     Learning from a step costs three times as much: a forward pass, and gradients with respect to inputs and
     to weights.
     """
-    acting = jax.eval_shape(agent.init, jax.random.key(0))
+    acting = jax.eval_shape(lambda key: agent.prepare(agent.init(key)), jax.random.key(0))
     rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
     mask = None
     if spec.has_action_mask:
@@ -280,7 +282,7 @@ def _measure_seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def _program_bytes(compiled: Any) -> int | None:
+def program_bytes(compiled: Any) -> int | None:
     """Arguments, results and temporaries of the training program on one device."""
     memory = compiled.memory_analysis()
     if memory is None:

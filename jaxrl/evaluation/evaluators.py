@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.graphs import have_equal_graphs
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.evaluator import DeviceEvaluator, Evaluator
 from jaxrl.evaluation.host_evaluator import HostEvaluator
@@ -47,4 +49,13 @@ def build(
         factory = registry.make_host(task.env, task.wrappers)
         return HostEvaluator(agent, factory, config, task.reports, given_up)
     env = VectorEnv(registry.make(task.env, task.wrappers))
-    return DeviceEvaluator(agent, env, topology, task.reports, given_up)
+    return DeviceEvaluator(agent_of(config, agent, env.spec), env, topology, task.reports, given_up)
+
+
+def agent_of(config: Config, agent: Agent, spec: EnvSpec) -> Agent:
+    """The agent that plays an environment with the parameters of `agent`, which was built for another one.
+
+    It is another agent where the spaces hold other graphs: parameters do not depend on these, networks do.
+    """
+    same = have_equal_graphs(spec.observation_space, agent.spec.observation_space)
+    return agent if same else algorithms.build_agent(config, spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +63,7 @@ class PolicyFunction:
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         mask = rest[0] if self.spec.has_action_mask else None
-        out = self.agent.forward(self.state, obs, carry, reset, mask)
+        out = self.agent.forward(self._acting, obs, carry, reset, mask)
         if self.sample:
             key = jax.random.wrap_key_data(rest[-1], impl="threefry2x32")
             action, _ = self.agent.choose(out, self.agent.draw_noise(key, reset.shape))
@@ -71,6 +72,12 @@ class PolicyFunction:
         value, distribution = self.agent.facts(out)
         action = self.agent.to_env(action)
         return {"action": action, "value": value, "distribution": distribution, "carry": out.carry}
+
+    @functools.cached_property
+    def _acting(self) -> Acting:
+        """`state`, with what follows from its parameters computed once for all calls."""
+        with jax.ensure_compile_time_eval():
+            return jax.jit(self.agent.prepare)(self.state) if self.agent.network.prepare else self.state
 
     def example(self, batch: int) -> tuple[Any, ...]:
         """Arguments of zeros for a batch."""

@@ -92,6 +92,7 @@ class DeviceCollector(Collector):
         self, state: CollectorState | None, acting: Acting, keys_B: Array, tasks: PyTree = None
     ) -> tuple[CollectorState, Trajectory, EpisodeTotals]:
         assert state is not None
+        acting = self.agent.prepare(acting)
         given = self._inputs(keys_B, tasks)
         final = _Final(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
         start = RolloutLoop(state, final)

@@ -82,6 +82,7 @@ def play(
       sample: sample actions instead of taking the best ones.
       reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
     """
+    acting = agent.prepare(acting)
     limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
     most_steps = min(limit * max_quota, _MOST_STEPS)
     endless = env.spec.max_episode_steps is None

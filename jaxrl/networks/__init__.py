@@ -1,5 +1,6 @@
 """Networks by name. A user's own encoder, core or head is `module:factory`, a core also `module:Class`."""
 
+from jaxrl.networks.architectures import ARCHITECTURES, Architecture, build_architecture, resolved
 from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
@@ -8,9 +9,11 @@ from jaxrl.networks.heads import HEADS, Head, QHead, SoftActorHead, ValueHead, b
 from jaxrl.networks.network import HeadOnTrunk, Network, NetworkOutput, build, describe_trunk
 
 __all__ = [
+    "ARCHITECTURES",
     "CORES",
     "ENCODERS",
     "HEADS",
+    "Architecture",
     "Core",
     "Head",
     "HeadOnTrunk",
@@ -20,6 +23,7 @@ __all__ = [
     "SoftActorHead",
     "ValueHead",
     "build",
+    "build_architecture",
     "build_encoder",
     "build_head",
     "check_core",
@@ -28,4 +32,5 @@ __all__ = [
     "describe_trunk",
     "head_name",
     "kernel_fault",
+    "resolved",
 ]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Dict, Space
+from jaxrl.envs.graphs import GraphSpace
 from jaxrl.networks.graphs import GraphEncoder, is_graph, require_graph
 from jaxrl.networks.layers import DTYPES, Conv, Dense, LayerNorm, activation
 from jaxrl.networks.operations import (
@@ -35,10 +36,10 @@ from jaxrl.types import Array
 EncoderFactory = Callable[[NetworkConfig, Space], nn.Module]
 ENCODERS: Registry[EncoderFactory] = Registry("network.encoder", ("network", "space"), nn.Module)
 # (features, kernel, stride) of each convolution.
-_CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+CONVOLUTIONS = {"minatar": ((16, 3, 1),), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
 _JOINT = "joint"  # of all parts of a dict, and not of each
 # The Nature stack of strides 4, 2, 1 needs at least so many pixels a side.
-_NATURE_PIXELS = 36
+NATURE_PIXELS = 36
 
 
 def build_encoder(network: NetworkConfig, space: Space) -> nn.Module:
@@ -81,7 +82,7 @@ def _resolved(name: str, space: Space) -> str:
     if is_graph(space):
         return "graph"
     if isinstance(space, Box) and len(space.shape) == 3:
-        return "nature" if min(space.shape[:2]) >= _NATURE_PIXELS else "minatar"
+        return "nature" if min(space.shape[:2]) >= NATURE_PIXELS else "minatar"
     return "mlp"
 
 
@@ -227,7 +228,7 @@ def _need_image(name: str, space: Space) -> None:
 
 def _convolutional(name: str, network: NetworkConfig, space: Space) -> nn.Module:
     dtype = DTYPES[network.compute_dtype]
-    return ConvEncoder(space, _CONVOLUTIONS[name], network.hidden_sizes, dtype, network.layer_norm)
+    return ConvEncoder(space, CONVOLUTIONS[name], network.hidden_sizes, dtype, network.layer_norm)
 
 
 @ENCODERS.register("identity")
@@ -271,9 +272,9 @@ def _minatar(network: NetworkConfig, space: Space) -> nn.Module:
 def _nature(network: NetworkConfig, space: Space) -> nn.Module:
     """The three convolutions of Mnih et al. 2015, "Human-level control"."""
     _need_image("nature", space)
-    if isinstance(space, Box) and min(space.shape[:2]) < _NATURE_PIXELS:
+    if isinstance(space, Box) and min(space.shape[:2]) < NATURE_PIXELS:
         raise ConfigError(
-            f"`network.encoder` (='nature') needs at least {_NATURE_PIXELS} pixels a side, not {space.shape}"
+            f"`network.encoder` (='nature') needs at least {NATURE_PIXELS} pixels a side, not {space.shape}"
         )
     return _convolutional("nature", network, space)
 
@@ -289,4 +290,5 @@ def _graph(network: NetworkConfig, space: Space) -> nn.Module:
     require_graph(space)
     if network.layer_norm:
         raise ConfigError("`network.layer_norm` (=True) is not offered by the encoder graph")
-    return GraphEncoder(network.hidden_sizes, network.activation, DTYPES[network.compute_dtype])
+    graphs = space.graphs if isinstance(space, GraphSpace) else None
+    return GraphEncoder(network.hidden_sizes, network.activation, DTYPES[network.compute_dtype], graphs)

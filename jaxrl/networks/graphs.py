@@ -1,4 +1,8 @@
-"""The encoder of graphs: messages along edges, then what the agent's node and all nodes together hold."""
+"""The encoder of graphs: messages along edges, then what the agent's node and all nodes together hold.
+
+It takes any graph, another one in every row. What is fixed for each level is faster with the layers of
+`jaxrl/networks/graph`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict, Space
+from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.networks.layers import Dense, activation
 from jaxrl.types import Array
 
@@ -20,12 +25,16 @@ _WIDTH = 32  # features of a node between the rounds
 
 
 def is_graph(space: Space) -> bool:
-    """True if a space has the keys that `GraphEncoder` takes."""
+    """True if a space has the keys that `GraphEncoder` takes, or names fixed graphs."""
+    if isinstance(space, GraphSpace):
+        return True
     return isinstance(space, Dict) and tuple(sorted(key for key, _ in space.spaces)) == KEYS
 
 
 def require_graph(space: Space) -> None:
     """Raises ConfigError where `GraphEncoder` does not take such observations."""
+    if isinstance(space, GraphSpace):
+        return
     if not (isinstance(space, Dict) and is_graph(space)):
         raise ConfigError(f"`network.encoder` (='graph') needs a dict observation of {', '.join(KEYS)}")
     shapes = {key: part.shape if isinstance(part, Box) else None for key, part in space.spaces}
@@ -49,11 +58,15 @@ class GraphEncoder(nn.Module):
     hidden_sizes: tuple[int, ...]
     activation: str
     dtype: jnp.dtype
+    graphs: LevelGraphs | None = None
 
     @nn.compact
     def __call__(self, obs: dict[str, Array]) -> Array:
-        """From [..., N, F] and the other arrays of `KEYS` to features [..., H]."""
+        """From [..., N, F] and the other arrays of `KEYS`, or `level` in their place, to [..., H]."""
         leading = obs["agent"].shape
+        if self.graphs is not None:
+            rows = {key: jnp.asarray(getattr(self.graphs, key))[obs["level"]] for key in KEYS[1:]}
+            obs = {"agent": obs["agent"], **rows}
         flat = {key: x.reshape(-1, *x.shape[len(leading) :]) for key, x in obs.items()}
         x = self._pool(**flat)
         for size in self.hidden_sizes:

@@ -17,9 +17,12 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec, zeros
+from jaxrl.networks.architectures import build_architecture, describe_architecture
+from jaxrl.networks.architectures.build import require_architecture
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence, core_waits
 from jaxrl.networks.encoders import build_encoder, encoder_names
+from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, described
 from jaxrl.types import Array, PyTree
@@ -62,6 +65,9 @@ class Network:
       initial_carry: n -> carry by trunk, zeros of [n, ...].
       apply: (params, obs [L, N, *O], carry [N, ...], reset [L, N], action_mask [L, N, A] or None)
         -> NetworkOutput.
+      prepare: params -> params with what follows from them alone, such as the nodes of fixed graphs: `apply`
+        then does not compute that at every call. For acting; no gradient reaches params through it. None
+        where there is nothing of the kind.
       layers: arguments of `apply` -> (name, float output) of every layer, in the order of computation.
       waits_for_the_carry: whether the core's matrix products take one time step after the other.
       num_features: () -> F of each trunk.
@@ -74,6 +80,7 @@ class Network:
     init: Callable[[Array], PyTree]
     initial_carry: Callable[[int], PyTree]
     apply: Callable[[PyTree, PyTree, PyTree, Array, Array | None], NetworkOutput]
+    prepare: Callable[[PyTree], PyTree] | None
     layers: Callable[[PyTree, PyTree, PyTree, Array, Array | None], list[tuple[str, Array]]]
     waits_for_the_carry: bool
     num_features: Callable[[], int]
@@ -93,10 +100,11 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     """
     activation(network.activation)
     check_recurrence(network)
+    require_architecture(network)
     trunks = tuple(dict.fromkeys(head.trunk for head in heads.values()))
     module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
     core = build_core(network)
-    build_encoder(network, spec.observation_space)  # the module builds its own; this one only checks
+    _encoder(network, spec)  # the module builds its own; this one only checks
 
     def initial_carry(n: int) -> PyTree:
         return {name: core.initial_carry(n) for name in trunks}
@@ -110,8 +118,15 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
         return module.init(key, *example())["params"]
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None) -> NetworkOutput:
-        out: NetworkOutput = module.apply({"params": params}, obs, carry, reset, mask)  # type: ignore[assignment]
+        variables = {"params": params}
+        if prepares and TABLES in params:
+            variables[TABLES] = params[TABLES]
+        out: NetworkOutput = module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
         return out
+
+    def prepare(params: PyTree) -> PyTree:
+        _, found = module.apply({"params": params}, *example(), mutable=[TABLES])
+        return {**params, TABLES: found[TABLES]}
 
     def layers(
         params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
@@ -135,13 +150,19 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
         found: dict[str, Any] | None = module.apply({}, trunks, method="describe")  # type: ignore[assignment]
         return found
 
-    own = [name for name in (network.encoder, network.core, network.head) if ":" in name]
+    own = [
+        name for name in (network.architecture or network.encoder, network.core, network.head) if ":" in name
+    ]
+    prepares = bool(network.architecture) and TABLES in jax.eval_shape(
+        lambda key: module.init(key, *example()), jax.random.key(0)
+    )
     if own:
         _try(own, lambda: jax.eval_shape(init, jax.random.key(0)))
     return Network(
         init=init,
         initial_carry=initial_carry,
         apply=apply,
+        prepare=prepare if prepares else None,
         layers=layers,
         waits_for_the_carry=core_waits(network),
         num_features=num_features,
@@ -149,13 +170,21 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     )
 
 
+def _encoder(network: NetworkConfig, spec: EnvSpec) -> nn.Module:
+    """The encoder of a trunk: of the architecture that has a name, or else as `network.encoder` says."""
+    build = build_architecture if network.architecture else build_encoder
+    return build(network, spec.observation_space)
+
+
 def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
     """A trunk in words: `mlp 128, lstm 128`."""
+    layers = f"{network.core_layers} x " if network.core_layers > 1 else ""
+    core = "feed-forward" if network.core == "none" else f"{layers}{network.core} {network.core_size}"
+    if network.architecture:
+        return f"{describe_architecture(network)}, {core}"
     names = encoder_names(network.encoder, spec.observation_space)
     encoder = names[""] if "" in names else ", ".join(f"{key} by {name}" for key, name in names.items())
     hidden = " ".join(str(size) for size in network.hidden_sizes)
-    layers = f"{network.core_layers} x " if network.core_layers > 1 else ""
-    core = "feed-forward" if network.core == "none" else f"{layers}{network.core} {network.core_size}"
     return f"{encoder} {hidden}, {core}"
 
 
@@ -182,8 +211,7 @@ class _Trunks(nn.Module):
 
     @nn.compact
     def parts(self, trunks: Sequence[str]) -> _Parts:
-        space = self.spec.observation_space
-        built = {name: (build_encoder(self.network, space), build_core(self.network)) for name in trunks}
+        built = {name: (_encoder(self.network, self.spec), build_core(self.network)) for name in trunks}
         heads = {name: module.clone(parent=self, name=name) for name, _, module in self.heads}
         return _Parts(built, heads)
 

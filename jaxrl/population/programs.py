@@ -16,7 +16,7 @@ from jaxrl.envs import registry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import player
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.experience.episodes import Episodes
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
@@ -71,9 +71,10 @@ class EpisodesProgram:
     """Plays the episodes of an evaluation for each member; compiled once for all."""
 
     def __init__(self, iteration: Iteration, task: EvaluationTask, placement: Placement) -> None:
-        self._agent = iteration.learning.algorithm.agent
+        learning = iteration.learning
         self._reports = task.reports
         self._env = VectorEnv(registry.make(task.env, task.wrappers))
+        self._agent = agent_of(learning.config, learning.algorithm.agent, self._env.spec)
         self._placement = placement
         self._lock = threading.Lock()
         self._compiled: dict[tuple[int, bool], Any] = {}

@@ -35,14 +35,15 @@ def test_every_batch_size_of_a_run_is_measured(tmp_path: Path, capfd: pytest.Cap
 def test_all_architectures_that_fit() -> None:
     config = resolve(jaxrl.default_config(), 1).network
     names = {
-        "gymnax:CartPole-v1": {"mlp", "identity"},
+        "gymnax:CartPole-v1": {"mlp", "identity", "mlp_baseline"},
+        # The architecture `impala` is the encoder of that name and a layer more.
         "gymnax:Breakout-MinAtar": {"mlp", "identity", "minatar", "impala"},
-        "jaxrl:ProbeDict": {"auto"},
+        "jaxrl:ProbeDict": {"auto", "mlp_baseline", "impala"},
     }
     for env, encoders in names.items():
         spec = registry.make(env).spec
         found = list(latency.architectures(config, spec))
-        assert {(n.encoder, n.core) for n in found} == {
+        assert {(n.architecture or n.encoder, n.core) for n in found} == {
             (e, c)
             for e in encoders
             for c in ("lstm", "gru", "mingru", "lru", "s5", "gated_delta", "gtrxl", "none")

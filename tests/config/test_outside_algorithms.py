@@ -279,7 +279,7 @@ def test_stored_module_that_is_not_here_is_one_line() -> None:
 
 def test_fields_say_themselves_that_they_name_modules(reinforce: str) -> None:
     names = {name for name, field in declared_fields(reinforce).items() if field.names_module}
-    network = {"network.encoder", "network.core", "network.head"}
+    network = {"network.architecture", "network.encoder", "network.core", "network.head"}
     assert names == {"algorithm", "curriculum.name", "ppo.auxiliary_loss", "reinforce.shaping"} | network
     config = default_config()
     config.network.encoder = "image=nature,speed=evil.module:encoder"

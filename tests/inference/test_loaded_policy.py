@@ -92,7 +92,7 @@ def test_dicts_may_hold_dicts() -> None:
     for i, action in enumerate(actions):
         single, _ = loaded.act(jax.tree.map(lambda x, i=i: x[i], batch))
         np.testing.assert_array_equal(single, action)
-    with pytest.raises(jaxrl.ConfigError, match=r"`obs\['graph'\]` must be a dict of agent, edge_mask"):
+    with pytest.raises(jaxrl.ConfigError, match=r"`obs\['graph'\]` must be a dict of agent, level"):
         loaded.act(batch | {"graph": np.zeros(3)})
     with pytest.raises(jaxrl.ConfigError, match="one batch dimension for all keys.*'graph.agent': .2,.*"):
         loaded.act(batch | {"player": batch["player"][0]})

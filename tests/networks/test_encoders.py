@@ -10,6 +10,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete
+from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.networks import ENCODERS
 from jaxrl.networks.encoders import build_encoder
 from jaxrl.networks.registry import Registry
@@ -299,3 +300,15 @@ def test_graphs_have_leading_dimensions_and_other_keys_beside_them():
 def test_what_encoders_of_graphs_and_arrays_refuse(encoder, space, message):
     with pytest.raises(ConfigError, match=message):
         build_encoder(dataclasses.replace(NETWORK, encoder=encoder), space)
+
+
+def test_graphs_that_are_named_are_encoded_as_those_in_rows():
+    row = {key: np.asarray(x) for key, x in chain().items()}
+    kinds = {"node_kinds": np.zeros((1, NODES), np.int8), "edge_kinds": np.zeros((1, EDGES), np.int8)}
+    graphs = LevelGraphs(**{key: x for key, x in row.items() if key != "agent"}, **kinds)
+    obs = chain()
+    module = build_encoder(NETWORK, GRAPH)
+    params = module.init(jax.random.key(0), obs)
+    named = build_encoder(NETWORK, GraphSpace.of(graphs))
+    found = named.apply(params, {"agent": obs["agent"], "level": jnp.zeros(1, jnp.int32)})
+    np.testing.assert_array_equal(found, module.apply(params, obs))

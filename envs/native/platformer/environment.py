@@ -72,7 +72,7 @@ class Platformer(JaxEnv):
         self._tables = LevelTables.of(self.levels)
         graphs = GraphTables.of(self.levels) if "graph" in self._modalities else None
         self._observer = Observer(self._tables, graphs)
-        parts = [pair for name in self._modalities for pair in spaces_of(name)]
+        parts = [pair for name in self._modalities for pair in spaces_of(name, graphs)]
         spaces = tuple(sorted(parts, key=itemgetter(0)))
         self.spec = EnvSpec(
             name=format_call(_NAME, changed_arguments(Platformer, given)),

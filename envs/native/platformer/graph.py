@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Box, Dict
+from jaxrl.envs.graphs import GraphSpace, LevelGraphs
 from jaxrl.envs.native.platformer.level import (
     COLUMNS,
     EXIT,
@@ -24,78 +24,71 @@ from jaxrl.envs.native.platformer.level import (
 _HEIGHT, _WIDTH = ROWS - 2, COLUMNS - 2  # the border is solid
 MAX_NODES = _HEIGHT * _WIDTH
 MAX_EDGES = 2 * (_HEIGHT * (_WIDTH - 1) + (_HEIGHT - 1) * _WIDTH)  # both directions of each pair
-NUM_FEATURES = 9
-_BESIDE = ((1, 0), (-1, 0), (0, -1), (0, 1))  # (rows, columns): below, above, left, right
-_LARGEST_INT16 = 2**15 - 1
-
-SPACE = Dict(
-    (
-        ("agent", Box.of(0, MAX_NODES - 1, (), np.int16)),
-        ("edge_mask", Box.of(0, 1, (MAX_EDGES,), np.bool_)),
-        ("edges", Box.of(0, MAX_NODES - 1, (MAX_EDGES, 2), np.int16)),
-        ("node_mask", Box.of(0, 1, (MAX_NODES,), np.bool_)),
-        ("nodes", Box.of(-1.0, 1.0, (MAX_NODES, NUM_FEATURES))),
-    )
-)
-assert MAX_NODES <= _LARGEST_INT16
+NODE_KINDS = ("empty", "mine", "switch", "exit")
+EDGE_KINDS = ("side", "up", "down")
+# (rows, columns, kind of the edge to there): below, above, left, right.
+_BESIDE = ((1, 0, "down"), (-1, 0, "up"), (0, -1, "side"), (0, 1, "side"))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class GraphTables:
     """The graphs of N levels, computed once: at a step only the player's node is looked up.
 
     Attributes:
-      nodes: float32[N, MAX_NODES, NUM_FEATURES].
-      node_mask: bool[N, MAX_NODES].
-      edges: int16[N, MAX_EDGES, 2], (from, to).
-      edge_mask: bool[N, MAX_EDGES].
+      graphs: one for each level.
       node_of: int16[N, ROWS, COLUMNS], the node of a tile; 0 where there is none.
     """
 
-    nodes: np.ndarray
-    node_mask: np.ndarray
-    edges: np.ndarray
-    edge_mask: np.ndarray
+    graphs: LevelGraphs
     node_of: np.ndarray
 
     @classmethod
     def of(cls, levels: Sequence[PlatformerLevel]) -> GraphTables:
         """Makes the graphs of levels."""
         found = [_graph_of(level) for level in levels]
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: np.stack([graph[name] for graph in found]) for name in names})
+        return cls(LevelGraphs.stacked([graph for graph, _ in found]), np.stack([node for _, node in found]))
+
+    @property
+    def space(self) -> GraphSpace:
+        """The space of `observe`."""
+        return GraphSpace.of(self.graphs)
 
     def observe(self, level: jax.Array, column: jax.Array, row: jax.Array) -> dict[str, jax.Array]:
-        """The graph of a level, an element of `SPACE`, with the player at a tile."""
-        return {
-            "agent": jnp.asarray(self.node_of)[level, row, column],
-            "edge_mask": jnp.asarray(self.edge_mask)[level],
-            "edges": jnp.asarray(self.edges)[level],
-            "node_mask": jnp.asarray(self.node_mask)[level],
-            "nodes": jnp.asarray(self.nodes)[level],
-        }
+        """The player at a tile of a level, an element of `space`."""
+        return {"agent": jnp.asarray(self.node_of)[level, row, column], "level": level}
 
 
-def _graph_of(level: PlatformerLevel) -> dict[str, np.ndarray]:
+def _graph_of(level: PlatformerLevel) -> tuple[LevelGraphs, np.ndarray]:
+    """A stack of one graph, and the node of each tile."""
     # The player is nearly as large as a tile, so it never slips through between two corners.
     inside = level.distances_to(START) < ROWS * COLUMNS
     tiles = np.argwhere(inside)
     node_of = np.zeros((ROWS, COLUMNS), np.int16)
     node_of[inside] = np.arange(len(tiles))
     solid = level.tiles_of(SOLID)
-    features, edges = [2 * tiles[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1], []
-    for rows, columns in _BESIDE:
+    features, edges, edge_kinds = [2 * tiles[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1], [], []
+    for rows, columns, kind in _BESIDE:
         there = (tiles[:, 0] + rows, tiles[:, 1] + columns)
         features.append(solid[there][:, None])
         is_node = inside[there]
         edges.append(np.stack([np.flatnonzero(is_node), node_of[there][is_node]], axis=-1))
-    for letter in (MINE, SWITCH, EXIT):
-        features.append(level.tiles_of(letter)[inside][:, None])
-    nodes, pairs = np.concatenate(features, axis=1), np.concatenate(edges)
-    return {
-        "nodes": np.pad(nodes, ((0, MAX_NODES - len(nodes)), (0, 0))).astype(np.float32),
-        "node_mask": np.arange(MAX_NODES) < len(nodes),
-        "edges": np.pad(pairs, ((0, MAX_EDGES - len(pairs)), (0, 0))).astype(np.int16),
-        "edge_mask": np.arange(MAX_EDGES) < len(pairs),
-        "node_of": node_of,
-    }
+        edge_kinds.append(np.full(is_node.sum(), EDGE_KINDS.index(kind)))
+    letters = [level.tiles_of(letter)[inside] for letter in (MINE, SWITCH, EXIT)]
+    nodes, pairs = np.concatenate([*features, *(x[:, None] for x in letters)], axis=1), np.concatenate(edges)
+    kinds = np.select(letters, [NODE_KINDS.index(kind) for kind in ("mine", "switch", "exit")], 0)
+    graph = LevelGraphs(
+        nodes=_padded(nodes, MAX_NODES, np.float32),
+        node_mask=_padded(np.ones(len(nodes)), MAX_NODES, np.bool_),
+        node_kinds=_padded(kinds, MAX_NODES, np.int8),
+        edges=_padded(pairs, MAX_EDGES, np.int16),
+        edge_mask=_padded(np.ones(len(pairs)), MAX_EDGES, np.bool_),
+        edge_kinds=_padded(np.concatenate(edge_kinds), MAX_EDGES, np.int8),
+        kinds_of_nodes=NODE_KINDS,
+        kinds_of_edges=EDGE_KINDS,
+    )
+    return graph, node_of
+
+
+def _padded(x: np.ndarray, rows: int, dtype: type) -> np.ndarray:
+    """[1, rows, ...], zeros after the rows of `x`."""
+    return np.pad(x, ((0, rows - len(x)), *((0, 0),) * (x.ndim - 1))).astype(dtype)[None]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import Box, Space
-from jaxrl.envs.native.platformer import graph
+from jaxrl.envs.native.platformer.graph import GraphTables
 from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, LevelTables
 from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
 
@@ -43,10 +43,11 @@ class PlatformerState:
     time: jax.Array
 
 
-def spaces_of(modality: str) -> tuple[tuple[str, Space], ...]:
-    """The spaces of one modality, by key."""
+def spaces_of(modality: str, graphs: GraphTables | None) -> tuple[tuple[str, Space], ...]:
+    """The spaces of one modality, by key; `graphs` is needed for the modality of that name alone."""
     if modality == "graph":
-        return (("graph", graph.SPACE), ("player", Box.of(-1.0, 1.0, (_NUM_BODY,))))
+        assert graphs is not None
+        return (("graph", graphs.space), ("player", Box.of(-1.0, 1.0, (_NUM_BODY,))))
     if modality == "local":
         return ((modality, Box.of(0, 255, (PIXELS, PIXELS, 1), np.uint8)),)
     if modality == "global":
@@ -58,7 +59,7 @@ def spaces_of(modality: str) -> tuple[tuple[str, Space], ...]:
 class Observer:
     """Draws observations of some levels; `graphs` is needed for the modality of that name alone."""
 
-    def __init__(self, tables: LevelTables, graphs: graph.GraphTables | None):
+    def __init__(self, tables: LevelTables, graphs: GraphTables | None):
         self._solid, self._mines = tables.solid, tables.mines
         self._switch, self._exit = tables.switch, tables.exit
         self._graphs = graphs

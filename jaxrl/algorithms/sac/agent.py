@@ -162,6 +162,11 @@ class SACAgent(Agent):
 
 def _parts(network: NetworkConfig, spec: EnvSpec, size: int) -> tuple[tuple[str, Space], ...]:
     """The inputs of the critics: the parts of an observation, all of them vectors, and an action."""
+    if network.architecture:
+        raise ConfigError(
+            f"`network.architecture` (={network.architecture!r}) is not offered by sac, whose critics see "
+            "actions too"
+        )
     space = spec.observation_space
     parts = space.spaces if isinstance(space, Dict) else (("", space),)
     encoders = ("joint",) if isinstance(space, Dict) else ("auto", "mlp")

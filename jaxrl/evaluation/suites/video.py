@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import re
@@ -13,8 +14,8 @@ import numpy as np
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.envs import filming
-from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.envs import filming, registry
+from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 
@@ -57,6 +58,10 @@ def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int,
 def _play(
     trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
 ) -> tuple[list[np.ndarray], int]:
+    spec = registry.spec_of(task.env, task.wrappers)
+    agent = agent_of(trained.config, trained.agent, spec)
+    if agent is not trained.agent:
+        trained = dataclasses.replace(trained, agent=agent, spec=spec)
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(task.env, task.wrappers, seed)

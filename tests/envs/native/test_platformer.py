@@ -180,7 +180,10 @@ def test_observations(room):
 def test_the_graph_is_that_of_the_tiles():
     env = envs.make(f"{NAME}(observation='graph', category='simple')")
     _, obs = env.start(jnp.int32(2))
-    found, one = jax.tree.map(np.asarray, obs["graph"]), env.levels[2]
+    graphs, one = env.spec.observation_space["graph"].graphs, env.levels[2]
+    found = {name: getattr(graphs, name)[2] for name in ("nodes", "node_mask", "node_kinds", "edges")}
+    found |= {name: getattr(graphs, name)[2] for name in ("edge_mask", "edge_kinds")}
+    assert obs["graph"]["level"] == 2
     tiles = {}
     for node, features in enumerate(found["nodes"][found["node_mask"]]):
         column, row = np.rint((features[:2] + 1) * (23, 15) / 2).astype(int)
@@ -189,6 +192,8 @@ def test_the_graph_is_that_of_the_tiles():
         assert letter != "#"
         assert features[2:6].tolist() == [one.rows[r][c] == "#" for r, c in beside]
         assert features[6:].tolist() == [letter == kind for kind in "xKE"]
+        kind = {"x": "mine", "K": "switch", "E": "exit"}.get(letter, "empty")
+        assert graphs.kinds_of_nodes[found["node_kinds"][node]] == kind
         tiles[row, column] = node
     assert not found["nodes"][~found["node_mask"]].any()
     pairs = {
@@ -200,8 +205,12 @@ def test_the_graph_is_that_of_the_tiles():
     edges = found["edges"][found["edge_mask"]]
     assert len(edges) == len(pairs)
     assert {tuple(edge) for edge in edges.tolist()} == pairs
+    place = {node: tile for tile, node in tiles.items()}
+    for (a, b), number in zip(edges.tolist(), found["edge_kinds"][found["edge_mask"]], strict=True):
+        climbs = place[b][0] - place[a][0]  # rows count downwards
+        assert graphs.kinds_of_edges[number] == {-1: "up", 0: "side", 1: "down"}[climbs]
     column, row = one.place_of("S")
-    assert found["agent"] == tiles[row, column]
+    assert obs["graph"]["agent"] == tiles[row, column]
     # Every open tile of this level can be reached from the start.
     assert len(tiles) == len(one.rows) * len(one.rows[0]) - "".join(one.rows).count("#")
     vector = envs.make(f"{NAME}(category='simple')").start(jnp.int32(2))[1]
@@ -212,13 +221,13 @@ def test_the_player_moves_through_the_graph():
     env = envs.make(f"{NAME}(observation=('graph', 'local'), category='medium')")
     state, first = env.start(jnp.int32(0))
     step, seen = jax.jit(env.step), [int(first["graph"]["agent"])]
-    edges = np.asarray(first["graph"]["edges"])[np.asarray(first["graph"]["edge_mask"])]
+    graphs = env.spec.observation_space["graph"].graphs
+    edges = graphs.edges[0][graphs.edge_mask[0]]
     for action in env.levels[0].solution:
         state, timestep = step(jax.random.key(0), state, jnp.int32(int(action)))
         graph = timestep.obs["graph"]
         seen.append(int(graph["agent"]))
-        for part in ("nodes", "edges", "node_mask", "edge_mask"):
-            np.testing.assert_array_equal(graph[part], first["graph"][part])
+        assert graph["level"] == 0
         assert timestep.obs["local"].shape == (44, 44, 1)
     steps = {(a, b) for a, b in itertools.pairwise(seen) if a != b}
     # A step may cross a corner, from a tile to one that is two edges away.

@@ -1,0 +1,33 @@
+"""PPO on the platform game with all that it shows, for networks by name (docs/architectures.md).
+
+Command:  jaxrl train ppo_architectures
+Others:   --config.network.architecture=gat, and full_hgt, simplified_hgt, gcn, vision_free, local_only,
+          impala, nature
+Hardware: 2 CPU cores
+Minutes:  5 to 60, by the architecture
+Expected: see docs/architectures.md, which has what each reached, and after how long
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "jaxrl:Platformer(category='simple', observation=('state', 'local', 'global', 'graph'))"
+    c.env.num_envs = 64
+    c.network.architecture = "mlp_baseline"
+    c.network.core = "none"
+    c.network.activation = "relu"
+    c.ppo.rollout_length = 128
+    # What the levels' nodes hold is computed anew in each update: few large ones are faster than many small.
+    c.ppo.num_epochs = 3
+    c.ppo.num_minibatches = 2
+    c.ppo.learning_rate = 1e-3
+    c.ppo.gamma = 0.99
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 1_000_000
+    c.log.every_steps = 50_000
+    c.evaluate.every_steps = 250_000
+    return c

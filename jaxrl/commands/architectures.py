@@ -1,0 +1,111 @@
+"""jaxrl architectures: the networks that have names, with the size and speed of each.
+
+Each is measured on the observations of one environment; those that see what it
+does not show are named with the reason. Which are small: docs/architectures.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, Argument, help_text, parse
+
+_CONFIG = "ppo_architectures"
+ARGUMENTS = (
+    Argument("CONFIG", f"what is trained, a config file or the name of a shipped one (default: {_CONFIG})"),
+    Argument("--env=SUITE:NAME", "another environment (default: jaxrl:Platformer with all that it shows)"),
+    CONFIG_FIELD,
+    Argument(
+        "--seconds=S",
+        "how long to train each, after compilation; 0: do not (default: {default})",
+        float,
+        2.0,
+        low=0.0,
+        high=command_line.LONGEST,
+    ),
+    Argument("--output=FILE", "JSON file with the figures (default: none)", str),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures what `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values, left = parse(ARGUMENTS, argv, known_only=True)
+    if not _names_a_config(left):
+        left = [_CONFIG, *left]
+    arguments = command_line.parse_training([argv[0], *left])
+    command_line.require_single(arguments.config, "architectures")
+
+    from jaxrl.config import resolve
+    from jaxrl.diagnostics import architectures
+    from jaxrl.envs import registry
+    from jaxrl.parallel import tpu_slices
+    from jaxrl.parallel.compilation import use_compilation_cache
+
+    tpu_slices.hush_libtpu()
+    config = resolve(arguments.config, 1)
+    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    use_compilation_cache()
+    _, others = architectures.fitting(config, spec)
+    tell = lambda name: print(f"measuring {name} ...", file=sys.stderr, flush=True)  # noqa: E731
+    found = list(architectures.measure(config, spec, values["seconds"], tell))
+    arguments.announce()
+    record = _record(config.env.name, found, others)
+    _show(record)
+    if values["output"]:
+        command_line.say(f"written to {command_line.write_json('output', values['output'], record)}")
+    return 0
+
+
+def _names_a_config(left: Sequence[str]) -> bool:
+    """True if the first argument that is no flag, or --config, says what to train."""
+    return any(x.startswith("--config=") or not x.startswith("-") for x in left)
+
+
+def _record(environment: str, found: Sequence[Any], others: dict[str, str]) -> dict[str, Any]:
+    import jax
+
+    from jaxrl.config import versions
+
+    return {
+        "environment": environment,
+        "device": {"kind": jax.devices()[0].device_kind, "host_cores": os.cpu_count()},
+        "versions": versions(),
+        "architectures": [dataclasses.asdict(x) for x in found],
+        "others": others,
+    }
+
+
+def _show(record: dict[str, Any]) -> None:
+    from jaxrl.reporting.display import table
+
+    device = record["device"]
+    on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
+    command_line.say(f"{record['environment']} on {on}")
+    rows = []
+    for x in record["architectures"]:
+        rate = x["steps_per_second"]
+        rows.append(
+            (
+                x["architecture"],
+                ", ".join(x["sees"]),
+                f"{x['parameters']:,}",
+                f"{x['mflop_per_step']:.2f}",
+                f"{x['mflop_per_update']:,.0f}",
+                f"{x['p50_ms']:.3f}",
+                "" if rate is None else f"{rate:,.0f}",
+            )
+        )
+    titles = ("name", "sees", "parameters", "MFLOP/step", "MFLOP/update", "p50 ms", "steps/s")
+    table.show(titles, rows, names=2)
+    for name, why in record["others"].items():
+        command_line.say(f"left out: {name}: {why}")

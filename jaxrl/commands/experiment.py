@@ -1,0 +1,179 @@
+"""jaxrl experiment: trains architectures on the same levels and compares them.
+
+Cells (architecture, with or without pretraining, seed) run one after the other,
+each as jaxrl train in a folder of its own. Results, and the decision matrix, are
+in OUTPUT_DIR/NAME_TIMESTAMP. An experiment that ended early goes on with
+--resume-from; what has finished is not run again (docs/architectures.md).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import Argument, help_text, parse
+from jaxrl.config import ConfigError
+from jaxrl.config.fields import declarations
+from jaxrl.experiments.options import ExperimentOptions, flag, from_mapping, read_options
+from jaxrl.parallel.signals import Interruption, catch_signals
+
+_DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
+_LISTS = ("architectures", "seeds")  # several words may follow the flag
+_JAX_SHARES = (
+    "JAX has one backend for distribution: every device that a process sees shares the environments, "
+    "see docs/multi_host.md; leave the flag out"
+)
+
+
+def _argument(name: str) -> Argument:
+    declared = _DECLARED[name]
+    kinds = [declared.kind, *get_args(declared.kind)]
+    kind = next((k for k in (bool, int, float) if k in kinds and name not in _LISTS), str)
+    default = declared.default if declared.default not in ("", (), None, False) else None
+    shown = (
+        ""
+        if default is None
+        else f" (default: {', '.join(map(str, default)) if name in _LISTS else default})"
+    )
+    term = (
+        flag(name)
+        if kind is bool
+        else f"{flag(name)}={'A,B' if name in _LISTS else kind.__name__[0].upper()}"
+    )
+    return Argument(term, f"{declared.help}{shown}", kind)
+
+
+ARGUMENTS = (
+    Argument("FILE", "all of it in one YAML file, by the names of the flags; flags come before it"),
+    *(_argument(name) for name in _DECLARED if name != "trace_level"),
+    Argument("--resume-from=DIR", "the folder of an experiment that ended early", str),
+    Argument("--dry-run", "only list the cells, with parameters, memory and estimated hours", bool),
+    Argument("--debug", "full tracebacks, and a log of all that happens", bool),
+    Argument("--num-gpus=N", "", int),
+    Argument("--distributed-backend=B", "", str),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the experiment that `argv` asks for; returns the exit code (1: a cell failed; 2: bad input)."""
+    with catch_signals() as interruption:
+        job = lambda given: _job(given, interruption)  # noqa: E731
+        return command_line.run_job(help_text(__doc__, ARGUMENTS), job, argv)
+
+
+def _job(argv: Sequence[str], interruption: Interruption) -> int:
+    values, left = parse(ARGUMENTS, _joined(argv), positional=True)
+    if values.pop("distributed-backend") is not None:
+        raise ConfigError(f"`--distributed-backend`: {_JAX_SHARES}")
+    resumed, dry = values.pop("resume-from"), values.pop("dry-run")
+    debug, gpus = values.pop("debug"), values.pop("num-gpus")
+    given = {name: _typed(name, x) for name, x in values.items() if x is not None and x is not False}
+    given |= {"trace_level": "debug"} if debug else {}
+    given |= {"num-devices": gpus} if gpus is not None else {}
+    if len(left) > 1:
+        raise ConfigError(f"`{left[1]}` is no flag; there is one file of options")
+
+    from jaxrl.experiments.folder import ExperimentFolder
+
+    if resumed:
+        if left or given:
+            raise ConfigError("`--resume-from` goes on with the options of then: leave the others out")
+        folder, stored = ExperimentFolder.stored(resumed)
+        options = from_mapping(stored, resumed)
+    else:
+        options = from_mapping({**(read_options(left[0]) if left else {}), **given}, "jaxrl experiment")
+        folder = ExperimentFolder.new(options.output_dir, options.experiment_name)
+    _require_pretraining(options)
+    if dry:
+        return _show_estimates(options, folder)
+    return _run(options, folder, interruption, shlex.join(argv))
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """`--architectures a b c` as `--architectures=a,b,c`."""
+    found: list[str] = []
+    open_list = False
+    for argument in argv:
+        if argument in (flag(name) for name in _LISTS):
+            found.append(f"{argument}=")
+            open_list = True
+        elif open_list and not argument.startswith("-"):
+            found[-1] += argument if found[-1].endswith("=") else f",{argument}"
+        else:
+            found.append(argument)
+            open_list = False
+    return found
+
+
+def _typed(name: str, value: Any) -> Any:
+    """Lists of words and of numbers, out of text with commas."""
+    name = name.replace("-", "_")
+    if name not in _LISTS:
+        return value
+    words = [word.strip() for word in str(value).split(",") if word.strip()]
+    if name != "seeds":
+        return words
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise ConfigError(f"`--seeds` (={value!r}) must be integers with commas between them") from error
+
+
+def _require_pretraining(options: ExperimentOptions) -> None:
+    """Raises ConfigError where cells would pretrain, and this version cannot."""
+    from jaxrl.commands import COMMANDS
+    from jaxrl.experiments.options import WITH_PRETRAIN
+
+    if WITH_PRETRAIN in options.modes and "pretrain" not in COMMANDS:
+        raise ConfigError(
+            "`--replay-data-dir`: this version has no `jaxrl pretrain`; --no-pretraining trains from scratch"
+        )
+
+
+def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:
+    from jaxrl.experiments.experiment import run
+    from jaxrl.experiments.report import sentences, table
+    from jaxrl.reporting.display import table as display
+
+    command_line.say(f"experiment in {folder.path}")
+    matrix, failures = run(options, folder, interruption, command_line.say, command)
+    headings, rows = table(matrix)
+    display.show(headings, rows, names=1)
+    command_line.say(" ".join(sentences(matrix)))
+    command_line.say(f"written to {folder.path / 'decision_matrix.md'}")
+    if interruption.signum is not None:
+        again = f"jaxrl experiment --resume-from={folder.path}"
+        print(f"{interruption.name}: {again} goes on", file=sys.stderr)
+        return interruption.exit_code
+    for name, why in failures.items():
+        command_line.complain(f"{name} failed: {why}")
+    return command_line.FAILED if failures else 0
+
+
+def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
+    from jaxrl.experiments.cells import ExperimentPlan
+    from jaxrl.experiments.estimate import estimate
+    from jaxrl.metrics import text
+    from jaxrl.reporting.display import table
+
+    found = list(estimate(ExperimentPlan.of(options, folder.path)))
+    rows = [
+        (
+            x.architecture,
+            str(len(x.cells)),
+            f"{x.parameters:,}",
+            "" if x.memory is None else text.size(x.memory),
+            f"{x.hours:.2f}",
+        )
+        for x in found
+    ]
+    table.show(("architecture", "cells", "parameters", "memory", "hours"), rows, names=1)
+    for x in found:
+        for cell in x.cells:
+            command_line.say(f"  {cell}")
+    hours = sum(x.hours for x in found)
+    command_line.say(f"{hours:.2f} hours of training in all, without evaluations and pretraining")
+    return 0

@@ -1,0 +1,129 @@
+"""Size and speed of every architecture that has a name, on one environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxrl import algorithms, networks
+from jaxrl.config import Config, ConfigError
+from jaxrl.diagnostics import latency
+from jaxrl.diagnostics.throughput import forward_flops, program_bytes
+from jaxrl.envs.base import EnvSpec
+from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.coordination import Coordinator
+from jaxrl.parallel.sharding import Topology
+from jaxrl.training.assembly import build_runtime
+
+_LATENCY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class ArchitectureFigures:
+    """The size and the speed of one architecture.
+
+    Attributes:
+      architecture: its name.
+      sees: the parts of an observation that it sees; () of a user's own.
+      parameters: their number.
+      mflop_per_step: of one action, in millions of floating-point operations.
+      mflop_per_update: beside those of its steps, for the graphs of all levels, once an update; forward.
+      p50_ms: the median time from an observation in the host's memory to an action there, milliseconds.
+      steps_per_second: of training, updates included; None where that is not measured.
+    """
+
+    architecture: str
+    sees: tuple[str, ...]
+    parameters: int
+    mflop_per_step: float
+    mflop_per_update: float
+    p50_ms: float
+    steps_per_second: float | None
+
+
+def fitting(config: Config, spec: EnvSpec) -> tuple[list[Config], dict[str, str]]:
+    """(the configuration with each architecture that its observations suit, why the others do not)."""
+    found, others = [], {}
+    for name in networks.ARCHITECTURES:
+        network = dataclasses.replace(config.network, architecture=name)
+        try:
+            networks.build_architecture(network, spec.observation_space)
+        except ConfigError as error:
+            others[name] = str(error)
+        else:
+            found.append(dataclasses.replace(config, network=network))
+    return found, others
+
+
+def measure(
+    config: Config, spec: EnvSpec, seconds: float, say: Callable[[str], object]
+) -> Iterator[ArchitectureFigures]:
+    """Measures every architecture that the observations suit.
+
+    Args:
+      config: trains one of them.
+      spec: of its environment.
+      seconds: of training each, after compilation; 0: none.
+      say: is told which one is measured.
+    """
+    for each in fitting(config, spec)[0]:
+        say(each.network.architecture)
+        yield figures(each, spec, seconds)
+
+
+def figures(config: Config, spec: EnvSpec, seconds: float) -> ArchitectureFigures:
+    """The figures of the architecture of a configuration; see `measure`."""
+    name = config.network.architecture
+    function = latency.fresh(config, spec)
+    agent = function.agent
+    acting = latency.measure(function, config.network, batch=1, seconds=_LATENCY_SECONDS)
+    return ArchitectureFigures(
+        architecture=name,
+        sees=networks.resolved(config.network).sees,
+        parameters=acting.parameters,
+        mflop_per_step=forward_flops(agent, spec, config) / 1e6,
+        mflop_per_update=_preparation_flops(agent) / 1e6,
+        p50_ms=acting.p50_ms,
+        steps_per_second=training_cost(config, seconds).steps_per_second if seconds else None,
+    )
+
+
+def _preparation_flops(agent: algorithms.Agent) -> float:
+    if agent.network.prepare is None:
+        return 0.0
+    acting = jax.eval_shape(agent.init, jax.random.key(0))
+    cost: Any = jax.jit(agent.prepare).lower(acting).cost_analysis()
+    return float(cost["flops"])
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """The rate of training on one device, updates included, and bytes of its program, None if unknown."""
+
+    steps_per_second: float
+    memory: int | None
+
+
+def training_cost(config: Config, seconds: float) -> TrainingCost:
+    """Times whole iterations for at least some seconds, after compilation and one more iteration."""
+    clock = Clock()
+    config = dataclasses.replace(config, device_count=1)
+    runtime = build_runtime(config, Topology.of(1), clock, Coordinator(clock))
+    runtime.compile()
+    empty = runtime.learning.empty_interval()
+    state = runtime.prepare(runtime.learning.initial_state())
+    state, _, failed = runtime.advance(state, empty, 1)  # takes longer than any other
+    jax.block_until_ready(failed)
+    started, iterations = time.perf_counter(), 0
+    while time.perf_counter() < started + seconds:
+        state, _, failed = runtime.advance(state, empty, 1)
+        jax.block_until_ready(failed)
+        iterations += 1
+    took = time.perf_counter() - started
+    runtime.close()
+    return TrainingCost(iterations * config.steps_per_iteration / took, program_bytes(runtime.compiled))

@@ -1,0 +1,171 @@
+"""The cells of an experiment: an architecture, with or without pretraining, one seed. Each is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config.files import load_config
+from jaxrl.config.listing import config_file
+from jaxrl.experiments.datasets import LevelDataset
+from jaxrl.experiments.options import WITH_PRETRAIN, ExperimentOptions
+from jaxrl.networks import build_architecture
+
+
+@dataclass(frozen=True)
+class ExperimentCell:
+    """One run of an experiment.
+
+    Attributes:
+      architecture: its name.
+      mode: no_pretrain or with_pretrain.
+      seed: of the run.
+      folder: the run folder.
+    """
+
+    architecture: str
+    mode: str
+    seed: int
+    folder: Path
+
+    @property
+    def group(self) -> str:
+        """The name of the cells that differ from this one in the seed alone."""
+        return f"{self.architecture}/{self.mode}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/seed_{self.seed}"
+
+    @property
+    def pretrains(self) -> bool:
+        return self.mode == WITH_PRETRAIN
+
+    @property
+    def clone(self) -> Path:
+        """The run folder of the pretraining."""
+        return self.folder.with_name(f"{self.folder.name}_clone")
+
+
+@dataclass(frozen=True)
+class ExperimentPlan:
+    """Everything that an experiment is going to train.
+
+    Attributes:
+      options: as given.
+      folder: the experiment's.
+      train, test: its levels.
+      base: the configuration that all cells start from.
+    """
+
+    options: ExperimentOptions
+    folder: Path
+    train: LevelDataset
+    test: LevelDataset
+    base: ConfigDict
+
+    @classmethod
+    def of(cls, options: ExperimentOptions, folder: Path) -> ExperimentPlan:
+        """Checks the datasets, and that each architecture can be built.
+
+        Raises:
+          ConfigError: something of it is wrong.
+        """
+        train = LevelDataset.of("--train-dataset", options.train_dataset)
+        test = LevelDataset.of("--test-dataset", options.test_dataset)
+        plan = cls(options, folder, train, test, load_config(options.config))
+        plan.require_networks()
+        return plan
+
+    @property
+    def cells(self) -> list[ExperimentCell]:
+        """All cells, in the order in which they run."""
+        return [
+            ExperimentCell(architecture, mode, seed, self._folder_of(architecture, mode, seed))
+            for architecture in self.options.architectures
+            for mode in self.options.modes
+            for seed in self.options.seeds
+        ]
+
+    def _folder_of(self, architecture: str, mode: str, seed: int) -> Path:
+        place = self.folder / architecture.replace(":", "_") / mode
+        return place if len(self.options.seeds) == 1 else place / f"seed_{seed}"
+
+    def suite(self, part: str) -> Path:
+        """The file of the suite of the training or the test levels, "train" or "test"."""
+        return self.folder / f"{part}_levels.yaml"
+
+    def require_networks(self) -> None:
+        """Raises ConfigError where there is no such architecture, or it does not suit what levels show."""
+        from jaxrl.envs import registry
+
+        for cell in {cell.architecture: cell for cell in self.cells}.values():
+            config = self.config(cell, with_suite=False)
+            spec = registry.spec_of(config.env.name, config.env.wrappers)
+            try:
+                build_architecture(config.network, spec.observation_space)
+            except ConfigError as error:
+                raise ConfigError(f"`--architectures`: {error}") from error
+
+    def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
+        """The configuration of a cell's training.
+
+        Args:
+          cell: which one.
+          with_suite: evaluate on the test levels too, whose suite must have been written.
+          initialized: start from the clone.
+        """
+        return check_config(self._changed(cell, with_suite, initialized))
+
+    def _changed(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
+        given, config = self.options, self.base.copy_and_resolve_references()
+        config.seed = cell.seed
+        config.env.name, config.env.num_envs = self.train.environment(), given.num_envs
+        config.network.architecture = cell.architecture
+        config.stop.steps = given.total_timesteps
+        config.evaluate.every_steps = given.eval_freq
+        config.evaluate.suite = str(self.suite("test")) if with_suite else ""
+        config.checkpoint.every_steps = given.save_freq
+        config.log.writers = tuple(dict.fromkeys((*config.log.writers, "jsonl", "tensorboard")))
+        if given.num_devices:
+            config.num_devices = given.num_devices
+        if given.mixed_precision:
+            config.network.compute_dtype = "bfloat16"
+        if given.bucket:
+            config.storage.sync_to = self.copy_of(cell)
+            config.storage.sync_every_steps = given.s3_sync_freq
+        if initialized:
+            config.init_from = str(cell.clone)
+        return config
+
+    def copy_of(self, cell: ExperimentCell) -> str:
+        """Where a cell keeps a copy of its folder; "" for nowhere."""
+        if not self.options.bucket:
+            return ""
+        prefix = self.options.s3_prefix.strip("/")
+        place = cell.folder.relative_to(self.folder)
+        parts = [self.options.bucket, *filter(None, [prefix]), self.folder.name, place.as_posix()]
+        return "s3://" + "/".join(parts)
+
+    def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:
+        """The arguments of `jaxrl`, with which it pretrains a cell; writes the config file for that."""
+        file = cell.clone.with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(config_file(self.config(cell, with_suite=False)) + "\n")
+        return [
+            "pretrain",
+            f"--config={file}",
+            f"--data={self.options.replay_data_dir}",
+            f"--bc-epochs={self.options.bc_epochs}",
+            f"--bc-batch-size={self.options.bc_batch_size}",
+            f"--workdir={cell.clone}",
+        ]
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The options, and what became of them."""
+        return {"options": self.options.to_json(), "cells": [cell.name for cell in self.cells]}

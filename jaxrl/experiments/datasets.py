@@ -1,0 +1,84 @@
+"""Datasets of levels: a folder for each category, checked before anything is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxrl.config import ConfigError
+from jaxrl.envs.native.platformer.level import CATEGORIES
+from jaxrl.envs.native.platformer.level_files import PARTS, read_levels
+
+_MAKE = "jaxrl prepare-data --env=jaxrl:Platformer --output=data/levels makes data/levels/train and /test"
+
+
+@dataclass(frozen=True)
+class LevelDataset:
+    """Levels of the platform game.
+
+    Attributes:
+      folder: of `Platformer(levels=...)`: a folder, or train and test of the package.
+      categories: those that it has.
+    """
+
+    folder: str
+    categories: tuple[str, ...]
+
+    @classmethod
+    def of(cls, flag: str, given: str) -> LevelDataset:
+        """Reads every level once.
+
+        Raises:
+          ConfigError: one line on what was looked for, and how to make it.
+        """
+        given_as = f"`{flag}` (={given!r})"
+        if given.endswith(".pkl"):
+            raise ConfigError(
+                f"{given_as} is a pickle, which could run any code and is never read: save its arrays "
+                'as .npz (numpy.savez(file, rows=[...], category="simple", seed=0, solution=""))'
+            )
+        place = Path(given).expanduser()
+        if given not in PARTS:
+            if not place.is_dir():
+                raise ConfigError(
+                    f"{given_as} is no folder: looked for {', '.join(CATEGORIES)} in it; {_MAKE}"
+                )
+            pickles = sorted(place.rglob("*.pkl"))
+            if pickles:
+                raise ConfigError(
+                    f"{given_as} holds {pickles[0]}, a pickle, which is never read: save it as .npz"
+                )
+            there = [name for name in CATEGORIES if (place / name).is_dir()]
+            if not there:
+                raise ConfigError(
+                    f"{given_as} has no folder of a category ({', '.join(CATEGORIES)}); {_MAKE}"
+                )
+            missing = [name for name in CATEGORIES if name not in there]
+            if missing:
+                raise ConfigError(f"{given_as} lacks the folder {place / missing[0]}; {_MAKE}")
+            given = str(place.resolve())
+        try:
+            for name in CATEGORIES:
+                read_levels("", given, name)
+        except ValueError as error:
+            raise ConfigError(f"{given_as}: {error}; {_MAKE}") from error
+        return cls(given, CATEGORIES)
+
+    def environment(self, category: str = "all") -> str:
+        """The platform game with all that it shows, on levels of a category."""
+        seen = "('state', 'local', 'global', 'graph')"
+        return f"jaxrl:Platformer(levels={self.folder!r}, category={category!r}, observation={seen})"
+
+    def suite(self, name: str, episodes: int) -> str:
+        """A suite of all categories, in YAML."""
+        lines = [
+            f"name: {name}",
+            f"episodes: {episodes}",
+            "modes: [greedy]",
+            "success: info.success",
+            "cost: mine_contacts",
+            "categories:",
+        ]
+        for category in self.categories:
+            lines += [f"  {category}:", f'    - "{self.environment(category)}"']
+        return "\n".join(lines) + "\n"

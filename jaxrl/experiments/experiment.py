@@ -1,0 +1,121 @@
+"""An experiment from its options to its decision matrix."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxrl.config import versions
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.folder import ExperimentFolder
+from jaxrl.experiments.matrix import Matrix, decide
+from jaxrl.experiments.options import ExperimentOptions
+from jaxrl.experiments.report import missing_page, write_curves, write_matrix
+from jaxrl.experiments.results import read_results, results_by_group
+from jaxrl.experiments.runner import CellRunner
+from jaxrl.metrics.text import one_line
+from jaxrl.parallel.signals import Interruption
+from jaxrl.reporting.logs import log_level, log_to
+from jaxrl.runs.commits import commits
+
+_log = logging.getLogger(__name__)
+
+
+def run(
+    options: ExperimentOptions,
+    folder: ExperimentFolder,
+    interruption: Interruption,
+    say: Callable[[str], object],
+    command: str,
+) -> tuple[Matrix, dict[str, str]]:
+    """Runs all cells that have not finished.
+
+    Args:
+      options: of the experiment.
+      folder: new, or that of an experiment with the same options that ended early.
+      interruption: a signal, after which the cell that runs saves and nothing more is started.
+      say: is told what happens, line by line.
+      command: as it was given, for the report.
+
+    Returns:
+      (decision matrix of what has finished, the reason of each failure by cell).
+
+    Raises:
+      ConfigError: a dataset or an architecture is wrong, or another process has the folder.
+    """
+    plan = ExperimentPlan.of(options, folder.path)
+    if options.num_devices == 0:
+        os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells
+    token = log_level.set(options.trace_level)
+    try:
+        with folder.claim(), log_to(folder.path / f"{options.experiment_name}.log"):
+            return _run(plan, folder, interruption, lambda line: _tell(say, line), command)
+    finally:
+        log_level.reset(token)
+
+
+def _run(
+    plan: ExperimentPlan,
+    folder: ExperimentFolder,
+    interruption: Interruption,
+    say: Callable[[str], object],
+    command: str,
+) -> tuple[Matrix, dict[str, str]]:
+    folder.write_options({**plan.to_json(), "versions": versions(), "commits": commits()})
+    for part, levels in (("test", plan.test), ("train", plan.train)):
+        plan.suite(part).write_text(levels.suite(part, plan.options.episodes))
+    if left_out := missing_page():
+        say(left_out)
+    runner, failures = CellRunner(plan, interruption, say), dict[str, str]()
+    for cell in plan.cells:
+        if interruption.signum is not None:
+            break
+        if why := runner.run(cell):
+            failures[cell.name] = one_line(why)
+        matrix = _write_results(plan, folder, failures, command)
+    return matrix, failures
+
+
+def _write_results(
+    plan: ExperimentPlan, folder: ExperimentFolder, failures: dict[str, str], command: str
+) -> Matrix:
+    """Writes what there is after each cell, so that a kill leaves it."""
+    options, cells = plan.options, plan.cells
+    matrix = decide(results_by_group(cells), options.weights, options.move)
+    folder.write("all_results.json", {"cells": [_result(cell, failures) for cell in cells]})
+    if options.bucket:
+        copies = {cell.name: plan.copy_of(cell) for cell in cells if read_results(cell) is not None}
+        folder.write("s3_manifest.json", {"copies": copies})
+    write_matrix(folder, matrix, [f"{name}: {why}" for name, why in failures.items()], command)
+    write_curves(folder, [cell for cell in cells if read_results(cell) is not None])
+    _write_aggregates(cells)
+    return matrix
+
+
+def _result(cell: ExperimentCell, failures: dict[str, str]) -> dict[str, Any]:
+    found = {"cell": cell.name, "folder": str(cell.folder), "architecture": cell.architecture}
+    found |= {"mode": cell.mode, "seed": str(cell.seed)}
+    measured = read_results(cell)
+    if measured is None:
+        why = failures.get(cell.name, "")
+        return {**found, "state": "failed" if why else "unfinished", "reason": why}
+    return {**found, "state": "finished", **vars(measured)}
+
+
+def _write_aggregates(cells: Sequence[ExperimentCell]) -> None:
+    """Writes aggregate.json beside the runs of several seeds: the mean of each column over those finished."""
+    for group, seeds in results_by_group(cells).items():
+        members = [cell for cell in cells if cell.group == group]
+        if len(members) > 1:
+            columns = {name: [seed[name] for seed in seeds] for name in seeds[0]}
+            means = {name: sum(values) / len(values) for name, values in columns.items()}
+            finite = {name: x if abs(x) < float("inf") else None for name, x in means.items()}
+            place = ExperimentFolder(members[0].folder.parent)
+            place.write("aggregate.json", {"seeds": len(seeds), "mean": finite})
+
+
+def _tell(say: Callable[[str], object], line: str) -> None:
+    say(line)
+    _log.info("%s", line)

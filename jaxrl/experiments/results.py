@@ -1,0 +1,116 @@
+"""What a cell has come to, in files beside its run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError
+from jaxrl.config.data_files import read_object
+from jaxrl.experiments.cells import ExperimentCell
+from jaxrl.metrics.files import replace_text
+from jaxrl.runs import records
+
+RESULTS = "eval_results.json"
+SUCCESS = "eval/all/success_rate"  # of the suite of test levels, in the rows of a run
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The numbers of a cell that has ended, as its decision matrix needs them, and where they come from.
+
+    Attributes:
+      test, train: of a suite, by category and of `all`.
+      steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
+      p50_ms: of acting on one observation.
+      parameters: their number.
+      seconds: of training.
+      clone: why a clone was not started from; "" if there was none to start from, or it was.
+    """
+
+    test: Mapping[str, Any]
+    train: Mapping[str, Any]
+    steps_to_threshold: int | None
+    p50_ms: float
+    parameters: int
+    seconds: float | None
+    clone: str = ""
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """By column of the decision matrix."""
+        test, train = (float(x["all"]["success_rate"]) for x in (self.test, self.train))
+        steps = math.inf if self.steps_to_threshold is None else float(self.steps_to_threshold)
+        return {
+            "success": test,
+            "steps": steps,
+            "gap": train - test,
+            "latency": self.p50_ms,
+            "parameters": float(self.parameters),
+        }
+
+
+def steps_to(folder: Path, threshold: float) -> tuple[int | None, float | None]:
+    """(the first step of a run with so much success on test levels, its seconds of training)."""
+    run = records.read(str(folder))
+    steps, success = run.curve(SUCCESS)
+    reached = steps[success >= threshold]
+    return (int(reached[0]) if len(reached) else None), run.seconds
+
+
+def of_suite(folder: Path, suite: str) -> dict[str, Any]:
+    """The newest evaluation of a suite, without the rows of its episodes: of `all`, and by category.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    files = sorted(folder.glob(f"evaluations/*suite-{suite}-step-*.json"), key=lambda f: f.stat().st_mtime)
+    if not files:
+        raise ConfigError(f"{folder} has no evaluation of the suite {suite}")
+    mode = read_object(files[-1])["modes"]["greedy"]
+    categories = {
+        name: {key: x for key, x in found.items() if key != "levels"}
+        for name, found in mode["categories"].items()
+    }
+    return {"all": mode["all"], **categories}
+
+
+def write_results(cell: ExperimentCell, found: Measured) -> None:
+    """Writes eval_results.json: from then on the cell counts as finished."""
+    content = {
+        "architecture": cell.architecture,
+        "mode": cell.mode,
+        "seed": cell.seed,
+        "test": found.test,
+        "train": found.train,
+        "steps_to_threshold": found.steps_to_threshold,
+        "p50_ms": found.p50_ms,
+        "parameters": found.parameters,
+        "seconds": found.seconds,
+        "clone": found.clone,
+    }
+    replace_text(cell.folder / RESULTS, json.dumps(content, indent=2) + "\n")
+
+
+def read_results(cell: ExperimentCell) -> Measured | None:
+    """What a finished cell has come to; None for one that has not finished."""
+    try:
+        found = read_object(cell.folder / RESULTS)
+        names = Measured.__dataclass_fields__
+        return Measured(**{name: found[name] for name in names})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def results_by_group(cells: Sequence[ExperimentCell]) -> dict[str, list[dict[str, float]]]:
+    """The columns of each seed that has finished, by group."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for cell in cells:
+        measured = read_results(cell)
+        if measured is not None:
+            found.setdefault(cell.group, []).append(measured.columns)
+    return found

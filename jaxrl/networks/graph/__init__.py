@@ -1,0 +1,1 @@
+"""Layers on graphs, and the encoder of graphs that are fixed for each level."""

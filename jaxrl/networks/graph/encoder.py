@@ -1,0 +1,161 @@
+"""The encoder of an agent in one of several fixed graphs (`jaxrl.envs.graphs.GraphSpace`).
+
+The levels' nodes hear from each other, never from the agent. So what they hold follows from the parameters
+alone: it is computed once for all levels, and once for a whole rollout (`Network.prepare`), and a row of
+observations only looks it up. The agent is a node of a kind of its own, where it stands, and only hears.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.networks.graph.layers import GraphAttention, GraphConvolution, GraphTransformer, KindDense
+from jaxrl.networks.graph.neighbours import Neighbours
+from jaxrl.networks.graph.packing import PackedGraphs
+from jaxrl.networks.layers import Dense
+from jaxrl.types import Array
+
+TABLES = "tables"  # the collection of what follows from parameters alone
+_NAME = "levels"
+
+
+@flax.struct.dataclass
+class GraphStates:
+    """What the nodes of all levels hold.
+
+    Attributes:
+      memories: of each transformer layer, the keys and values that the agent hears; () of other layers.
+      nodes: [M, W], after the last layer.
+      levels: [G, 2 W], the mean and the maximum over the nodes of each level.
+    """
+
+    memories: tuple[tuple[Array, Array], ...]
+    nodes: Array
+    levels: Array
+
+
+class LevelEncoder(nn.Module):
+    """The agent's node, and the mean and the maximum over the nodes of its level.
+
+    Subclasses say how the levels' nodes are computed, and what the agent's is.
+    """
+
+    graphs: PackedGraphs
+    width: int
+    layers: int
+    heads: int
+    dtype: jnp.dtype
+
+    def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
+        """(memories, nodes) of `GraphStates`."""
+        raise NotImplementedError
+
+    def agents(self, tables: GraphStates, place: Array) -> Array:
+        """[R, W], of agents at these nodes, int32[R]."""
+        raise NotImplementedError
+
+    def __call__(self, obs: dict[str, Array]) -> Array:
+        """From `agent` and `level`, [...], to features [..., 3 W]."""
+        tables = self._tables()
+        level = obs["level"].reshape(-1)
+        place = jnp.asarray(self.graphs.place)[level, obs["agent"].reshape(-1)]
+        found = jnp.concatenate([self.agents(tables, place), tables.levels[level]], axis=-1)
+        return found.reshape(*obs["agent"].shape, -1)
+
+    def _tables(self) -> GraphStates:
+        if self.has_variable(TABLES, _NAME):
+            found: GraphStates = self.get_variable(TABLES, _NAME)
+            return found
+        memories, nodes = self.levels()
+        tables = GraphStates(memories, nodes, self._pool(nodes))
+        if self.is_mutable_collection(TABLES):
+            self.put_variable(TABLES, _NAME, tables)
+        return tables
+
+    def _pool(self, nodes: Array) -> Array:
+        is_node = jnp.asarray(self.graphs.is_node)[..., None]
+        x = nodes[jnp.asarray(self.graphs.place)]
+        count = jnp.sum(is_node, axis=1).astype(self.dtype)
+        mean = jnp.sum(jnp.where(is_node, x, 0), axis=1) / count
+        largest = jnp.max(jnp.where(is_node, x, jnp.finfo(self.dtype).min), axis=1)
+        return jnp.concatenate([mean, largest], axis=-1)
+
+
+class TransformerEncoder(LevelEncoder):
+    """Heterogeneous graph transformer (Hu et al. 2020); the agent is one more kind of node."""
+
+    def setup(self) -> None:
+        kinds, relations = len(self.graphs.kinds) + 1, self.graphs.num_relations
+        self.enter = KindDense(self.width, kinds, self.dtype)
+        self.hear = [
+            GraphTransformer(self.width, self.heads, kinds, relations, self.dtype) for _ in range(self.layers)
+        ]
+
+    def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
+        packed = self.graphs
+        kind_of, source_kinds = jnp.asarray(packed.kind_of), jnp.asarray(packed.source_kinds)
+        x = jnp.tanh(self.enter(jnp.asarray(packed.nodes), packed.kinds))
+        memories = []
+        for layer in self.hear:
+            memories.append(layer.memory(x, packed.kinds))
+            x = layer(x, packed.kinds, kind_of, packed.edges, memories[-1], source_kinds)
+        return tuple(memories), x
+
+    def agents(self, tables: GraphStates, place: Array) -> Array:
+        packed, count = self.graphs, len(place)
+        fixed = packed.edges
+        at = lambda table: jnp.asarray(table)[place]  # noqa: E731
+        edges = Neighbours(at(fixed.index), at(fixed.mask), fixed.kinds)
+        own = len(packed.kinds)  # the kind of agents
+        kinds, kind_of = (0,) * own + (count,), jnp.full(count, own)
+        x = jnp.tanh(self.enter(at(packed.nodes), kinds))
+        for layer, memory in zip(self.hear, tables.memories, strict=True):
+            x = layer(x, kinds, kind_of, edges, memory, at(packed.source_kinds))
+        return x
+
+
+class HomogeneousEncoder(LevelEncoder):
+    """Layers for which all nodes and edges are alike; the agent has what its node holds."""
+
+    def layer(self) -> Any:
+        """One layer."""
+        raise NotImplementedError
+
+    @nn.compact
+    def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
+        x = jnp.asarray(self.graphs.nodes)
+        kind = jax.nn.one_hot(self.graphs.kind_of, len(self.graphs.kinds), dtype=x.dtype)
+        x = nn.relu(Dense(self.width, math.sqrt(2), self.dtype)(jnp.concatenate([x, kind], axis=-1)))
+        for _ in range(self.layers):
+            x = self.layer()(x, self.graphs.edges)
+        return (), x
+
+    def agents(self, tables: GraphStates, place: Array) -> Array:
+        return tables.nodes[place]
+
+
+class AttentionEncoder(HomogeneousEncoder):
+    """Graph attention (Velickovic et al. 2018)."""
+
+    def layer(self) -> nn.Module:
+        return GraphAttention(self.width, self.heads, self.dtype)
+
+
+class ConvolutionEncoder(HomogeneousEncoder):
+    """Graph convolution (Kipf and Welling 2017)."""
+
+    def layer(self) -> nn.Module:
+        return GraphConvolution(self.width, self.dtype)
+
+
+LEVEL_ENCODERS: dict[str, type[LevelEncoder]] = {
+    "hgt": TransformerEncoder,
+    "gat": AttentionEncoder,
+    "gcn": ConvolutionEncoder,
+}
