@@ -13,7 +13,7 @@ from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import shown
 from jaxrl.config.files import pipeline_file, pipeline_names
 from jaxrl.pipeline import settings
-from jaxrl.pipeline.gates import Gate
+from jaxrl.pipeline.gates import StageGate
 from jaxrl.pipeline.settings import STAGES
 
 _MOST_GATES = 100
@@ -70,7 +70,7 @@ class PipelineDefinition:
 
     name: str
     sections: Mapping[str, StageSection]
-    gates: tuple[Gate, ...]
+    gates: tuple[StageGate, ...]
     text: str
 
     @property
@@ -129,11 +129,11 @@ def _build(data: Mapping[Any, Any], stem: str, flags: CommandFlags, text: str) -
     return pipeline
 
 
-def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[Gate, ...]:
+def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[StageGate, ...]:
     lines = [given] if isinstance(given, str) else given or []
     if not isinstance(lines, list) or len(lines) > _MOST_GATES or not all(isinstance(x, str) for x in lines):
         raise ConfigError("`gates` must be a list of lines, such as `evaluate.success_rate >= 0.9`")
-    gates = tuple(Gate.read(line) for line in lines)
+    gates = tuple(StageGate.read(line) for line in lines)
     for gate in gates:
         if gate.stage not in sections or not sections[gate.stage].settings.enabled:
             enabled = [name for name, section in sections.items() if section.settings.enabled]

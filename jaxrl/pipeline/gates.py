@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.metrics import text
+from jaxrl.runs.registry.gate import COMPARISONS, GateClosed
 
 LEVEL = 0.05  # of the one-sided test against what is deployed
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 _AGAINST = "not worse than deployed"
 _THRESHOLD = re.compile(r"([a-z]+)\.(.+?)\s*(>=|<=|>|<)\s*([-+.\deE]+)")
 _DEPLOYED = re.compile(rf"([a-z]+)\.(.+?)\s+{_AGAINST}")
@@ -25,14 +19,8 @@ _DEPLOYED = re.compile(rf"([a-z]+)\.(.+?)\s+{_AGAINST}")
 Results = Mapping[str, float]
 
 
-class GateClosed(RunError):
-    """A condition does not hold: the pipeline ends. Its message is one line."""
-
-    exit_code = 3
-
-
 @dataclass(frozen=True)
-class Gate:
+class StageGate:
     """A condition on a result of a stage.
 
     Attributes:
@@ -50,7 +38,7 @@ class Gate:
     threshold: float = 0.0
 
     @classmethod
-    def read(cls, line: str) -> Gate:
+    def read(cls, line: str) -> StageGate:
         """Reads `STAGE.RESULT >= NUMBER`, or `STAGE.RESULT not worse than deployed`.
 
         Raises:
@@ -92,7 +80,7 @@ class Gate:
         value = results[self.metric]
         if not self.comparison:
             return self._against(results, deployed)
-        if not _COMPARISONS[self.comparison](value, self.threshold):
+        if not COMPARISONS[self.comparison](value, self.threshold):
             raise GateClosed(f"gate `{self.text}` is closed: {self.metric} is {text.number(value)}")
         return f"gate `{self.text}` is open: {text.number(value)}"
 

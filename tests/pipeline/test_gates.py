@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jaxrl.config.errors import RunError
-from jaxrl.pipeline.gates import Gate, GateClosed
+from jaxrl.pipeline.gates import GateClosed, StageGate
 
-RATE = Gate.read("evaluate.success_rate not worse than deployed")
-MEAN = Gate.read("evaluate.mean not worse than deployed")
+RATE = StageGate.read("evaluate.success_rate not worse than deployed")
+MEAN = StageGate.read("evaluate.mean not worse than deployed")
 
 
 def test_a_gate_is_read() -> None:
-    gate = Gate.read("  evaluate.navigation.full room.success_rate   >=  9e-1 ")
+    gate = StageGate.read("  evaluate.navigation.full room.success_rate   >=  9e-1 ")
     assert (gate.stage, gate.metric) == ("evaluate", "navigation.full room.success_rate")
     assert (gate.comparison, gate.threshold) == (">=", 0.9)
 
@@ -28,7 +28,7 @@ def test_a_gate_is_read() -> None:
     ],
 )
 def test_thresholds(line: str, value: float, is_open: bool) -> None:
-    gate = Gate.read(f"evaluate.mean {line}")
+    gate = StageGate.read(f"evaluate.mean {line}")
     if is_open:
         assert "is open" in gate.check({"mean": value}, None)
     else:
@@ -40,7 +40,7 @@ def test_thresholds(line: str, value: float, is_open: bool) -> None:
 
 def test_an_unknown_result_closes_it() -> None:
     with pytest.raises(GateClosed, match="did you mean `success_rate`"):
-        Gate.read("evaluate.sucess_rate >= 0").check({"success_rate": 1.0, "mean": 3.0}, None)
+        StageGate.read("evaluate.sucess_rate >= 0").check({"success_rate": 1.0, "mean": 3.0}, None)
 
 
 def test_success_against_the_deployed_model() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean
 
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -20,7 +20,7 @@ _CONDITION = re.compile(r"\s*([\w./-]+)\s*(>=|<=|>|<)\s*([-+\w.]+)\s*")
 
 
 class GateClosed(RunError):
-    """A condition does not hold; nothing was deployed."""
+    """A condition does not hold, so what depends on it is not done. Its message is one line."""
 
     exit_code = 3
 
@@ -65,7 +65,7 @@ class Gate:
                 f"{did_you_mean(self.metric, metrics)}"
             )
         value = metrics[self.metric]
-        if not math.isfinite(value) or not _COMPARISONS[self.comparison](value, self.bound):
+        if not math.isfinite(value) or not COMPARISONS[self.comparison](value, self.bound):
             raise GateClosed(f"the gate {self} is closed: {self.metric} is {value:g}; nothing was deployed")
 
     def __str__(self) -> str:
