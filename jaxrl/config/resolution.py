@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import stages, words
+from jaxrl.config import stages, training_stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
 from jaxrl.config.common_names import full_name
@@ -71,7 +72,40 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
     """
     resolved = _with_full_names(_with_stages(_build(config.to_dict(), device_count)))
     _check_environment(resolved)
+    stage_configs(resolved)
     return resolved
+
+
+def stage_configs(config: Config) -> tuple[Config, ...]:
+    """The configuration of each of its `stages`; without any, itself alone.
+
+    Raises:
+      ConfigError: a stage cannot follow the one before; the message names it.
+    """
+    found: list[Config] = []
+    for i, stage in enumerate(training_stages.parse(config)):
+        before = found[-1] if found else config
+        try:
+            found.append(_changed(before, stage.changes))
+            if found[-1].env != before.env:
+                _check_environment(found[-1])
+                _require_spaces(found[-1].env, before.env)
+        except ConfigError as error:
+            raise training_stages.in_stage(i, error) from error
+    return tuple(found) or (config,)
+
+
+def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """With other values by dotted name; a curriculum that one of them gives takes the place of the other."""
+    data = to_json(config)
+    if any(name.startswith("curriculum.") for name in changes):
+        data["curriculum"] = {}
+    for name, value in changes.items():
+        section, _, field = name.rpartition(".")
+        (data[section] if section else data)[field] = value
+    derived = ("device_count", "derived")
+    plain = {name: value for name, value in data.items() if name not in derived}
+    return _with_full_names(_with_stages(_build(plain, config.device_count)))
 
 
 def check_config(config: ConfigDict) -> Config:
@@ -93,7 +127,7 @@ def largest_device_count(config: ConfigDict, available: int, processes: int = 1)
       ConfigError: the configuration is wrong on any number of devices, or on so many processes.
     """
     c = check_config(config)
-    multiple = c.learner.envs_multiple(c.env.num_envs)
+    multiple = math.lcm(c.learner.envs_multiple(c.env.num_envs), c.env.task_period)
     groups = c.env.num_envs // multiple
     if groups % processes:
         raise ConfigError(
@@ -165,7 +199,8 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
 
 
 def _with_stages(config: Config) -> Config:
-    """With the stages that a file holds: a run keeps them, whatever becomes of the file."""
+    """With the stages that files hold: a run keeps them, whatever becomes of the files."""
+    config = _with_training_stages(config)
     curriculum = stages.resolved(config.curriculum, config.env.name, config.steps_per_iteration)
     config = dataclasses.replace(config, curriculum=curriculum)
     if config.curriculum.is_used and not config.collects:
@@ -176,7 +211,26 @@ def _with_stages(config: Config) -> Config:
     return config
 
 
+def _with_training_stages(config: Config) -> Config:
+    """With the texts of `stages`, and the steps of the run where it is they that say them."""
+    if not config.stages:
+        return config
+    if config.population.seeds > 1:
+        raise ConfigError(
+            f"`population.seeds` (={config.population.seeds}) must be 1 with `stages`: the members of a "
+            "population are one program"
+        )
+    config = dataclasses.replace(config, stages=training_stages.read(config.stages))
+    found = training_stages.parse(config)
+    if found[-1].is_open:
+        return config
+    iterations = training_stages.total_iterations(found)
+    steps = None if iterations is None else iterations * config.steps_per_iteration
+    return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
+
+
 def _with_full_names(config: Config) -> Config:
+    config = _with_tasks(config)
     env, _ = full_name("env.name", config.env.name)
     unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
     return dataclasses.replace(
@@ -184,6 +238,34 @@ def _with_full_names(config: Config) -> Config:
         env=dataclasses.replace(config.env, name=env),
         evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
     )
+
+
+def _with_tasks(config: Config) -> Config:
+    """With the environment that `env.tasks` stands for."""
+    env = config.env
+    if not env.tasks:
+        if env.task_shares:
+            raise ConfigError(f"`env.task_shares` (={env.task_shares!r}) needs `env.tasks`")
+        return config
+    # Here and not above: environments import jax.
+    from jaxrl.envs.native.mixture import mixture_name
+
+    tasks = tuple(full_name("env.tasks", task)[0] for task in env.tasks)
+    name = mixture_name(tasks, env.task_shares)
+    return dataclasses.replace(config, env=dataclasses.replace(env, tasks=tasks, name=name))
+
+
+def _check_task_counts(config: Config) -> None:
+    """Every device holds as many environments of each task as the others."""
+    period = config.env.task_period
+    if config.envs_per_device % period:
+        described = (
+            "the number of `env.tasks`" if not config.env.task_shares else "the sum of `env.task_shares`"
+        )
+        raise ConfigError(
+            f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
+            f"{period} on each, {described}"
+        )
 
 
 def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
@@ -225,6 +307,7 @@ def _check_counts(config: Config) -> None:
     """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
+    _check_task_counts(config)
     config.learner.check_counts(config.section, num_envs, config.device_count)
     if config.envs_per_device * config.rollout_length > LARGEST_INT32:
         raise ConfigError(
@@ -237,7 +320,8 @@ def _check_rules(config: Config) -> None:
     """Fields fit together that no algorithm asks for."""
     if config.env.success:
         Success.parse(config.env.success, "env.success")
-    if config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None:
+    endless = config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None
+    if endless and not config.stages:
         raise ConfigError(
             "`stop.steps` (=None) must be a number, or `stop.seconds` or `stop.wall_seconds` one: "
             "the run would never end"
@@ -276,6 +360,11 @@ def _check_environment(c: Config) -> None:
         raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
     if registry.is_host(c.env.name):
         _check_host(c)
+    if c.env.tasks and c.evaluate.unseen:
+        raise ConfigError(
+            f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, each of which is "
+            "evaluated"
+        )
 
 
 def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
@@ -284,6 +373,16 @@ def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
     for what in ("observation_space", "action_space"):
         if getattr(other, what) != getattr(own, what):
             raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
+
+
+def _require_spaces(env: EnvConfig, before: EnvConfig) -> None:
+    """Raises ConfigError unless the policy of the stage before fits the environment."""
+    own, other = (environment_spec("env.name", x.name, x.name, x.wrappers) for x in (env, before))
+    for what in ("observation_space", "action_space"):
+        if getattr(own, what) != getattr(other, what):
+            raise ConfigError(
+                f"`env.name` (={env.name!r}) has another {what} than {before.name}, with which training begins"
+            )
 
 
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl import algorithms
 from jaxrl.config import Config
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
@@ -78,15 +76,6 @@ class Conditions:
     debug: bool = False
     process_started: float | None = None
     watchdog: float = 0.0
-
-
-def program_shape(config: Config) -> Config:
-    """The part that members of one program have in common: all but seed and numeric hyperparameters."""
-    learner = config.learner
-    numbers = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
-    same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
-    alike: Any = dataclasses.replace(learner, **same)  # type: ignore[type-var]
-    return dataclasses.replace(config, seed=0, learner=alike)
 
 
 def train_members(
