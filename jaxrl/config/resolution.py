@@ -19,17 +19,21 @@ from ml_collections import ConfigDict
 from jaxrl.config import stages, training_stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
-from jaxrl.config.common_names import full_name
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
+from jaxrl.config.environment import (
+    check_environment,
+    check_task_counts,
+    require_spaces,
+    with_full_names,
+)
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
-from jaxrl.config.sections import EnvConfig
 from jaxrl.config.success import Success
 from jaxrl.version import __version__
 
 if TYPE_CHECKING:
-    from jaxrl.envs.base import EnvSpec
+    pass
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
@@ -70,8 +74,8 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
         that cannot be made.
     """
-    resolved = _with_full_names(_with_stages(_build(config.to_dict(), device_count)))
-    _check_environment(resolved)
+    resolved = with_full_names(_with_stages(_build(config.to_dict(), device_count)))
+    check_environment(resolved)
     stage_configs(resolved)
     return resolved
 
@@ -88,8 +92,8 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
         try:
             found.append(_changed(before, stage.changes))
             if found[-1].env != before.env:
-                _check_environment(found[-1])
-                _require_spaces(found[-1].env, before.env)
+                check_environment(found[-1])
+                require_spaces(found[-1].env, before.env)
         except ConfigError as error:
             raise training_stages.in_stage(i, error) from error
     return tuple(found) or (config,)
@@ -105,7 +109,7 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
         (data[section] if section else data)[field] = value
     derived = ("device_count", "derived")
     plain = {name: value for name, value in data.items() if name not in derived}
-    return _with_full_names(_with_stages(_build(plain, config.device_count)))
+    return with_full_names(_with_stages(_build(plain, config.device_count)))
 
 
 def check_config(config: ConfigDict) -> Config:
@@ -229,45 +233,6 @@ def _with_training_stages(config: Config) -> Config:
     return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
 
 
-def _with_full_names(config: Config) -> Config:
-    config = _with_tasks(config)
-    env, _ = full_name("env.name", config.env.name)
-    unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
-    return dataclasses.replace(
-        config,
-        env=dataclasses.replace(config.env, name=env),
-        evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
-    )
-
-
-def _with_tasks(config: Config) -> Config:
-    """With the environment that `env.tasks` stands for."""
-    env = config.env
-    if not env.tasks:
-        if env.task_shares:
-            raise ConfigError(f"`env.task_shares` (={env.task_shares!r}) needs `env.tasks`")
-        return config
-    # Here and not above: environments import jax.
-    from jaxrl.envs.native.mixture import mixture_name
-
-    tasks = tuple(full_name("env.tasks", task)[0] for task in env.tasks)
-    name = mixture_name(tasks, env.task_shares)
-    return dataclasses.replace(config, env=dataclasses.replace(env, tasks=tasks, name=name))
-
-
-def _check_task_counts(config: Config) -> None:
-    """Every device holds as many environments of each task as the others."""
-    period = config.env.task_period
-    if config.envs_per_device % period:
-        described = (
-            "the number of `env.tasks`" if not config.env.task_shares else "the sum of `env.task_shares`"
-        )
-        raise ConfigError(
-            f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
-            f"{period} on each, {described}"
-        )
-
-
 def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
     """The configuration of an algorithm that is not imported, which alone knows its section."""
     common = {name: x for name, x in data.items() if name in COMMON or not isinstance(x, Mapping)}
@@ -307,7 +272,7 @@ def _check_counts(config: Config) -> None:
     """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
-    _check_task_counts(config)
+    check_task_counts(config)
     config.learner.check_counts(config.section, num_envs, config.device_count)
     if config.envs_per_device * config.rollout_length > LARGEST_INT32:
         raise ConfigError(
@@ -335,82 +300,3 @@ def _check_rules(config: Config) -> None:
             f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
             f"(={config.init_from!r}) must be empty"
         )
-
-
-def _check_environment(c: Config) -> None:
-    # Here and not above: environments import jax.
-    from jaxrl.envs import registry
-
-    spec = environment_spec("env.name", c.env.name, c.env.name, ())
-    if c.env.wrappers:
-        spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
-    try:
-        registry.check_custom(c.env.name)
-    except ValueError as error:
-        raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
-    if c.evaluate.unseen:
-        check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
-    if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
-        for name in filter(None, (c.env.name, c.evaluate.unseen)):
-            try:
-                registry.check_info_key(name, c.env.wrappers, rule.subject)
-            except ValueError as error:
-                raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
-    if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
-        raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
-    if registry.is_host(c.env.name):
-        _check_host(c)
-    if c.env.tasks and c.evaluate.unseen:
-        raise ConfigError(
-            f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, each of which is "
-            "evaluated"
-        )
-
-
-def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
-    """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
-    other, own = (environment_spec(field, name, x, env.wrappers) for x in (name, env.name))
-    for what in ("observation_space", "action_space"):
-        if getattr(other, what) != getattr(own, what):
-            raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
-
-
-def _require_spaces(env: EnvConfig, before: EnvConfig) -> None:
-    """Raises ConfigError unless the policy of the stage before fits the environment."""
-    own, other = (environment_spec("env.name", x.name, x.name, x.wrappers) for x in (env, before))
-    for what in ("observation_space", "action_space"):
-        if getattr(own, what) != getattr(other, what):
-            raise ConfigError(
-                f"`env.name` (={env.name!r}) has another {what} than {before.name}, with which training begins"
-            )
-
-
-def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
-    """Returns the spec of an environment.
-
-    Args:
-      field: what names it, or its wrappers, for the error.
-      value: what that field says.
-      name: the environment.
-      wrappers: their names, from the innermost to the outermost.
-
-    Raises:
-      ConfigError: it cannot be made.
-    """
-    from jaxrl.envs import modules, registry
-
-    try:
-        return registry.spec_of(name, wrappers)
-    except (ValueError, ImportError) as error:
-        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
-    except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
-        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
-
-
-def _check_host(c: Config) -> None:
-    """Groups have the same number of environments and of workers."""
-    groups, workers = c.host.num_groups, c.host.num_workers
-    if c.env.num_envs % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
-    if workers % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

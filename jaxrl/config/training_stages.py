@@ -1,4 +1,4 @@
-"""Stages of training: budgets and changed fields, one after the other, in the configuration or a file of YAML."""
+"""Stages of training: budgets and changed fields, one after the other, from a config or a file of YAML."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def _field(name: str, config: Config) -> Field:
         raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     if field not in known:
         raise ConfigError(
-            f"`{field.name}` stays the same over a whole run; stages may change {', '.join(_CHANGEABLE)}, the "
-            f"curriculum and what is not fixed of the section `{config.section}`"
+            f"`{field.name}` stays the same over a whole run; stages may change {', '.join(_CHANGEABLE)}, "
+            f"the curriculum and what is not fixed of the section `{config.section}`"
         )
     return field
 

@@ -52,8 +52,8 @@ class TrainingPlan:
         """Raises ConfigError unless there is a stage `index`, which a checkpoint names."""
         if index > self.last:
             raise ConfigError(
-                f"`stages` must hold at least {index + 1} elements, not {len(self.stages)}: the checkpoint was "
-                f"saved in stage {index + 1}"
+                f"`stages` must hold at least {index + 1} elements, not {len(self.stages)}: the checkpoint "
+                f"was saved in stage {index + 1}"
             )
 
     def compiles(self, index: int) -> list[str]:

@@ -294,7 +294,7 @@ class Trainer:
         return summary
 
     def _change_stage(self) -> None:
-        """Goes on to the stage that follows, or back to that of a checkpoint to which the run was rolled back."""
+        """Goes on to the stage that follows, or back to that of the checkpoint after a rollback."""
         before, stage = self._stage, self.progress.stage
         goes_on = stage == before
         after = before + 1 if goes_on else stage

@@ -96,7 +96,10 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
                 jax.tree.leaves(getattr(whole, name)), jax.tree.leaves(getattr(alone, name)), strict=True
             )
             for there, here in pairs:
-                np.testing.assert_array_equal(there[:, own], here, err_msg=name)
+                if name == "extras":  # Products of another number of rows are rounded in another way.
+                    np.testing.assert_allclose(there[:, own], here, rtol=1e-5, atol=1e-7)
+                else:
+                    np.testing.assert_array_equal(there[:, own], here, err_msg=name)
         assert (whole.obs[TASK][:, own] == i).all()
         assert not whole.obs[OBSERVATION][:, own, SIZES[i] :].any()
         assert (whole.obs[OBSERVATION][:, own, : SIZES[i]] != 0).any()
@@ -236,8 +239,11 @@ def test_final_rows_of_a_mixture() -> None:
             {"env.num_envs": 6},
             r"`env.num_envs` \(=6\) on 1 devices must be a multiple of 4 on each, the sum of",
         ),
-        ({"env.task_shares": (1, 2)}, r"shares \(=\(1, 2\)\) must be one number for each of 3 tasks"),
-        ({"env.tasks": ()}, r"`env.task_shares` \(=\(2, 1, 1\)\) needs `env.tasks`"),
+        (
+            {"env.task_shares": (1, 2)},
+            r"`env.task_shares` \(=\(1, 2\)\) must be one number for each of the 3",
+        ),
+        ({"env.tasks": ()}, r"`env.task_shares` \(=\(2, 1, 1\)\) must be one number for each of the 0"),
         (
             {"env.tasks": (*TASKS[:2], "gymnax:Pendulum-v1")},
             "must all have discrete actions, or the same cont",
