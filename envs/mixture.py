@@ -145,29 +145,34 @@ class TaskMixture(JaxEnv):
       pattern: int[P], the tasks of the environments 0 to P - 1; those of the next P are the same again.
     """
 
-    def __init__(self, name: str, envs: Sequence[JaxEnv], shares: Sequence[int] = ()):
+    def __init__(self, name: str, envs: Sequence[JaxEnv], shares: Sequence[int] = (), only: str = ""):
         """Pads the environments.
 
         Args:
           name: of the whole.
           envs: the tasks.
           shares: of P environments so many have each task; empty: one each.
+          only: the short name of the one task that is ever played, with the spaces of all; "": all are.
 
         Raises:
           ValueError: one line; the tasks cannot share a policy, or the shares are wrong.
         """
         self._name, self._envs = name, tuple(envs)
-        self._shares = tuple(shares) or (1,) * len(self._envs)
+        self._shares, self._only = tuple(shares) or (1,) * len(self._envs), only
         layout = TaskLayout.of(self._envs)
         self.pattern = _interleaved(self._shares, len(self._envs))
+        if only:
+            if only not in layout.names:
+                raise ValueError(f"{name}: only (={only!r}) must be one of {', '.join(layout.names)}")
+            self.pattern = np.array([layout.names.index(only)], np.int32)
         self.tasks = tuple(PaddedTask(env, layout, i) for i, env in enumerate(self._envs))
-        limits = [env.spec.max_episode_steps for env in self._envs]
+        limits = [self._envs[i].spec.max_episode_steps for i in sorted(set(self.pattern.tolist()))]
         longest = None if None in limits else max(limit for limit in limits if limit is not None)
         self.spec = layout.spec(name, longest)
 
     def wrap_tasks(self, wrapper: Callable[[JaxEnv], JaxEnv]) -> TaskMixture:
         """The same with each task wrapped, beneath the padding."""
-        return TaskMixture(self._name, [wrapper(env) for env in self._envs], self._shares)
+        return TaskMixture(self._name, [wrapper(env) for env in self._envs], self._shares, self._only)
 
     def reset(self, key: jax.Array) -> tuple[MixtureState, Any]:
         task = jnp.asarray(self.pattern)[

@@ -28,7 +28,8 @@ class MixtureVectorEnv:
 
     def __init__(self, env: TaskMixture, stagger: bool = False):
         self.env = env
-        self._parts = tuple(VectorEnv(task, stagger) for task in env.tasks)
+        self._played = sorted(set(env.pattern.tolist()))
+        self._parts = tuple(VectorEnv(env.tasks[i], stagger) for i in self._played)
 
     @property
     def spec(self) -> EnvSpec:
@@ -48,7 +49,7 @@ class MixtureVectorEnv:
     def rows(self, count: int) -> list[np.ndarray]:
         """The rows of each task, of `count` in all."""
         tasks = np.resize(self.env.pattern, count)
-        return [np.flatnonzero(tasks == i) for i in range(len(self._parts))]
+        return [np.flatnonzero(tasks == i) for i in self._played]
 
     def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
         """See `VectorEnv.reset`."""

@@ -20,20 +20,13 @@ def mixture(tasks: Sequence[str] = CLASSIC, shares: Sequence[int] = (), only: st
     Args:
       tasks: their names.
       shares: of sum(shares) environments so many have each task; empty: one each.
-      only: the short name of one task, with the spaces of all: that alone.
+      only: the short name of the one task that is played, with the spaces of all.
     """
     # The registry imports this suite.
     registry = importlib.import_module("jaxrl.envs.registry")
     if isinstance(tasks, str):
         raise ValueError(f"{NAME}: tasks (={tasks!r}) must be a tuple of names")
-    envs = [registry.make(name) for name in tasks]
-    made = TaskMixture(NAME, envs, shares)
-    if not only:
-        return made
-    names = made.spec.task_names
-    if only not in names:
-        raise ValueError(f"{NAME}: only (={only!r}) must be one of {', '.join(names)}")
-    return made.tasks[names.index(only)]
+    return TaskMixture(NAME, [registry.make(name) for name in tasks], shares, only)
 
 
 def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:

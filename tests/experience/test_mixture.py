@@ -77,7 +77,7 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
         def run(acting: Acting) -> tuple[PyTree, PyTree]:
             state = collector.init(keys[rows])
             state, _, _ = collector.collect(state, acting, keys[rows])
-            after, trajectory, totals = collector.collect(state, acting, later[rows])
+            _, trajectory, totals = collector.collect(state, acting, later[rows])
             return trajectory, totals
 
         found: tuple[PyTree, PyTree] = jax.device_get(run(acting))
@@ -264,3 +264,13 @@ def test_devices_hold_whole_groups_of_tasks() -> None:
     assert largest_device_count(config, 8) == 6
     with pytest.raises(ConfigError, match="on 4 devices must be a multiple of 4 on each"):
         resolve(mixed_config(), 4)
+
+
+def test_one_task_of_all() -> None:
+    env = registry.make("jaxrl:Mixture(only='MountainCar-v0')", ("time_limit(steps=5)",))
+    assert env.spec.max_episode_steps == 5
+    batch = vector_env(env)
+    _, obs = batch.reset(jax.random.split(jax.random.key(0), 3))
+    np.testing.assert_array_equal(obs[TASK], [2, 2, 2])
+    with pytest.raises(ValueError, match="must be one of CartPole-v1, Acrobot-v1, MountainCar-v0"):
+        registry.make("jaxrl:Mixture(only='Pong')")
