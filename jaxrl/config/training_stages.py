@@ -23,6 +23,7 @@ _BUDGETS: dict[str, tuple[Any, ...]] = {
     "steps": (int, at_least(1), at_most(LARGEST_COUNT)),
     "seconds": (float, above(0)),
 }
+_RETURN = "return"
 # Beside those of the algorithm's section and of the curriculum that a resumed run may change.
 _CHANGEABLE = (
     "env.name",
@@ -42,18 +43,20 @@ class TrainingStage:
       name: for people.
       iterations: of its budget; None: another budget ends it.
       seconds: of training; None as well.
+      target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
       changes: values by dotted name; what it leaves out stays as in the stage before.
     """
 
     name: str
     iterations: int | None = None
     seconds: float | None = None
+    target_return: float | None = None
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
         """True if only `stop` ends it."""
-        return self.iterations is None and self.seconds is None
+        return self.iterations is None and self.seconds is None and self.target_return is None
 
 
 def read(given: Sequence[str]) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ def parse(config: Config) -> tuple[TrainingStage, ...]:
             raise in_stage(i, error) from error
     for i, stage in enumerate(found[:-1]):
         if stage.is_open:
-            raise in_stage(i, "`iterations`, `steps` or `seconds` must say when it ends")
+            raise in_stage(i, "`iterations`, `steps`, `seconds` or `return` must say when it ends")
     counted = sum(stage.iterations or 0 for stage in found[:-1])
     if found and found[-1].is_open and config.stop.steps and counted >= config.num_iterations:
         raise in_stage(
@@ -151,6 +154,11 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
     iterations = budgets.get("iterations")
     if "steps" in budgets:
         iterations = math.ceil(budgets["steps"] / config.steps_per_iteration)
+    target = rest.pop(_RETURN, None)
+    if target is not None:
+        target = check(_RETURN, read_value(target, float), float)
+        if not config.evaluate.every_steps:
+            raise ConfigError(f"`{_RETURN}` (={target:g}) needs evaluations: `evaluate.every_steps` (=0)")
     changes = {}
     for key, value in flatten(rest).items():
         field = _field(key, config)
@@ -161,6 +169,7 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
         name=name,
         iterations=iterations,
         seconds=budgets.get("seconds"),
+        target_return=target,
         changes=_with_exact_rate(changes, config),
     )
 
@@ -181,7 +190,7 @@ def _field(name: str, config: Config) -> Field:
     if field is None:
         names = [field.name for field in known]
         own = [each.rpartition(".")[2] for each in names if each.startswith(f"{config.section}.")]
-        hint = did_you_mean(name, [*names, *own, *_BUDGETS])
+        hint = did_you_mean(name, [*names, *own, *_BUDGETS, _RETURN])
         raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     if field not in known:
         raise ConfigError(

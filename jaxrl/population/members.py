@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import Config
+from jaxrl.config import Config, ConfigError
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watch_progress
@@ -93,6 +93,8 @@ def train_members(
     Raises:
       ConfigError: the configuration cannot be trained here.
     """
+    if any(member.config.stages for member in members):
+        raise ConfigError("`stages` must be empty: the members of a population are one program")
     if exchange is not None:
         exchange.rewind(*_rewind(members))
     programs = Programs(members[0].config, len(members), conditions.topology)

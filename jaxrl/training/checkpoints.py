@@ -333,6 +333,7 @@ def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
 
 def write_run(
     path: str | os.PathLike[str],
+    config: Config,
     learning: ShardedLearning,
     state: TrainState,
     progress: Progress,
@@ -340,11 +341,18 @@ def write_run(
 ) -> None:
     """Writes a state as the run folder `path`, which every command takes, and waits for it.
 
+    Args:
+      path: local or gs://.
+      config: of the whole run.
+      learning: with the configuration that the state follows, which is that of its stage.
+      state: what to save.
+      progress: of that.
+      metadata: JSON values to keep with it.
+
     Raises:
       ConfigError: the folder cannot be written, is in use, or holds another run or this very step.
       SaveError: the checkpoint could not be written.
     """
-    config = learning.learning.config
     folder = RunFolder(os.fspath(path), config.checkpoint.keep)
     folder.create()
     with folder.lock():

@@ -86,6 +86,10 @@ class Schedule:
             return STAGE  # A rollback has led to an earlier one.
         if stage.iterations is not None and progress.iteration - progress.stage_iteration >= stage.iterations:
             return "steps"
+        evaluation, target = progress.evaluation, stage.target_return
+        is_of_stage = progress.evaluated_at > progress.stage_iteration
+        if target is not None and evaluation and is_of_stage and evaluation.mean >= target:
+            return "return"
         seconds = self.coordinator.trained_seconds - progress.stage_seconds
         return "seconds" if stage.seconds is not None and seconds >= stage.seconds else None
 

@@ -196,7 +196,8 @@ class Trainer:
           ConfigError: the folder cannot be written, or holds another run or this very step.
           SaveError: the checkpoint could not be written.
         """
-        write_run(path, self._runtime.learning, self.state, self._saver.progress(), metadata or {})
+        progress = self._saver.progress()
+        write_run(path, self.config, self._learning, self.state, progress, metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
@@ -323,6 +324,7 @@ class Trainer:
         learning = self._runtime.learning
         if self._plan.stages:
             learning = learning.with_config(config)
+        self._learning = learning
         self._checkpoints = RunCheckpoints(self.folder, learning, saved_at=self._checkpoints.saved_at)
         self._pipeline = Pipeline(
             self._runtime, self._clock, assembly.coordinator, one_by_one=bool(self.callbacks.on_iteration)

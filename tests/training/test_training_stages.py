@@ -141,6 +141,24 @@ def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
     assert set(stages) == {1, 2}
 
 
+@pytest.mark.slow
+def test_an_evaluation_ends_a_stage_of_environments_on_the_host() -> None:
+    config = tiny_config(1_000, **{"log.every_steps": STEPS, "evaluate.every_steps": 2 * STEPS})
+    config.network.core = "none"
+    config.env.name = "gymnasium:CartPole-v1"
+    config.stages = (
+        {"iterations": 1, "learning_rate": 1e-3},
+        {"return": 1, "learning_rate": 3e-4, "env.name": "gymnasium:CartPole-v1(max_episode_steps=20)"},
+        {"iterations": 2, "learning_rate": 1e-4},
+    )
+    recorder = Recorder()
+    Trainer(resolve(config, 1), writer=MultiWriter([recorder])).fit()
+    # Any episode has a return of 1, but one evaluated in the stage counts alone: after iteration 2.
+    assert [(at, stage) for at, stage, _ in rates(recorder)] == [(2, 2), (3, 3), (4, 3)]
+    lengths = {at: row.get("eval/length", 0) for at, row in ((s // STEPS, r) for s, r in recorder.rows)}
+    assert max(lengths.values()) <= 20
+
+
 def test_a_file_of_stages(tmp_path: Path) -> None:
     path = tmp_path / "stages.yaml"
     path.write_text("stages:\n  - {iterations: 4, learning_rate: 1e-3}\n  - {seconds: 2, gamma: 0.9}\n")
@@ -162,12 +180,13 @@ def test_a_file_of_stages(tmp_path: Path) -> None:
         ),
         (({"iterations": 1}, {"learning_rat": 1}), "stage 2: `learning_rat` is no field .* `learning_rate`"),
         (({"iterations": 0}, {}), r"stage 1: `iterations` \(=0\) must be at least 1"),
-        (({"gamma": 0.9}, {}), "stage 1: `iterations`, `steps` or `seconds` must say when it ends"),
+        (({"gamma": 0.9}, {}), "stage 1: `iterations`, `steps`, `seconds` or `return` must"),
         (({"iterations": 1, "seconds": 1.0},), "stage 1: `iterations` and `seconds` must not both"),
         (({"iterations": 1, "env.num_envs": 16},), "stage 1: `env.num_envs` stays the same over a whole run"),
         (({"iterations": 1, "env.name": "gymnax:Acrobot-v1"},), "stage 1: .* another observation_space than"),
         (({"iterations": 5000}, {}), r"stage 2: it never begins: `stop.steps` \(="),
         (({"iterations": 1, "network.frozen": ["params/no/*"]},), r"`network.frozen` .* fits no parameter"),
+        (({"return": 5}, {}), r"stage 1: `return` \(=5\) needs evaluations: `evaluate.every_steps`"),
         (("iterations",), "stage 1: .* must be fields, such as"),
         (("no.yaml",), r"`stages` \(='no.yaml'\) cannot be read: No such file"),
     ],
