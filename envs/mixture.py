@@ -93,7 +93,7 @@ class PaddedTask(JaxEnv):
         )
 
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
-        state, obs = self.env.reset(key, *default_arguments(self.env))  # type: ignore[call-arg]
+        state, obs = self.env.reset(key, *default_arguments(self.env))
         return state, self._pad(obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

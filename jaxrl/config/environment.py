@@ -60,7 +60,8 @@ def check_environment(c: Config) -> None:
     # Here and not above: environments import jax.
     from jaxrl.envs import registry
 
-    spec = environment_spec("env.name", c.env.name, c.env.name, ())
+    field, value = ("env.tasks", c.env.tasks) if c.env.tasks else ("env.name", c.env.name)
+    spec = environment_spec(field, value, c.env.name, ())
     if c.env.wrappers:
         spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
     try:

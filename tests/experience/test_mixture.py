@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_training_reports_and_evaluates_each_task(trained: tuple[Trainer, dict[s
     np.testing.assert_array_equal(stats.count, [4 * T * B * share / 4 for share in SHARES])
     assert trainer.state.learner.reward_stats.count.shape == (3,)
     _, row, _ = trainer._assembly.evaluators(trainer.state.learner.policy, 0)
-    returns = {key: x for key, x in row.items() if key.endswith("/return")}
+    returns = {key: x for key, x in row.items() if re.fullmatch("eval/task/.*/return", key)}
     assert returns.keys() == {f"eval/task/{name.partition(':')[2]}/return" for name in TASKS}
     # An untrained policy: cars and acrobats use up their time.
     assert returns["eval/task/MountainCar-v0/return"] == -200

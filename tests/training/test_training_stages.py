@@ -111,7 +111,7 @@ def test_optimiser_and_counters_go_on_and_episodes_where_they_can(
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("saved", [2, pytest.param(3, marks=SLOW), pytest.param(4, marks=SLOW), 6, 7])
+@pytest.mark.parametrize("saved", [2, *(pytest.param(at, marks=SLOW) for at in (3, 4, 6, 7))])
 def test_a_run_resumes_in_every_stage_bit_for_bit(
     straight: tuple[Trainer, Recorder, Path], saved: int, tmp_path: Path
 ) -> None:
@@ -128,6 +128,7 @@ def test_a_run_resumes_in_every_stage_bit_for_bit(
     assert left == rates(recorder)[-len(left) :]
 
 
+@pytest.mark.slow
 def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
     config = tiny_config(1_000, **{"log.every_steps": STEPS, "network.core": "none"})
     config.stages = ({"seconds": 0.02, "learning_rate": 1e-3}, {"iterations": 2, "learning_rate": 1e-4})
