@@ -50,6 +50,8 @@ class EnvSpec:
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
       goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
         they do not follow from goals alone.
+      task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
+        and are normalised task by task; most environments have none.
     """
 
     name: str
@@ -61,6 +63,7 @@ class EnvSpec:
     reset_ratio: int = 1
     task_space: Space | None = None
     goals: Goals | None = None
+    task_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.goals is not None:

@@ -141,6 +141,10 @@ class VectorEnv:
             env_state, obs_B = self._reset_ended(keys_B, task_B, timestep.done, stepped)
         return VectorState(env_state, left), dataclasses.replace(timestep, obs=obs_B, final_obs=timestep.obs)
 
+    def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
+        """Takes the states of rows where `mask_B` is True from `on_true`, else from `on_false`."""
+        return select_rows(mask_B, on_true, on_false)
+
     def action_mask(self, state: VectorState) -> jax.Array | None:
         """bool[B, A], the actions allowed in `state`; None if the environment has no masks."""
         if not self.spec.has_action_mask:

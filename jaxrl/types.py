@@ -301,11 +301,14 @@ class LearnerState:
       hyperparams: the algorithm's numeric hyperparameters, float32 scalars. They are part of the state so
         that each member of a population keeps its own, also when it is resumed.
       updates: int32[], gradient steps made.
+      elapsed: float32[], the share of `stop.seconds` that is used up, 0 to 1, where schedules follow that
+        (`Config.follows_clock`); else None. The host says it before iterations; checkpoints do not hold it.
     """
 
     policy: Annotated[Acting, Transferable()]
     hyperparams: PyTree
     updates: Array
+    elapsed: Array | None = flax.struct.field(default=None, kw_only=True)
 
 
 @flax.struct.dataclass

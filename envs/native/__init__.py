@@ -9,6 +9,8 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.names import check_32_bits, check_arguments
 from jaxrl.envs.native.bit_flip import BitFlip
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
+from jaxrl.envs.native.mixture import mixture
+from jaxrl.envs.native.mixture import module_of as module_of_tasks
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
 from jaxrl.envs.native.probe_memory import ProbeMemory
@@ -31,6 +33,7 @@ from jaxrl.envs.native.probe_value import (
 
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "BitFlip": BitFlip,
+    "Mixture": mixture,
     "Navigation": Navigation,
     "Platformer": Platformer,
     "ProbeAction": ProbeAction,
@@ -53,6 +56,11 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
 def names() -> Sequence[str]:
     """The environments of this suite."""
     return tuple(_ENVIRONMENTS)
+
+
+def module_of(name: str, arguments: dict[str, Any]) -> str | None:
+    """The module that making an environment imports because an argument says so; None if there is none."""
+    return module_of_tasks(arguments) if name == "Mixture" else None
 
 
 def make(name: str, **kwargs: Any) -> JaxEnv:

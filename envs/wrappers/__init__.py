@@ -25,7 +25,7 @@ from jaxrl.envs.wrappers.rewards import RewardClip, RewardScale
 from jaxrl.envs.wrappers.select_observation import SelectObservation
 from jaxrl.envs.wrappers.sticky_actions import StickyActions
 from jaxrl.envs.wrappers.time_limit import TimeLimit
-from jaxrl.envs.wrappers.wrapper import Wrapper
+from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "action_repeat": ActionRepeat,
@@ -70,13 +70,17 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
     check_arguments(f"wrapper {wrapper}", found, kwargs, skip=1)
     for key, value in kwargs.items():
         check_32_bits(f"wrapper {wrapper}: {key}", value)
-    wrapped: JaxEnv = found(env, **kwargs)
-    if wrapped.spec.task_space is not None and not takes_task(wrapped):
-        raise ValueError(
-            f"wrapper {wrapper}: its reset takes no task, but {env.spec.name} has tasks; write "
-            "reset(self, key, *task), which calls self.env.reset(key, *task)"
-        )
-    return wrapped
+
+    def one(env: JaxEnv) -> JaxEnv:
+        made: JaxEnv = found(env, **kwargs)
+        if made.spec.task_space is not None and not takes_task(made):
+            raise ValueError(
+                f"wrapper {wrapper}: its reset takes no task, but {env.spec.name} has tasks; write "
+                "reset(self, key, *task), which calls self.env.reset(key, *task)"
+            )
+        return made
+
+    return wrapped(env, one)
 
 
 def module_of(name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.struct
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
+from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
 
@@ -57,6 +58,11 @@ class Wrapper(JaxEnv):
             raise CannotRender(f"{self.spec.name} cannot be drawn: it has no `render`")
         found: np.ndarray = self.env.render(self.inner(state))
         return found
+
+
+def wrapped(env: JaxEnv, wrapper: Callable[[JaxEnv], JaxEnv]) -> JaxEnv:
+    """`wrapper(env)`; of a `TaskMixture` each task is wrapped, beneath its padding."""
+    return env.wrap_tasks(wrapper) if isinstance(env, TaskMixture) else wrapper(env)
 
 
 @flax.struct.dataclass

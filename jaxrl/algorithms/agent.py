@@ -14,7 +14,8 @@ import jax
 
 from jaxrl.config import ConfigError, NormalizeConfig
 from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.networks import Network, NetworkOutput, normalizer
+from jaxrl.envs.mixture import task_of
+from jaxrl.networks import Network, NetworkOutput, normalizer, task_normalizer
 from jaxrl.types import Acting, Array, PyTree
 
 
@@ -139,7 +140,8 @@ class Agent(abc.ABC):
         """Fresh parameters and, if observations are normalised, statistics of nothing."""
         stats = None
         if self.normalize_config.observations:
-            stats = normalizer.init(zeros(self.spec.observation_space))
+            example, tasks = zeros(self.spec.observation_space), len(self.spec.task_names)
+            stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
         return Acting(self.init_params(key), stats)
 
     def prepare(self, acting: Acting) -> Acting:
@@ -155,6 +157,9 @@ class Agent(abc.ABC):
     def normalize(self, acting: Acting, obs: PyTree) -> PyTree:
         """Observations as the network sees them."""
         clip = self.normalize_config.clip_observations if self.normalize_config.observations else 0.0
+        task = task_of(self.spec, obs)
+        if task is not None:
+            return task_normalizer.normalize(acting.obs_stats, obs, task, clip)
         return normalizer.normalize(acting.obs_stats, obs, clip)
 
     def apply(

@@ -27,9 +27,10 @@ from jaxrl.algorithms.minibatches import (
 from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import Config
+from jaxrl.envs.mixture import task_of
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics, Sum
-from jaxrl.networks import check_platform, normalizer
+from jaxrl.networks import check_platform, normalizer, task_normalizer
 from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory, Transferable
 
 
@@ -147,7 +148,7 @@ class MinibatchAlgorithm(Algorithm):
             hyperparams=hyperparams,
             updates=jnp.zeros((), jnp.int32),
             opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
-            reward_stats=normalizer.init(zeros[0]) if self.config.normalize.rewards else None,
+            reward_stats=self._reward_stats() if self.config.normalize.rewards else None,
             discounted_return=zeros,
         )
 
@@ -198,6 +199,7 @@ class MinibatchAlgorithm(Algorithm):
             learner.reward_stats,
             learner.discounted_return,
             trajectory,
+            task_of(self.agent.spec, trajectory.obs),
         )
         learner = dataclasses.replace(
             learner, reward_stats=found.stats, discounted_return=found.discounted_return
@@ -243,6 +245,7 @@ class MinibatchAlgorithm(Algorithm):
             learner.updates,
             self.config.total_updates,
             section.warmup_updates,
+            learner.elapsed,
         )
         return {"learning rate": float(rate), **super().scheduled(learner)}
 
@@ -292,15 +295,25 @@ class MinibatchAlgorithm(Algorithm):
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
             return dataclasses.replace(nothing, learner=learner)
 
-        return jax.lax.cond(stats.count > 0, run, skip)
+        # Of several tasks every one has rows in every rollout.
+        return jax.lax.cond(stats.count > 0 if stats.count.ndim == 0 else (stats.count > 0).all(), run, skip)
 
     def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
         """With the trajectory's observations in the statistics, if observations are normalised."""
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        stats = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
+        task = task_of(self.agent.spec, trajectory.obs)
+        if task is None:
+            stats = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
+        else:
+            stats = task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, self.axis.psum)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=stats))
+
+    def _reward_stats(self) -> PyTree:
+        """Statistics of nothing, of each of several tasks."""
+        zero, tasks = jnp.zeros((), jnp.float32), len(self.agent.spec.task_names)
+        return task_normalizer.init(zero, tasks) if tasks else normalizer.init(zero)
 
     def _averages(self, reports: Reports) -> dict[str, Metric]:
         """Over the updates that were made; an iteration counts by how many of its updates these were."""

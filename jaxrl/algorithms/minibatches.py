@@ -206,6 +206,7 @@ class _Run:
         def apply(loop: UpdateLoop) -> UpdateLoop:
             transform = optimizer.optimizer(self.learner.hyperparams.max_grad_norm, self._rates(loop, rate))
             step, opt_state = transform.update(gradient, loop.opt_state)
+            step = self._without_frozen(step)  # Moments from before they were frozen would go on moving them.
             return UpdateLoop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
 
         norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
@@ -236,7 +237,9 @@ class _Run:
 
     def _rate(self, base: Array, updates: Array) -> Array:
         section, total = self.engine.section, self.engine.config.total_updates
-        return optimizer.learning_rate(base, section.schedule, updates, total, section.warmup_updates)
+        return optimizer.learning_rate(
+            base, section.schedule, updates, total, section.warmup_updates, self.learner.elapsed
+        )
 
     def _rates(self, loop: UpdateLoop, rate: Array) -> Array:
         """The learning rate float32[], or float32[P] where groups of parameters have rates of their own."""
@@ -247,7 +250,7 @@ class _Run:
         return found
 
     def _without_frozen(self, gradient: Array) -> Array:
-        """With 0 for frozen parameters, whose moments then stay 0 as well."""
+        """With 0 for frozen parameters."""
         frozen = self.engine.config.network.frozen
         return jnp.where(fits(self.learner.policy.params, frozen), 0.0, gradient) if frozen else gradient
 

@@ -12,7 +12,9 @@ from jaxrl.types import Array, PyTree
 ADAM_EPSILON = 1e-5
 
 
-def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup: int) -> Array:
+def learning_rate(
+    base: Array, schedule: str, updates: Array, total: int, warmup: int, elapsed: Array | None = None
+) -> Array:
     """The learning rate of the next update.
 
     Args:
@@ -21,10 +23,14 @@ def learning_rate(base: Array, schedule: str, updates: Array, total: int, warmup
       updates: int32 scalar, gradient steps made so far. Steps that a KL stop skipped do not count.
       total: planned gradient steps; beyond them the rate stays at its end.
       warmup: gradient steps of the warm-up.
+      elapsed: float32 scalar, the share of a budget in seconds that is used up; the schedule follows that
+        instead of `total`. None: it follows the updates.
     """
     done = updates.astype(jnp.float32)
     # A float: a run that is to end by time may plan more updates than an int32 counts.
-    progress = jnp.clip((done - warmup) / float(max(total - warmup, 1)), 0.0, 1.0)
+    progress = elapsed
+    if progress is None:
+        progress = jnp.clip((done - warmup) / float(max(total - warmup, 1)), 0.0, 1.0)
     factor = {
         "constant": jnp.ones(()),
         "linear": 1.0 - progress,

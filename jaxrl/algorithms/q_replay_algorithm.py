@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.ladder import LadderQAgent, ladder
 from jaxrl.algorithms.optimizer import optimizer
@@ -140,12 +141,11 @@ class QReplayAlgorithm(ReplayAlgorithm):
         )
 
     def exploration(self, learner: QState) -> Array:
-        """float32[], epsilon: falls linearly with the updates made; 1 times the ladder's."""
+        """float32[], epsilon: falls linearly with the updates made, or with time; 1 times the ladder's."""
         h = learner.hyperparams
         if self.section.exploration == "ladder":
             return jnp.ones((), jnp.float32)
-        planned = jnp.maximum(h.exploration_fraction * float(self.config.total_updates), 1.0)
-        progress = jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
+        progress = exploration_progress(learner, h.exploration_fraction, self.config.total_updates)
         epsilon: Array = h.exploration_start + progress * (h.exploration_end - h.exploration_start)
         return epsilon
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.advantage import discounted_returns
 from jaxrl.config import NormalizeConfig
-from jaxrl.networks import normalizer
+from jaxrl.networks import normalizer, task_normalizer
 from jaxrl.types import Array, Axis, PyTree, Trajectory
 
 
@@ -33,6 +33,7 @@ def scale(
     stats: PyTree,
     discounted_return: Array,
     trajectory: Trajectory,
+    task_TB: Array | None = None,
 ) -> ScaledRewards:
     """Rewards over the standard deviation of the discounted return, then clipped, as configured.
 
@@ -43,6 +44,7 @@ def scale(
       stats: before this rollout; None: rewards are only clipped.
       discounted_return: float32[B], from the rollout before.
       trajectory: of this device.
+      task_TB: int, of several tasks, each of which is scaled by its own; None: there is one.
     """
     clip = normalize.clip_rewards
     if stats is None:
@@ -55,5 +57,9 @@ def scale(
         gamma,
         axis.unroll,
     )
+    if task_TB is not None:
+        stats = task_normalizer.update(stats, returns_TB, task_TB, trajectory.valid, axis.psum)
+        reward = task_normalizer.scale_rewards(stats, trajectory.reward, task_TB, clip)
+        return ScaledRewards(reward, stats, last_B)
     stats = normalizer.update(stats, returns_TB, trajectory.valid, axis.psum)
     return ScaledRewards(normalizer.scale_rewards(stats, trajectory.reward, clip), stats, last_B)

@@ -26,6 +26,7 @@ from jaxrl.commands.training_arguments import (
     FLAGS_OF_FIELDS,
     LEARNER,
     LOG_LEVEL,
+    MULTI_TASK,
     OUTPUT_DIR,
     SHORT_FLAGS,
 )
@@ -223,6 +224,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     given, quick = [x for x in (named, *positional) if x], values.pop("quick")
     if quick and not given:
         raise ConfigError("`--quick` needs a config that has a short form, such as ppo_parallel")
+    if values.pop(MULTI_TASK) and not any(field == "env.tasks" for _, field, _ in overrides):
+        raise ConfigError("`--multi-task` needs `--task-list`, the environments")
     if len(given) > 1:
         raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
     if resumed is not None and workdir:

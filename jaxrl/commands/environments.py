@@ -177,7 +177,7 @@ def _in_words(entry: Entry) -> str:
 
 
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
-    from jaxrl.config.resolution import environment_spec
+    from jaxrl.config.environment import environment_spec
     from jaxrl.envs import trial
     from jaxrl.envs.base import HostEnvError
     from jaxrl.reporting.display import table

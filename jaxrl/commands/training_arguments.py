@@ -40,11 +40,12 @@ _SHORT_FLAGS = (
     ),
     ShortFlag("--stages=N", "only the first stages", field="curriculum.num_stages"),
     ShortFlag("--curriculum-start-level=N", "the stage to begin with", field="curriculum.start_stage"),
+    ShortFlag("--task-list=LIST", "several environments for one policy", field="env.tasks"),
     ShortFlag("--resume-from=DIR", "continues that run in a new folder", field="resume_from"),
 )
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
-OUTPUT_DIR, LOG_LEVEL = "output-dir", "log-level"
+OUTPUT_DIR, LOG_LEVEL, MULTI_TASK = "output-dir", "log-level", "multi-task"
 ARGUMENTS = (
     Argument(
         "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="
@@ -57,6 +58,7 @@ ARGUMENTS = (
     ),
     Argument("--quick", "the short form of a CONFIG that has one, such as ppo_parallel", bool),
     *_SHORT_FLAGS,
+    Argument(f"--{MULTI_TASK}", "goes with --task-list, which needs no other flag", bool),
     Argument(
         "--config.FIELD=VALUE",
         "changes a field, such as --config.ppo.learning_rate=1e-3; see below, with "

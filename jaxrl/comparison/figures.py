@@ -14,10 +14,12 @@ _STYLES = ("-", "--", "-.", ":")
 
 
 def curves(comparison: Comparison) -> Figure:
-    """The interquartile mean of the return over steps, with its interval."""
+    """The interquartile mean of the return over steps, with its interval; dashed lines where stages end."""
     figure, ax = empty_figure(7.5, 3.8)
     for index, outcome in enumerate(comparison.outcomes):
         _draw(ax, outcome.curve, outcome.name, index)
+        for step in outcome.stage_ends:
+            ax.axvline(step, color=COLORS[index % len(COLORS)], linewidth=0.6, linestyle="--", alpha=0.5)
     ax.axhline(comparison.threshold, color="grey", linewidth=0.8, linestyle=":")
     ax.annotate(
         "threshold", (0.995, comparison.threshold), xycoords=("axes fraction", "data"),

@@ -83,6 +83,7 @@ class Outcome:
       devices: the devices of the runs.
       curve: interquartile mean of the return over steps.
       profile: share of runs whose final return is above x.
+      stage_ends: steps at which a stage of one of the runs ended, of training or of a curriculum.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Outcome:
     devices: list[str]
     curve: Curve
     profile: Curve
+    stage_ends: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,7 @@ def _outcome(
         devices=sorted({str(run.summary.get("device")) for run in variant.runs if run.summary}),
         curve=_mean_curve(scored, resamples),
         profile=_with_interval(grid, above, statistics.above, resamples),
+        stage_ends=sorted({step for run in variant.runs for step in run.stage_ends}),
     )
 
 

@@ -6,6 +6,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.dqn import DQNConfig
+from jaxrl.config.environment import check_same_spaces, environment_spec
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
 from jaxrl.config.minibatches import MinibatchConfig
@@ -16,8 +17,6 @@ from jaxrl.config.replay import ReplayConfig
 from jaxrl.config.resolution import (
     changed_fields,
     check_config,
-    check_same_spaces,
-    environment_spec,
     fixed_fields,
     from_json,
     largest_device_count,

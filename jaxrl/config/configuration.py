@@ -78,6 +78,12 @@ class Config(BuiltInSections):
     init_names: tuple[str, ...] = field(
         ("*",), help='patterns of the arrays that init_from gives, such as "params/encoder*"'
     )
+    stages: tuple[str, ...] = field(
+        (),
+        help="parts of the run, one after the other, each with a budget and the fields that change with it, "
+        'such as "iterations=1000 learning_rate=1e-3", a dict or JSON; or one file of YAML with all of them '
+        "(docs/how_to/stages.md)",
+    )
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
     env: EnvConfig
     curriculum: CurriculumConfig
@@ -141,6 +147,11 @@ class Config(BuiltInSections):
     def num_iterations(self) -> int:
         """Iterations that reach `stop.steps`; the last may go past it."""
         return math.ceil(self.stop.most_steps / self.steps_per_iteration)
+
+    @property
+    def follows_clock(self) -> bool:
+        """True if schedules follow the seconds of training, since these alone are the budget of the run."""
+        return self.stop.steps is None and self.stop.seconds is not None
 
     @property
     def updates_per_iteration(self) -> int:

@@ -7,11 +7,12 @@ A field is declared once, in the dataclass of its section:
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import numbers
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jaxrl.config.errors import ConfigError
@@ -160,8 +161,9 @@ def declarations(cls: type, prefix: str = "") -> Iterator[Field]:
 def check(name: str, value: Any, kind: Any, *rules: Rule) -> Any:
     """Returns `value` as the type `kind`.
 
-    Widening is silent (an integer for a float, a list for a tuple, numpy scalars for Python's);
-    nothing else is converted: True is no integer and "1" is no number.
+    Widening is silent (an integer for a float, a list for a tuple, numpy scalars for Python's), and in a
+    tuple of strings a dict becomes its JSON; nothing else is converted: True is no integer and "1" is no
+    number.
 
     Args:
       name: the dotted name of the field, for the error.
@@ -223,7 +225,8 @@ def _convert(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         if not isinstance(value, (tuple, list)):
             return _WRONG
-        elements = tuple(_convert(x, get_args(kind)[0]) for x in value)
+        element = get_args(kind)[0]
+        elements = tuple(_convert(_as_text(x) if element is str else x, element) for x in value)
         return _WRONG if any(x is _WRONG for x in elements) else elements
     if kind in (bool, str):
         return value if isinstance(value, kind) else _WRONG
@@ -232,6 +235,16 @@ def _convert(value: Any, kind: Any) -> Any:
     if kind is int:
         return int(value) if isinstance(value, numbers.Integral) else _WRONG
     return _finite(value) if isinstance(value, numbers.Real) else _WRONG
+
+
+def _as_text(value: Any) -> Any:
+    """The JSON of a dict, such as a stage in a config file; anything else as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return _WRONG
 
 
 def _finite(value: Any) -> Any:

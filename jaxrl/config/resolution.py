@@ -9,26 +9,31 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import stages, words
+from jaxrl.config import stages, training_stages, words
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
-from jaxrl.config.common_names import full_name
 from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import COMMON, declared_fields, flatten, values_of
+from jaxrl.config.environment import (
+    check_environment,
+    check_task_counts,
+    require_spaces,
+    with_full_names,
+)
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
-from jaxrl.config.sections import EnvConfig
 from jaxrl.config.success import Success
 from jaxrl.version import __version__
 
 if TYPE_CHECKING:
-    from jaxrl.envs.base import EnvSpec
+    pass
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
@@ -69,9 +74,42 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
         that cannot be made.
     """
-    resolved = _with_full_names(_with_stages(_build(config.to_dict(), device_count)))
-    _check_environment(resolved)
+    resolved = with_full_names(_with_stages(_build(config.to_dict(), device_count)))
+    check_environment(resolved)
+    stage_configs(resolved)
     return resolved
+
+
+def stage_configs(config: Config) -> tuple[Config, ...]:
+    """The configuration of each of its `stages`; without any, itself alone.
+
+    Raises:
+      ConfigError: a stage cannot follow the one before; the message names it.
+    """
+    found: list[Config] = []
+    for i, stage in enumerate(training_stages.parse(config)):
+        before = found[-1] if found else config
+        try:
+            found.append(_changed(before, stage.changes))
+            if found[-1].env != before.env:
+                check_environment(found[-1])
+                require_spaces(found[-1].env, before.env)
+        except ConfigError as error:
+            raise training_stages.in_stage(i, error) from error
+    return tuple(found) or (config,)
+
+
+def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """With other values by dotted name; a curriculum that one of them gives takes the place of the other."""
+    data = to_json(config)
+    if any(name.startswith("curriculum.") for name in changes):
+        data["curriculum"] = {}
+    for name, value in changes.items():
+        section, _, field = name.rpartition(".")
+        (data[section] if section else data)[field] = value
+    derived = ("device_count", "derived")
+    plain = {name: value for name, value in data.items() if name not in derived}
+    return with_full_names(_with_stages(_build(plain, config.device_count)))
 
 
 def check_config(config: ConfigDict) -> Config:
@@ -93,7 +131,7 @@ def largest_device_count(config: ConfigDict, available: int, processes: int = 1)
       ConfigError: the configuration is wrong on any number of devices, or on so many processes.
     """
     c = check_config(config)
-    multiple = c.learner.envs_multiple(c.env.num_envs)
+    multiple = math.lcm(c.learner.envs_multiple(c.env.num_envs), c.env.task_period)
     groups = c.env.num_envs // multiple
     if groups % processes:
         raise ConfigError(
@@ -165,7 +203,8 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
 
 
 def _with_stages(config: Config) -> Config:
-    """With the stages that a file holds: a run keeps them, whatever becomes of the file."""
+    """With the stages that files hold: a run keeps them, whatever becomes of the files."""
+    config = _with_training_stages(config)
     curriculum = stages.resolved(config.curriculum, config.env.name, config.steps_per_iteration)
     config = dataclasses.replace(config, curriculum=curriculum)
     if config.curriculum.is_used and not config.collects:
@@ -176,14 +215,22 @@ def _with_stages(config: Config) -> Config:
     return config
 
 
-def _with_full_names(config: Config) -> Config:
-    env, _ = full_name("env.name", config.env.name)
-    unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
-    return dataclasses.replace(
-        config,
-        env=dataclasses.replace(config.env, name=env),
-        evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
-    )
+def _with_training_stages(config: Config) -> Config:
+    """With the texts of `stages`, and the steps of the run where it is they that say them."""
+    if not config.stages:
+        return config
+    if config.population.seeds > 1:
+        raise ConfigError(
+            f"`population.seeds` (={config.population.seeds}) must be 1 with `stages`: the members of a "
+            "population are one program"
+        )
+    config = dataclasses.replace(config, stages=training_stages.read(config.stages))
+    found = training_stages.parse(config)
+    if found[-1].is_open:
+        return config
+    iterations = training_stages.total_iterations(found)
+    steps = None if iterations is None else iterations * config.steps_per_iteration
+    return dataclasses.replace(config, stop=dataclasses.replace(config.stop, steps=steps))
 
 
 def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
@@ -225,6 +272,7 @@ def _check_counts(config: Config) -> None:
     """Environments divide among devices as the algorithm needs it, and arrays can be indexed."""
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
+    check_task_counts(config)
     config.learner.check_counts(config.section, num_envs, config.device_count)
     if config.envs_per_device * config.rollout_length > LARGEST_INT32:
         raise ConfigError(
@@ -237,7 +285,8 @@ def _check_rules(config: Config) -> None:
     """Fields fit together that no algorithm asks for."""
     if config.env.success:
         Success.parse(config.env.success, "env.success")
-    if config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None:
+    endless = config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None
+    if endless and not config.stages:
         raise ConfigError(
             "`stop.steps` (=None) must be a number, or `stop.seconds` or `stop.wall_seconds` one: "
             "the run would never end"
@@ -251,67 +300,3 @@ def _check_rules(config: Config) -> None:
             f"`resume_from` (={config.resume_from!r}) continues a whole run, so `init_from` "
             f"(={config.init_from!r}) must be empty"
         )
-
-
-def _check_environment(c: Config) -> None:
-    # Here and not above: environments import jax.
-    from jaxrl.envs import registry
-
-    spec = environment_spec("env.name", c.env.name, c.env.name, ())
-    if c.env.wrappers:
-        spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
-    try:
-        registry.check_custom(c.env.name)
-    except ValueError as error:
-        raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
-    if c.evaluate.unseen:
-        check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
-    if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
-        for name in filter(None, (c.env.name, c.evaluate.unseen)):
-            try:
-                registry.check_info_key(name, c.env.wrappers, rule.subject)
-            except ValueError as error:
-                raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
-    if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
-        raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
-    if registry.is_host(c.env.name):
-        _check_host(c)
-
-
-def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
-    """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
-    other, own = (environment_spec(field, name, x, env.wrappers) for x in (name, env.name))
-    for what in ("observation_space", "action_space"):
-        if getattr(other, what) != getattr(own, what):
-            raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
-
-
-def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
-    """Returns the spec of an environment.
-
-    Args:
-      field: what names it, or its wrappers, for the error.
-      value: what that field says.
-      name: the environment.
-      wrappers: their names, from the innermost to the outermost.
-
-    Raises:
-      ConfigError: it cannot be made.
-    """
-    from jaxrl.envs import modules, registry
-
-    try:
-        return registry.spec_of(name, wrappers)
-    except (ValueError, ImportError) as error:
-        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
-    except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
-        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
-
-
-def _check_host(c: Config) -> None:
-    """Groups have the same number of environments and of workers."""
-    groups, workers = c.host.num_groups, c.host.num_workers
-    if c.env.num_envs % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
-    if workers % groups:
-        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

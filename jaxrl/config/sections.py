@@ -47,12 +47,31 @@ class EnvConfig:
         help="cut first episodes off at random, where there is a time limit, so that ends spread",
         fixed=True,
     )
+    tasks: tuple[str, ...] = field(
+        (),
+        distinct(),
+        help="several environments for one policy, in place of name: each environment of a batch is one of "
+        "them for good (docs/tasks.md)",
+        fixed=True,
+    )
+    task_shares: tuple[int, ...] = field(
+        (),
+        each(at_least(1)),
+        each(at_most(1000)),
+        help="how many of every sum(task_shares) environments have each of the tasks; (): one each",
+        fixed=True,
+    )
     success: str = field(
         "",
         help="when an episode is a success: a comparison of return, length or info.KEY, such as "
         '"return >= 195"; empty: by info.success, where the environment reports that',
         fixed=True,
     )
+
+    @property
+    def task_period(self) -> int:
+        """Every so many environments have the same tasks again; 1 where there is one task."""
+        return sum(self.task_shares) or max(1, len(self.tasks))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +223,7 @@ class StopConfig:
         1_000_000,
         at_least(1),
         help="environment steps, rounded up to whole iterations; none: until a budget in seconds is "
-        "used up, and schedules stay as they start",
+        "used up, and schedules follow stop.seconds",
     )
     seconds: float | None = field(
         None,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -64,7 +64,7 @@ class DeviceEvaluator(Evaluator):
     def __init__(
         self,
         agent: Agent,
-        env: VectorEnv,
+        env: BatchedEnv,
         topology: Topology,
         reports: EpisodeReports = NO_REPORTS,
         given_up: Callable[[], bool] = lambda: False,
@@ -105,7 +105,7 @@ class DeviceEvaluator(Evaluator):
 
 def player(
     agent: Agent,
-    env: VectorEnv,
+    env: BatchedEnv,
     axis: Axis,
     episodes: int,
     sample: bool = False,

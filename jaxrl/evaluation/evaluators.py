@@ -11,7 +11,7 @@ from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.graphs import have_equal_graphs
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.evaluator import DeviceEvaluator, Evaluator
 from jaxrl.evaluation.host_evaluator import HostEvaluator
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -48,7 +48,7 @@ def build(
     if registry.is_host(task.env):
         factory = registry.make_host(task.env, task.wrappers)
         return HostEvaluator(agent, factory, config, task.reports, given_up)
-    env = VectorEnv(registry.make(task.env, task.wrappers))
+    env = vector_env(registry.make(task.env, task.wrappers))
     return DeviceEvaluator(agent_of(config, agent, env.spec), env, topology, task.reports, given_up)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.experience.base import report_metric
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
@@ -61,7 +62,7 @@ def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, floa
     """Means over the episodes in which the environment said something: `success_rate`, `env/NAME`."""
     said = {label: values[~np.isnan(values)] for label, values in episodes.values_by_label(reports).items()}
     return {
-        label if label == SUCCESS else f"env/{label}": float(values.mean())
+        label if label == SUCCESS else report_metric(label): float(values.mean())
         for label, values in said.items()
         if values.size
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 
+from jaxrl.envs.mixture import TASK
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.metrics.reduction import Maximum, Mean, Metric, Metrics, Minimum, Spread, Sum
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
@@ -30,6 +31,11 @@ class Collector(abc.ABC):
         """
 
 
+def report_metric(label: str) -> str:
+    """The metric of a report: `env/LABEL`, or `task/NAME/...` of one of several tasks."""
+    return label if label.startswith(f"{TASK}/") else f"env/{label}"
+
+
 def declared_metrics(reports: EpisodeReports) -> Mapping[str, type[Metric]]:
     """The metrics of `episode_metrics`, with their reductions."""
     return {
@@ -39,7 +45,7 @@ def declared_metrics(reports: EpisodeReports) -> Mapping[str, type[Metric]]:
         "episode/return_max": Maximum,
         "episode/return_min": Minimum,
         "episode/return_std": Spread,
-        **{f"env/{label}": Mean for label in reports.labels},
+        **{report_metric(label): Mean for label in reports.labels},
     }
 
 
@@ -52,5 +58,5 @@ def episode_metrics(totals: EpisodeTotals) -> Metrics:
         "episode/return_max": Maximum(totals.highest),
         "episode/return_min": Minimum(totals.lowest),
         "episode/return_std": Spread.of(totals.episode_return, totals.count, totals.squares),
-        **{f"env/{label}": Mean(tally.value, tally.count) for label, tally in totals.tallies.items()},
+        **{report_metric(label): Mean(tally.value, tally.count) for label, tally in totals.tallies.items()},
     }

@@ -15,7 +15,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
 from jaxrl.envs.trees import select_rows
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience import final_rows
 from jaxrl.experience.base import Collector
 from jaxrl.experience.packing import Packing
@@ -56,7 +56,7 @@ class DeviceCollector(Collector):
     """
 
     agent: Agent
-    env: VectorEnv
+    env: BatchedEnv
     length: int
     chunk: int
     axis: Axis = Axis()  # noqa: RUF009

@@ -12,8 +12,9 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.envs.base import TimeStep
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import BatchedEnv, vector_env
 from jaxrl.envs.wrappers.time_limit import TimeLimit
+from jaxrl.envs.wrappers.wrapper import wrapped
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import Acting, Array, PyTree, Tally
 
@@ -60,7 +61,7 @@ class Episodes:
 
 def play(
     agent: Agent,
-    env: VectorEnv,
+    env: BatchedEnv,
     acting: Acting,
     keys_E: Array,
     quota_E: Array,
@@ -87,7 +88,7 @@ def play(
     most_steps = min(limit * max_quota, _MOST_STEPS)
     endless = env.spec.max_episode_steps is None
     if endless:
-        env = VectorEnv(TimeLimit(env.env, limit))
+        env = vector_env(wrapped(env.env, lambda task: TimeLimit(task, limit)))
     num_envs = keys_E.shape[0]
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
     env_state, obs = env.reset(reset_keys)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.base import HostOptions
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.types import PyTree
 
@@ -145,7 +145,7 @@ def _play(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
 
 
 def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
-    env = VectorEnv(registry.make(name, wrappers))
+    env = vector_env(registry.make(name, wrappers))
     keys = jax.random.split(jax.random.key(seed), count)
     state, obs = jax.jit(env.reset)(keys)
     first = np.ones(count, bool)

@@ -122,6 +122,10 @@ def _write(
     function: PolicyFunction, network: dict[str, Any] | None, folder: Path, kind: str, batch: int | None
 ) -> tuple[list[str], str]:
     """(names of the files, batch sizes that they take, in words)."""
+    if kind != "stablehlo" and function.state.obs_stats is not None and function.state.obs_stats.count.ndim:
+        raise ConfigError(
+            f"`--format` (={kind!r}) must be stablehlo where observations are normalised task by task"
+        )
     if kind in ("numpy", "safetensors"):
         return arrays.write(function, folder, kind), "any size"
     if kind == "onnx":

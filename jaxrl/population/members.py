@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl import algorithms
-from jaxrl.config import Config
+from jaxrl.config import Config, ConfigError
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watch_progress
@@ -80,15 +78,6 @@ class Conditions:
     watchdog: float = 0.0
 
 
-def program_shape(config: Config) -> Config:
-    """The part that members of one program have in common: all but seed and numeric hyperparameters."""
-    learner = config.learner
-    numbers = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
-    same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
-    alike: Any = dataclasses.replace(learner, **same)  # type: ignore[type-var]
-    return dataclasses.replace(config, seed=0, learner=alike)
-
-
 def train_members(
     members: Sequence[Member],
     rows: PopulationRows,
@@ -104,6 +93,8 @@ def train_members(
     Raises:
       ConfigError: the configuration cannot be trained here.
     """
+    if any(member.config.stages for member in members):
+        raise ConfigError("`stages` must be empty: the members of a population are one program")
     if exchange is not None:
         exchange.rewind(*_rewind(members))
     programs = Programs(members[0].config, len(members), conditions.topology)

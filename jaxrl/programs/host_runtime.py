@@ -77,11 +77,6 @@ class HostRuntime(Runtime):
         held = memory.build(algorithm.memory)
         learning = Learning(config, algorithm, held, topology.axis, self._reports)
         self.learning = ShardedLearning(learning, self._init, topology)
-        self._restart = topology.shard(
-            algorithm.restart_episodes,
-            (self.learning.state_specs.learner,),
-            self.learning.state_specs.learner,
-        )
         self._config = config
         self._topology = topology
         self._clock = clock
@@ -141,7 +136,7 @@ class HostRuntime(Runtime):
         except Cancelled:
             self.close()
             return state
-        return dataclasses.replace(state, learner=self._restart(state.learner))
+        return dataclasses.replace(state, learner=self.learning.restart_episodes(state.learner))
 
     def advance(
         self, state: TrainState, interval: Interval, count: int

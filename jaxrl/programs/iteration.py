@@ -13,7 +13,7 @@ from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs.base import JaxEnv
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.experience import curriculum, memory
 from jaxrl.experience.device import DeviceCollector
 from jaxrl.experience.statistics import EpisodeReports
@@ -74,7 +74,7 @@ class Iteration:
             tasks = tasks or curriculum.build(config, env, reports)
             collector = DeviceCollector(
                 agent=agent,
-                env=VectorEnv(env, stagger=config.env.stagger),
+                env=vector_env(env, stagger=config.env.stagger),
                 length=config.rollout_length,
                 chunk=config.sequence_length,
                 axis=axis,

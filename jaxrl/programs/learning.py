@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import Algorithm, Learned
 from jaxrl.config import Config
-from jaxrl.experience.base import declared_metrics, episode_metrics
+from jaxrl.experience.base import declared_metrics, episode_metrics, report_metric
 from jaxrl.experience.memory import Memory
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
@@ -75,7 +75,12 @@ class Learning:
         success = ((f"env/{SUCCESS}", "success"),) if SUCCESS in labels else ()
         others = [label for label in labels if label != SUCCESS][:_MOST_REPORTS_SHOWN]
         tasks = () if self.tasks is None else self.tasks.highlights
-        return (*success, *tasks, *self.algorithm.highlights, *((f"env/{label}", label) for label in others))
+        return (
+            *success,
+            *tasks,
+            *self.algorithm.highlights,
+            *((report_metric(label), label) for label in others),
+        )
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations."""
@@ -100,6 +105,8 @@ class Learning:
             collected.
         """
         learner = self.algorithm.init(params_key, hyperparams)
+        if self.config.follows_clock:
+            learner = dataclasses.replace(learner, elapsed=jnp.zeros((), jnp.float32))
         memory = None
         if self.memory.state_type:
             memory = self.memory.init(None if example is None else jax.eval_shape(example, learner))

@@ -82,6 +82,8 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
     if config.collects and registry.is_host(config.env.name):
         name = config.env.name
         raise ConfigError(f"`env.name` (={name!r}) runs on the host: make_train needs a device environment")
+    if config.stages:
+        raise ConfigError("`stages` are for jaxrl.Trainer: make_train is one program")
     if config.stop.steps is None:
         raise ConfigError("`stop.steps` (=None) must be a number: make_train has no clock")
     env, spec = environment(config)

@@ -22,14 +22,14 @@ class Runtime(abc.ABC):
       learning: the program that learns, over all devices.
       one_program: whether whole iterations are one program, so that several can be dispatched at once.
         Otherwise each needs the host: they run one at a time, each once the last is known to be finite.
-      compiled: the training program, once `compile` has run.
+      compiled: the training program; None until `compile` has run.
     """
 
     spec: EnvSpec
     agent: Agent
     learning: ShardedLearning
     one_program: bool
-    compiled: Any
+    compiled: Any = None
 
     @abc.abstractmethod
     def trace(self) -> Any:

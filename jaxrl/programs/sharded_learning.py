@@ -14,7 +14,7 @@ from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
 from jaxrl.programs.learning import Learning
-from jaxrl.types import Array, EpisodeTotals, PyTree, TrainState, Trajectory
+from jaxrl.types import Array, EpisodeTotals, LearnerState, PyTree, TrainState, Trajectory
 
 
 class ShardedLearning:
@@ -47,6 +47,8 @@ class ShardedLearning:
             (REPLICATED, REPLICATED),
             self.state_specs.memory,
         )
+        learner = self.state_specs.learner
+        self._restart = topology.shard(learning.algorithm.restart_episodes, (learner,), learner)
         inputs = (self.state_specs, *self.rollout_specs)
         self._update = topology.shard(learning.update, inputs, (self.state_specs, REPLICATED), donate=True)
 
@@ -61,10 +63,19 @@ class ShardedLearning:
         """The algorithm that learns."""
         return self.learning.algorithm
 
-    def initial_state(self) -> TrainState:
-        """The state before the first iteration, from the configuration's seed."""
-        state: TrainState = self._init(*self._start())
+    def initial_state(self, stream: int = 0) -> TrainState:
+        """The state before the first iteration, from the configuration's seed.
+
+        Another `stream` than 0 is another state, with other random numbers from the same seed.
+        """
+        key, hyperparams = self._start()
+        state: TrainState = self._init(jax.random.fold_in(key, stream) if stream else key, hyperparams)
         return state
+
+    def restart_episodes(self, learner: LearnerState) -> LearnerState:
+        """`Algorithm.restart_episodes` on all devices."""
+        restarted: LearnerState = self._restart(learner)
+        return restarted
 
     def empty_memory(self) -> PyTree:
         """The memory of the first state; the rest of that is not made."""

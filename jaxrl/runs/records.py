@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +75,21 @@ class Run:
         """
         found = (_seconds(row) for row in self.rows if row["step"] >= step)
         return next((seconds for seconds in found if seconds), None)
+
+    @property
+    def stage_ends(self) -> list[float]:
+        """The steps at which a stage of training, or of a curriculum, ended and another began."""
+        found = set()
+        for name in ("stage", "curriculum/stage"):
+            rows = sorted(
+                (row for row in self.rows if row.get(name) is not None), key=lambda row: row["step"]
+            )
+            for before, after in itertools.pairwise(rows):
+                if before[name] != after[name]:
+                    # A row ends with a stage of training; within one a curriculum counts from its change on.
+                    began = after["step"] - (after.get("curriculum/steps") or 0)
+                    found.add(float(before["step"] if name == "stage" else max(began, before["step"])))
+        return sorted(found)
 
     @property
     def seconds(self) -> float | None:

@@ -18,10 +18,11 @@ from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption, catch_signals
 from jaxrl.population.exchange import Exchange, Range
-from jaxrl.population.members import Conditions, Member, program_shape, train_members
+from jaxrl.population.members import Conditions, Member, train_members
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.hyperparameters import program_shape
 
 
 def train(file: Path, interruption: Interruption) -> None:

@@ -85,6 +85,10 @@ class Assembly:
         clock = Clock(process_started=process_started)
         topology = Topology.of(config.device_count)
         coordinator = Coordinator(clock, topology.gatherer(), interruption)
+        return cls._on(config, clock, topology, coordinator)
+
+    @classmethod
+    def _on(cls, config: Config, clock: Clock, topology: Topology, coordinator: Coordinator) -> Assembly:
         runtime = build_runtime(config, topology, clock, coordinator)
         evaluators = Evaluators(
             config,
@@ -92,6 +96,14 @@ class Assembly:
             lambda task: build(config, task, runtime.agent, topology, coordinator.gives_up),
         )
         return cls(config, clock, topology, coordinator, runtime, evaluators)
+
+    def for_config(self, config: Config) -> Assembly:
+        """Another one on the same devices and clock, for a stage of the same run; nothing is compiled.
+
+        Raises:
+          ConfigError: the configuration cannot be trained here.
+        """
+        return self._on(config, self.clock, self.topology, self.coordinator)
 
     def compile(self, make_state: Callable[[], TrainState]) -> TrainState:
         """Compiles training and evaluation side by side, for XLA compiles outside the GIL.

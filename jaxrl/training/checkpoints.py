@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
@@ -25,8 +24,10 @@ from jaxrl.runs.checkpoint import (
     checkpoint_folder,
 )
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.elapsed import with_elapsed
+from jaxrl.training.hyperparameters import with_changed_numbers
 from jaxrl.training.progress import Progress
-from jaxrl.types import LearnerState, PyTree, TrainState
+from jaxrl.types import LearnerState, TrainState
 
 # The last checkpoint is worth more than one try.
 _PAUSES = (0.5, 1.0)
@@ -58,9 +59,19 @@ class RunCheckpoints:
     """Saves and restores; without a folder it keeps nothing."""
 
     def __init__(
-        self, folder: RunFolder | None, learning: ShardedLearning, metadata: Mapping[str, Any] | None = None
+        self,
+        folder: RunFolder | None,
+        learning: ShardedLearning,
+        metadata: Mapping[str, Any] | None = None,
+        saved_at: int = -1,
     ) -> None:
-        """`metadata` is stored with every checkpoint, beside the notes of the configuration.
+        """Saves nothing yet.
+
+        Args:
+          folder: where to.
+          learning: what is saved, and its configuration.
+          metadata: is stored with every checkpoint, beside the notes of the configuration.
+          saved_at: the iteration that is saved already; -1: none.
 
         Raises:
           ConfigError: it cannot be written as JSON.
@@ -69,7 +80,12 @@ class RunCheckpoints:
         self._metadata = _plain(metadata or {})
         self._learning = learning
         self._config: Config = learning.learning.config
-        self._saved_at = -1  # iteration
+        self._saved_at = saved_at
+
+    @property
+    def saved_at(self) -> int:
+        """The iteration of the latest save, -1 if there was none."""
+        return self._saved_at
 
     @property
     def has_folder(self) -> bool:
@@ -202,35 +218,27 @@ class RunCheckpoints:
             if not self._keeps_memory:
                 log.warning("checkpoints are without the memory: it starts empty")
             state = dataclasses.replace(state, memory=self._learning.empty_memory())
-        changed = self._with_changed_hyperparams(state, meta)
+        earlier, topology = from_json(meta["config"]), self._learning.topology
+        changed = with_changed_numbers(self._learning.algorithm, topology, state, earlier, self._config)
+        seconds = progress.trained_seconds
+        before = with_elapsed(earlier, topology, state.learner, seconds)
+        changed = dataclasses.replace(
+            changed, learner=with_elapsed(self._config, topology, changed.learner, seconds)
+        )
         return Restored(
             state=changed,
-            replanned=self._replanned(state.learner, changed.learner, from_json(meta["config"])),
+            replanned=self._replanned(before, changed.learner, earlier),
             progress=dataclasses.replace(progress, interval=interval),
             metadata=meta.get("metadata", {}),
         )
 
-    def _with_changed_hyperparams(self, state: TrainState, meta: Mapping[str, Any]) -> TrainState:
-        """Applies the numbers that the configuration has changed since; the others stay the state's own.
-
-        The members of a population have numbers of their own, which no configuration knows.
-        """
-        of = self._learning.algorithm.hyperparameters
-
-        def choose(own: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
-            replicated: jax.Array = self._learning.topology.replicate(now)
-            return own if then == now else replicated
-
-        hyperparams: PyTree = jax.tree.map(
-            choose, state.learner.hyperparams, of(from_json(meta["config"])), of(self._config)
-        )
-        learner = dataclasses.replace(state.learner, hyperparams=hyperparams)
-        return dataclasses.replace(state, learner=learner)
-
     def _replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
         """The line on the values that follow the planned length of the run, if that has changed."""
         config, algorithm = self._config, self._learning.algorithm
-        if earlier.total_updates == config.total_updates or not int(before.updates):
+        is_same = earlier.total_updates == config.total_updates
+        if config.follows_clock:
+            is_same = earlier.follows_clock and earlier.stop.seconds == config.stop.seconds
+        if is_same or not int(before.updates):
             return ""
         last = dataclasses.replace(before, updates=before.updates - 1)
         was, now = algorithm.with_config(earlier).scheduled(last), algorithm.scheduled(after)
@@ -241,11 +249,8 @@ class RunCheckpoints:
         ]
         if not moved:
             return ""
-        ends = [
-            f"at step {c.num_iterations * c.steps_per_iteration:,}" if c.stop.steps else "never"
-            for c in (config, earlier)
-        ]
-        return f"{' and '.join(moved)}: the schedule ends {ends[0]} now, not {ends[1]}"
+        now_ends, then_ended = map(_schedule_end, (config, earlier))
+        return f"{' and '.join(moved)}: the schedule ends {now_ends} now, not {then_ended}"
 
     @property
     def _keeps_memory(self) -> bool:
@@ -253,6 +258,7 @@ class RunCheckpoints:
 
     def _stored(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""
+        state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, elapsed=None))
         return state if self._keeps_memory else dataclasses.replace(state, memory=None)
 
     def _abstract_state(self) -> TrainState:
@@ -281,6 +287,13 @@ class RunCheckpoints:
         return progress.iteration * self._config.steps_per_iteration
 
 
+def _schedule_end(config: Config) -> str:
+    """When the schedules of a configuration end, in words."""
+    if config.stop.steps:
+        return f"at step {config.num_iterations * config.steps_per_iteration:,}"
+    return f"after {config.stop.seconds:g} s of training" if config.follows_clock else "never"
+
+
 def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
     """The folder of a checkpoint: `path`, or the newest one in the run's folder `path`.
 
@@ -300,8 +313,27 @@ def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
     return steps[max(steps)]
 
 
+def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
+    """The stage of training in which the newest checkpoint was saved; 0 if there is none to read.
+
+    Args:
+      folder: of the run, whose own checkpoints count first.
+      path: of another run or checkpoint that it continues, or "".
+    """
+    try:
+        if folder is not None and (steps := folder.checkpoints.all_steps()):
+            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
+        if not path:
+            return 0
+        found = find_checkpoint("resume_from", path)
+        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
+    except (CheckpointError, OSError, TypeError, ValueError):
+        return 0  # Whoever restores it says what is wrong.
+
+
 def write_run(
     path: str | os.PathLike[str],
+    config: Config,
     learning: ShardedLearning,
     state: TrainState,
     progress: Progress,
@@ -309,11 +341,18 @@ def write_run(
 ) -> None:
     """Writes a state as the run folder `path`, which every command takes, and waits for it.
 
+    Args:
+      path: local or gs://.
+      config: of the whole run.
+      learning: with the configuration that the state follows, which is that of its stage.
+      state: what to save.
+      progress: of that.
+      metadata: JSON values to keep with it.
+
     Raises:
       ConfigError: the folder cannot be written, is in use, or holds another run or this very step.
       SaveError: the checkpoint could not be written.
     """
-    config = learning.learning.config
     folder = RunFolder(os.fspath(path), config.checkpoint.keep)
     folder.create()
     with folder.lock():

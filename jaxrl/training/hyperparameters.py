@@ -3,29 +3,89 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
+import jax
 import numpy as np
 
+from jaxrl import algorithms
+from jaxrl.algorithms import Algorithm
 from jaxrl.config import Config, ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel.sharding import Topology
-from jaxrl.types import PyTree, TrainState
+from jaxrl.types import LearnerState, PyTree, TrainState
+
+_RATE = "learning_rate"
+
+
+def program_shape(config: Config) -> Config:
+    """The part that members of one program have in common: all but seed and numeric hyperparameters."""
+    learner = config.learner
+    numbers = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
+    same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
+    alike: Any = dataclasses.replace(learner, **same)  # type: ignore[type-var]
+    return dataclasses.replace(config, seed=0, learner=alike)
+
+
+def with_changed_numbers(
+    algorithm: Algorithm, topology: Topology, state: TrainState, before: Config, after: Config
+) -> TrainState:
+    """Returns `state` with the hyperparameters in which two configurations differ.
+
+    The others stay the state's own: `Trainer.set` may have changed them, and the members of a population have
+    numbers that no configuration knows.
+
+    Args:
+      algorithm: of both.
+      topology: the devices that hold the state.
+      state: before an iteration.
+      before: the configuration that the state followed.
+      after: the one that it is to follow.
+    """
+
+    def choose(own: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
+        replicated: jax.Array = topology.replicate(now)
+        return own if then == now else replicated
+
+    numbers: PyTree = jax.tree.map(
+        choose, state.learner.hyperparams, algorithm.hyperparameters(before), algorithm.hyperparameters(after)
+    )
+    learner = dataclasses.replace(state.learner, hyperparams=numbers)
+    return dataclasses.replace(state, learner=learner)
+
+
+def with_numbers_of(
+    config: Config, topology: Topology, state: TrainState, names: Collection[str]
+) -> TrainState:
+    """Returns `state` with the hyperparameters of a configuration that are among the dotted `names`."""
+    given, own = algorithms.hyperparameters(config), state.learner.hyperparams
+    chosen = [field.name for field in dataclasses.fields(own) if f"{config.section}.{field.name}" in names]
+    numbers = {name: topology.replicate(np.asarray(getattr(given, name))) for name in chosen}
+    learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(own, **numbers))
+    return dataclasses.replace(state, learner=learner)
 
 
 def with_hyperparameters(
-    config: Config, topology: Topology, state: TrainState, values: Mapping[str, float]
+    config: Config,
+    algorithm: Algorithm,
+    topology: Topology,
+    state: TrainState,
+    values: Mapping[str, float],
 ) -> TrainState:
     """Returns `state` with other hyperparameters of the algorithm.
 
     Args:
       config: the resolved configuration.
+      algorithm: of that.
       topology: the devices that hold the state.
       state: before an iteration.
-      values: by name, such as `learning_rate`; with a schedule that is the rate from which it falls.
+      values: by name, such as `learning_rate`; that is exactly the rate of the next update, from which a
+        schedule goes on as it would.
 
     Raises:
-      ConfigError: there is no such hyperparameter, or its field does not allow the value.
+      ConfigError: there is no such hyperparameter, its field does not allow the value, or its schedule has
+        come to its end.
     """
     hyperparams: PyTree = state.learner.hyperparams
     known = [field.name for field in dataclasses.fields(hyperparams)]
@@ -40,4 +100,24 @@ def with_hyperparameters(
         number = declared_fields(config.algorithm)[field].check(value)
         arrays[name] = topology.replicate(np.float32(number))
     learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(hyperparams, **arrays))
+    if _RATE in arrays:
+        learner = _with_exact_rate(config, algorithm, topology, learner)
     return dataclasses.replace(state, learner=learner)
+
+
+def _with_exact_rate(
+    config: Config, algorithm: Algorithm, topology: Topology, learner: LearnerState
+) -> LearnerState:
+    """With a peak such that the rate of the next update is the one that the hyperparameters say now."""
+    numbers: PyTree = learner.hyperparams
+    wanted = float(getattr(numbers, _RATE))
+    rate = algorithm.scheduled(learner).get("learning rate", wanted)
+    if rate == wanted:
+        return learner
+    if rate == 0:
+        raise ConfigError(
+            f"`{config.section}.{_RATE}` (={wanted:g}) must stay 0: the schedule of the run has come to its "
+            f"end; `{config.section}.schedule` constant has none"
+        )
+    peak = topology.replicate(np.float32(wanted * (wanted / rate)))
+    return dataclasses.replace(learner, hyperparams=dataclasses.replace(numbers, **{_RATE: peak}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,13 +17,15 @@ from jaxrl.parallel.process_group import num_processes
 from jaxrl.reporting.writers import Writer
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Notifier
+from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.nonfinite import Finding
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
-from jaxrl.training.schedule import Schedule
+from jaxrl.training.schedule import STAGE, Schedule
+from jaxrl.types import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ class TrainingLoop:
       writer: shows what the loop does.
       notifier: calls the callbacks of the user.
       traces: records profiles.
+      is_compiled: whether the programs are, since another stage has used them.
     """
 
     config: Config
@@ -56,9 +60,13 @@ class TrainingLoop:
     writer: Writer
     notifier: Notifier[Any]
     traces: Traces
+    is_compiled: bool = False
 
-    def train(self) -> dict[str, Any]:
-        """Compiles, trains until there is a reason to stop, and ends the run; returns the summary.
+    def train(self) -> dict[str, Any] | None:
+        """Compiles, trains until there is a reason to stop, and ends the run.
+
+        Returns:
+          The summary; None if only the stage has ended.
 
         Raises:
           NonFiniteError: a NaN or an infinity appeared, and `nonfinite` is "halt".
@@ -71,12 +79,20 @@ class TrainingLoop:
             reason = self.schedule.stop_reason(self.run.progress)
             if reason == "wall_seconds":
                 raise self._out_of_time()
+            if reason == STAGE:
+                self._log_last_row()
+                return None
             if reason is not None and self.run.progress.is_evaluated:
                 self.writer.status("nothing to do: the run has used up its budget")
                 return self._finish(reason)
             self._compile()
             with coordinator.interruption.defer():
-                return self._finish(self._iterate())
+                reason = self._iterate()
+                if reason == STAGE:
+                    self._log_last_row()
+                    return None
+                self.assembly.runtime.close()
+                return self._finish(reason)
         except HostEnvError as error:
             self._log_finished(0)
             self._save(last=True)
@@ -84,6 +100,9 @@ class TrainingLoop:
             raise RunError(str(error)) from error
 
     def _compile(self) -> None:
+        if self.is_compiled:
+            self.run.replace(self.assembly.runtime.prepare(self.run.state))
+            return
         self.writer.status("compiling the training program")
         self.run.replace(self.assembly.compile(lambda: self.run.state))
         log.info("compiled in %.1f s", self.assembly.clock.seconds("compile"))
@@ -110,7 +129,6 @@ class TrainingLoop:
                 self._save_between()
             reason = self._stop_reason()
         self.traces.close()
-        self.assembly.runtime.close()
         return reason
 
     def _collect_and_learn(self) -> None:
@@ -119,11 +137,18 @@ class TrainingLoop:
         if self.assembly.coordinator.interruption.takes_trace():
             self.traces.request(iteration, exact=num_processes() == 1)
         self.traces.step(iteration, self.run.state)
-        event = min(self.config.next_event(iteration), self.traces.edge())
+        event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
         target = self.pipeline.fits(iteration, event)
         closes_row = self.schedule.due(target).row
-        state, iteration = self.pipeline.dispatch(self.run.state, iteration, target, closes_row)
+        state, iteration = self.pipeline.dispatch(self._state_now(), iteration, target, closes_row)
         self.run.advance(state, iteration)
+
+    def _state_now(self) -> TrainState:
+        """The state, whose schedules may follow the clock."""
+        state, assembly = self.run.state, self.assembly
+        seconds = assembly.coordinator.trained_seconds
+        learner = with_elapsed(self.config, assembly.topology, state.learner, seconds)
+        return dataclasses.replace(state, learner=learner)
 
     def _stop_reason(self) -> str | None:
         """Returns the reason to stop, with all rows logged; None to train on.
@@ -194,7 +219,7 @@ class TrainingLoop:
 
     def _save_between(self) -> None:
         """Saves the state, unless the run ends with it: that one is saved at the end."""
-        if self.schedule.stop_reason(self.run.progress) is None:
+        if self.schedule.stop_reason(self.run.progress) in (None, STAGE):
             self._save()
 
     def _save(self, last: bool = False) -> None:

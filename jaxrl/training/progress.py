@@ -33,6 +33,9 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "trained_seconds": lambda x: record.is_number(x) and x >= 0,
     "best_return": lambda x: x is None or record.is_number(x),
     "best_at": lambda x: x == -1 or record.is_count(x),
+    "stage": record.is_count,
+    "stage_iteration": record.is_count,
+    "stage_seconds": lambda x: record.is_number(x) and x >= 0,
     "metadata": record.is_object,
     "interval": lambda x: record.is_object(x) and all(map(_is_real, x.values())),
 }
@@ -42,6 +45,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "trained_seconds": 0.0,
     "best_return": None,
     "best_at": -1,
+    "stage": 0,
+    "stage_iteration": 0,
+    "stage_seconds": 0.0,
     "metadata": {},
 }
 
@@ -60,6 +66,8 @@ class Progress:
       owes_evaluation: true if an evaluation of this state was due, and a signal or an error came first.
       best_return: the highest mean return of an evaluation whose state was saved, or None.
       best_at: the iteration of that.
+      stage: of `stages`, from 0 on.
+      stage_iteration, stage_seconds: `iteration` and `trained_seconds` with which it began.
     """
 
     interval: Interval
@@ -71,6 +79,9 @@ class Progress:
     owes_evaluation: bool = False
     best_return: float | None = None
     best_at: int = -1
+    stage: int = 0
+    stage_iteration: int = 0
+    stage_seconds: float = 0.0
 
     @property
     def is_evaluated(self) -> bool:
@@ -108,6 +119,9 @@ class Progress:
             "owes_evaluation": self.owes_evaluation,
             "best_return": self.best_return,
             "best_at": self.best_at,
+            "stage": self.stage,
+            "stage_iteration": self.stage_iteration,
+            "stage_seconds": self.stage_seconds,
             "interval": reduction.to_json(self.interval),
         }
 
@@ -130,4 +144,7 @@ class Progress:
             owes_evaluation=data["owes_evaluation"],
             best_return=data["best_return"],
             best_at=data["best_at"],
+            stage=data["stage"],
+            stage_iteration=data["stage_iteration"],
+            stage_seconds=data["stage_seconds"],
         )

@@ -28,7 +28,7 @@ class Reporter:
     """Writes rows with the seconds and resources of the run beside its metrics."""
 
     def __init__(self, config: Config, run: RunState, runtime: Runtime, clock: Clock, writer: Writer) -> None:
-        """Begins to measure the use of the machine."""
+        """Begins to measure the use of the machine; `config` is that of the stage."""
         self._config = config
         self._run = run
         self._runtime = runtime
@@ -47,6 +47,8 @@ class Reporter:
             pace = row["time/steps_per_second"] = self._clock.rate("train", made)
             row["time/seconds_per_iteration"] = self._config.steps_per_iteration / pace if pace else math.nan
             row |= self._clock.row() | self._meter.read() | self._runtime.shares()
+            if self._config.stages:
+                row["stage"] = self._run.progress.stage + 1
             self._writer.write(steps, row)
             self._log_event(row, int(interval.iterations) * self._config.steps_per_iteration)
         return row

@@ -20,6 +20,7 @@ from jaxrl.config import (
     to_json,
     versions,
 )
+from jaxrl.config.resolution import stage_configs
 from jaxrl.config.trust import needs_trust
 from jaxrl.envs import registry
 from jaxrl.envs.base import has_large_images
@@ -76,7 +77,7 @@ def run(
         require_client("storage.sync_to", resolved.storage.sync_to)
         use_compilation_cache()
         folder = RunFolder(_agree_on_folder(resolved, workdir), resolved.checkpoint.keep, interruption)
-        assembly = Assembly.build(resolved, interruption, process_started)
+        assembly = Assembly.build(stage_configs(resolved)[0], interruption, process_started)
         # Before there is a folder to clear away.
         process_group.by_first(lambda: _require_source(resolved, folder, assembly))
         folder.create()

@@ -69,6 +69,24 @@ class RunState:
         self._state = state
         self._progress = dataclasses.replace(self._progress, iteration=iteration, owes_evaluation=False)
 
+    def begin_stage(self, state: TrainState, seconds: float, forgets: bool) -> None:
+        """Takes the state with which the next stage of training begins.
+
+        Args:
+          state: the present one, with what changes.
+          seconds: of training so far.
+          forgets: whether evaluations so far say nothing of what is trained from here on.
+        """
+        progress = self._progress
+        if forgets:
+            progress = dataclasses.replace(
+                progress, evaluation=None, evaluated_at=-1, best_return=None, best_at=-1
+            )
+        self._state = state
+        self._progress = dataclasses.replace(
+            progress, stage=progress.stage + 1, stage_iteration=progress.iteration, stage_seconds=seconds
+        )
+
     def drop_memory(self) -> None:
         """Frees the memory of the state, which is about to be replaced: the devices may not hold two."""
         self._state = dataclasses.replace(self.state, memory=None)

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
+from jaxrl.config.training_stages import TrainingStage
 from jaxrl.parallel.coordination import Coordinator
 from jaxrl.training.progress import Progress
+
+STAGE = "stage"  # a reason to stop that does not end the run
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,20 @@ class Due:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The intervals and budgets of a configuration, and what the processes of the run agreed on."""
+    """The intervals and budgets of a configuration, and what the processes of the run agreed on.
+
+    Attributes:
+      config: the resolved configuration.
+      coordinator: of this process with the others.
+      stage: of training, and `index` its number from 0 on; None where there are no stages.
+      is_last: whether no other stage follows.
+    """
 
     config: Config
     coordinator: Coordinator
+    stage: TrainingStage | None = None
+    index: int = 0
+    is_last: bool = True
 
     def due(self, iteration: int, saved_at: float = math.inf) -> Due:
         """The work that is due at the end of `iteration`; `saved_at` is `wall_seconds` at the latest save."""
@@ -41,7 +54,7 @@ class Schedule:
     def stop_reason(self, progress: Progress) -> str | None:
         """Why the run ends here; None to train on.
 
-        The name of a signal, "return", "steps", "seconds" or "wall_seconds".
+        The name of a signal, "return", "steps", "seconds" or "wall_seconds"; `STAGE` if only the stage ends.
         """
         stop = self.config.stop
         finished = progress.iteration >= self.config.num_iterations
@@ -52,11 +65,33 @@ class Schedule:
             return "return"
         if finished:
             return "steps"
+        if self.stage is not None and (ended := self._ended_stage(self.stage, progress)):
+            return ended if self.is_last else STAGE
         if stop.seconds is not None and self.coordinator.trained_seconds >= stop.seconds:
             return "seconds"
         if stop.wall_seconds is not None and self._is_last_moment(stop.wall_seconds):
             return "wall_seconds"
         return None
+
+    def next_event(self, progress: Progress) -> int:
+        """The first iteration after those of `progress` at whose end the host must look."""
+        event = self.config.next_event(progress.iteration)
+        if self.stage is None or self.stage.iterations is None:
+            return event
+        return min(event, progress.stage_iteration + self.stage.iterations)
+
+    def _ended_stage(self, stage: TrainingStage, progress: Progress) -> str | None:
+        """The budget that is used up; None if the stage goes on."""
+        if progress.stage != self.index:
+            return STAGE  # A rollback has led to an earlier one.
+        if stage.iterations is not None and progress.iteration - progress.stage_iteration >= stage.iterations:
+            return "steps"
+        evaluation, target = progress.evaluation, stage.target_return
+        is_of_stage = progress.evaluated_at > progress.stage_iteration
+        if target is not None and evaluation and is_of_stage and evaluation.mean >= target:
+            return "return"
+        seconds = self.coordinator.trained_seconds - progress.stage_seconds
+        return "seconds" if stage.seconds is not None and seconds >= stage.seconds else None
 
     def out_of_time(self, compiled: float) -> RunError:
         """The error to raise if `stop.wall_seconds` has left no time for a step; `compiled` is in seconds."""

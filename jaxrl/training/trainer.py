@@ -21,10 +21,11 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training import memory
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, Notifier
-from jaxrl.training.checkpoints import RunCheckpoints, write_run
-from jaxrl.training.hyperparameters import with_hyperparameters
+from jaxrl.training.checkpoints import RunCheckpoints, stored_stage, write_run
+from jaxrl.training.hyperparameters import program_shape, with_hyperparameters
 from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.pipeline import Pipeline
+from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
 from jaxrl.training.recovery import Recovery
 from jaxrl.training.reporter import Reporter
@@ -81,25 +82,19 @@ class Trainer:
         """
         if isinstance(config, ConfigDict):
             config = resolve(config, config.num_devices or largest_device_count(config, jax.device_count()))
-        assembly = assembly or Assembly.build(config)
+        self._plan = TrainingPlan.of(config)
+        assembly = assembly or Assembly.build(self._plan.configs[0])
         self.config = config
         self.folder = folder
         self.callbacks = callbacks
         self.agent = assembly.runtime.agent
-        self._assembly = assembly
         self._writer = writer
         self._debug = debug
         self._clock = assembly.clock
-        self._runtime = assembly.runtime
-        self._run = RunState(config, self._runtime.learning)
-        self._pipeline = Pipeline(
-            self._runtime, self._clock, assembly.coordinator, one_by_one=bool(callbacks.on_iteration)
-        )
-        self._checkpoints = RunCheckpoints(folder, self._runtime.learning)
-        self._saver = StateSaver(
-            self._run, self._checkpoints, self._pipeline, self._clock, assembly.coordinator
-        )
-        self._start = Start(config, self._runtime.learning, self._checkpoints)
+        self._run = RunState(self._plan.configs[0], assembly.runtime.learning)
+        self._assemblies = _assemblies(self._plan, assembly)
+        self._checkpoints = RunCheckpoints(folder, assembly.runtime.learning)
+        self._equip(0)
         self._totals: EpisodeTotals | None = None
 
     @property
@@ -170,13 +165,16 @@ class Trainer:
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.
 
-        They are part of the state: checkpoints keep them.
+        They are part of the state: checkpoints keep them. A learning rate is exactly that of the next update;
+        a schedule that falls goes on falling from there.
 
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
         """
-        topology = self._runtime.learning.topology
-        self._run.replace(with_hyperparameters(self.config, topology, self.state, hyperparameters))
+        config, learning = self._plan.configs[self._stage], self._runtime.learning
+        self._run.replace(
+            with_hyperparameters(config, learning.algorithm, learning.topology, self.state, hyperparameters)
+        )
         log.info("step %d: %s", self.steps, hyperparameters)
 
     def adopt(self, learner: LearnerState) -> None:
@@ -198,7 +196,8 @@ class Trainer:
           ConfigError: the folder cannot be written, or holds another run or this very step.
           SaveError: the checkpoint could not be written.
         """
-        write_run(path, self._runtime.learning, self.state, self._saver.progress(), metadata or {})
+        progress = self._saver.progress()
+        write_run(path, self.config, self._learning, self.state, progress, metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
@@ -210,7 +209,10 @@ class Trainer:
           CheckpointError: there is none, it is damaged, or its arrays do not fit the configuration.
           ConfigError: it is of another task, network or seed.
         """
+        if self._plan.stages:
+            self._equip(stored_stage(None, path))
         found = self._checkpoints.read("path", path)
+        self._plan.require(found.progress.stage)
         self._begin(StartingPoint(found.state, found.progress, True, os.fspath(path), found.replanned))
         return dict(found.metadata)
 
@@ -224,7 +226,14 @@ class Trainer:
         Raises:
           CheckpointError: what is there does not fit the configuration, or none of it is intact.
         """
-        self._begin(self._start.find())
+        if self._plan.stages:
+            self._equip(stored_stage(self.folder, self.config.resume_from))
+        point = self._start.find()
+        if point.progress.stage != self._stage:  # The newest checkpoint was damaged, or stages were removed.
+            self._plan.require(point.progress.stage)
+            self._equip(point.progress.stage)
+            point = self._start.find()
+        self._begin(point)
 
     def _begin(self, point: StartingPoint) -> None:
         self._runtime.close()
@@ -238,8 +247,10 @@ class Trainer:
             if point.replanned:
                 self.writer.message(point.replanned)
             return
-        if self.config.stop.steps is None and getattr(self.config.learner, "schedule", "") != "constant":
-            self.writer.message("stop.steps is none: the learning rate does not fall")
+        config = self._plan.configs[self._stage]
+        endless = config.stop.steps is None and not config.follows_clock
+        if endless and getattr(config.learner, "schedule", "constant") != "constant":
+            self.writer.message("stop.steps and stop.seconds are none: the learning rate does not fall")
         if self.folder is not None and is_first():
             keep_earlier_rows(self.folder)
         if point.origin:
@@ -259,10 +270,7 @@ class Trainer:
         try:
             if self._run.is_untouched:
                 self.start()
-            loop = self._loop()
-            loop.notifier.start()
-            summary = loop.train()
-            loop.notifier.end(summary)
+            summary = self._train()
         except jax.errors.JaxRuntimeError as error:
             if not memory.is_out_of_memory(error):
                 raise
@@ -274,8 +282,60 @@ class Trainer:
             self.writer.finish(summary)
         return summary
 
+    def _train(self) -> dict[str, Any]:
+        """Trains stage after stage; returns the summary."""
+        if line := self._plan.announcement():
+            self.writer.message(line)
+        loop = self._loop()
+        loop.notifier.start()
+        while (summary := loop.train()) is None:
+            self._change_stage()
+            loop = self._loop()
+        loop.notifier.end(summary)
+        return summary
+
+    def _change_stage(self) -> None:
+        """Goes on to the stage that follows, or back to that of the checkpoint after a rollback."""
+        before, stage = self._stage, self.progress.stage
+        goes_on = stage == before
+        after = before + 1 if goes_on else stage
+        if self._assemblies[after] is not self._assembly:
+            if goes_on:
+                self._saver.save()  # A signal may end the process while it compiles.
+            self._runtime.close()
+        self._equip(after)
+        state = self._plan.state_of(self.state, before, after, self._runtime.learning)
+        if goes_on:
+            forgets = self._plan.configs[before].env != self._plan.configs[after].env
+            self._run.begin_stage(state, self._assembly.coordinator.trained_seconds, forgets)
+        else:
+            self._run.replace(state)
+        line = self._plan.beginning(after, self.steps)
+        self.writer.message(line)
+        log.info("%s", line)
+
+    def _equip(self, index: int) -> None:
+        """Takes what the stage `index` is trained with, and what the latest has of the run."""
+        index = min(index, self._plan.last)
+        config = self._plan.configs[index]
+        self._stage = index
+        self._assembly = assembly = self._assemblies[index]
+        self._runtime = assembly.runtime
+        learning = self._runtime.learning
+        if self._plan.stages:
+            learning = learning.with_config(config)
+        self._learning = learning
+        self._checkpoints = RunCheckpoints(self.folder, learning, saved_at=self._checkpoints.saved_at)
+        self._pipeline = Pipeline(
+            self._runtime, self._clock, assembly.coordinator, one_by_one=bool(self.callbacks.on_iteration)
+        )
+        self._saver = StateSaver(
+            self._run, self._checkpoints, self._pipeline, self._clock, assembly.coordinator
+        )
+        self._start = Start(config, learning, self._checkpoints)
+
     def _loop(self) -> TrainingLoop:
-        config = self.config
+        config = self._plan.configs[self._stage]
         runtime = self._runtime
         trace_folder = self.folder.trace_folder if self.folder is not None and is_first() else None
         programs = self._assembly.programs
@@ -285,11 +345,36 @@ class Trainer:
             assembly=self._assembly,
             run=self._run,
             pipeline=self._pipeline,
-            schedule=Schedule(config, self._assembly.coordinator),
+            schedule=Schedule(
+                config=config,
+                coordinator=self._assembly.coordinator,
+                stage=self._plan.stage(self._stage),
+                index=self._stage,
+                is_last=self._stage == self._plan.last,
+            ),
             saver=self._saver,
             recovery=Recovery(config, runtime, self._checkpoints, self._start, self._debug),
             reporter=Reporter(config, self._run, runtime, self._clock, self.writer),
             writer=self.writer,
             notifier=Notifier(self, self.callbacks),
             traces=Traces(trace_folder, config.profile_window, programs, tell, self._clock),
+            is_compiled=runtime.compiled is not None,
         )
+
+
+def _assemblies(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
+    """What each stage is trained with; stages with the same program share one.
+
+    Raises:
+      ConfigError: a stage cannot be trained here.
+    """
+    if not plan.stages:
+        return [first]
+    known = {program_shape(plan.configs[0]): first}
+    found = []
+    for config in plan.configs:
+        shape = program_shape(config)
+        if shape not in known:
+            known[shape] = first.for_config(config)
+        found.append(known[shape])
+    return found

@@ -252,6 +252,15 @@ def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
     assert len(check_config(config).curriculum.stages) == 2
 
 
+def test_tasks_of_one_policy() -> None:
+    tasks = "['CartPole-v1', 'Acrobot-v1']"
+    for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
+        config = command_line.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
+        assert config.env.tasks == ("CartPole-v1", "Acrobot-v1")
+    with pytest.raises(ConfigError, match="`--multi-task` needs `--task-list`"):
+        command_line.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
+
+
 def test_short_form_of_a_config() -> None:
     whole, quick = (
         command_line.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config

@@ -116,6 +116,9 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     # Of a curriculum (tests/experience/curriculum/test_stage_sampler.py).
     curriculum = ("stage", "steps", "episodes", "success_rate", "collisions", "earlier_success_rate")
     elsewhere |= {f"curriculum/{name}" for name in curriculum}
+    # Of stages of training, and of several tasks in one policy (tests/training/test_training_stages.py,
+    # tests/experience/test_mixture.py).
+    elsewhere |= {"stage", "task/NAME/return", "task/NAME/length", "eval/task/NAME/return"}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}

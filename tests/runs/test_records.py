@@ -12,7 +12,7 @@ from etils import epath
 from jaxrl.config.errors import ConfigError
 from jaxrl.reporting.writers import JsonlWriter
 from jaxrl.runs import records
-from jaxrl.runs.records import MetricsTail
+from jaxrl.runs.records import MetricsTail, Run
 from tests.comparison.run_folders import write_run
 from tests.runs.storage.gcs_server import GcsServer
 
@@ -125,3 +125,14 @@ def test_a_deep_file_of_a_run_is_damaged(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text('{"a":' * 100_000)
     with pytest.raises(ConfigError, match=f"{name} is damaged: it is nested more than 100 levels deep"):
         records.read(str(tmp_path))
+
+
+def test_the_steps_at_which_stages_end() -> None:
+    # A row ends with a stage of training; a curriculum counts the steps since its change.
+    training = [{"step": 10, "stage": 1}, {"step": 15}, {"step": 20, "stage": 1}, {"step": 30, "stage": 2}]
+    assert Run("", {}, training, None).stage_ends == [20]
+    names = ("step", "curriculum/stage", "curriculum/steps")
+    chosen = [
+        dict(zip(names, row, strict=True)) for row in ((10, 1, 10), (20, 2, 4), (30, 2, 14), (40, 1, 0))
+    ]
+    assert Run("", {}, chosen, None).stage_ends == [16, 40]

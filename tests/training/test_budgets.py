@@ -147,9 +147,40 @@ def test_a_run_may_end_by_time_alone() -> None:
     with pytest.raises(ConfigError, match="`stop.steps` .=None. must be a number, or `stop.seconds`"):
         resolve(config, 1)
     config.stop.seconds = 0.2
-    recorder = Recorder()
-    summary = Trainer(config, writer=MultiWriter([recorder])).fit()
-    assert summary["stop_reason"] == "seconds"
-    found = {row["ppo/learning_rate"] for _, row in recorder.rows if row.get("ppo/learning_rate")}
-    assert found
-    np.testing.assert_allclose(sorted(found), config.ppo.learning_rate, rtol=1e-5)
+    assert resolve(config, 1).follows_clock
+    config.stop.update(seconds=None, wall_seconds=60.0)
+    assert not resolve(config, 1).follows_clock
+
+
+def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
+    budget, peak = 0.3, 1e-2
+    fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear", "network.core": "none"}
+    trainer, recorder = run(**{"log.every_steps": STEPS * 10, "normalize.observations": False, **fields})
+    assert trainer.fit()["stop_reason"] == "seconds"
+    rows = [row for _, row in recorder.rows if "ppo/learning_rate" in row]
+    rates = [row["ppo/learning_rate"] for row in rows]
+    assert len(rates) >= 2
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > rates[-1]
+    earlier = 0.0
+    for rate, row in zip(rates, rows, strict=True):
+        # Dispatched between the row before and this one; one may have been in flight.
+        now = row["time/budget_seconds"]
+        assert peak * (1 - min(now / budget, 1)) - 1e-9 <= rate <= peak
+        assert rate <= peak * (1 - max(0.0, earlier - 0.1 * budget) / budget) + 1e-9
+        earlier = now
+    # They are not stored: a resumed run knows its seconds.
+    assert float(trainer.state.learner.elapsed) > 0.3
+
+
+def test_the_rate_that_is_set_is_that_of_the_next_update() -> None:
+    fields = {"ppo.num_minibatches": 1, "ppo.schedule": "linear", "network.core": "none"}
+    config = resolve(tiny_config(6, **{"normalize.observations": False, **fields}), 1)
+    trainer = Trainer(config, writer=MultiWriter(()))
+    seen = []
+    for rate in (None, 2e-3, None):
+        if rate:
+            trainer.set(learning_rate=rate)
+        seen.append(trainer.update(trainer.rollout())["ppo/learning_rate"])
+    # From 5/6 of the first peak on: exact, and then it falls by the same share of what is left.
+    np.testing.assert_allclose(seen, [1e-2, 2e-3, 2e-3 * 4 / 5], rtol=1e-6)

@@ -12,6 +12,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.exploration import exploration_progress
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, RolloutState
 from jaxrl.algorithms.options import OF_MINIBATCHES
@@ -66,10 +67,9 @@ class PQN(MinibatchAlgorithm):
         return read_hyperparams(PQNHyperparams, config.learner)
 
     def exploration(self, learner: RolloutState) -> Array:
-        """float32[], epsilon: falls linearly with the updates made."""
+        """float32[], epsilon: falls linearly with the updates made, or with time."""
         h = learner.hyperparams
-        planned = jnp.maximum(h.exploration_fraction * float(self.config.total_updates), 1.0)
-        progress = jnp.minimum(learner.updates.astype(jnp.float32) / planned, 1.0)
+        progress = exploration_progress(learner, h.exploration_fraction, self.config.total_updates)
         return h.exploration_start + progress * (h.exploration_end - h.exploration_start)
 
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:

@@ -1,0 +1,136 @@
+"""The environment of a configuration: its full name, and what is checked of it, which imports jax."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from jaxrl.config.common_names import full_name
+from jaxrl.config.configuration import Config
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.sections import EnvConfig
+from jaxrl.config.success import Success
+
+if TYPE_CHECKING:
+    from jaxrl.envs.base import EnvSpec
+
+
+def with_full_names(config: Config) -> Config:
+    config = _with_tasks(config)
+    env, _ = full_name("env.name", config.env.name)
+    unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
+    return dataclasses.replace(
+        config,
+        env=dataclasses.replace(config.env, name=env),
+        evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
+    )
+
+
+def _with_tasks(config: Config) -> Config:
+    """With the environment that `env.tasks` stands for."""
+    env = config.env
+    if not env.tasks:
+        return config
+    # Here and not above: environments import jax.
+    from jaxrl.envs.native.mixture import mixture_name
+
+    tasks = tuple(full_name("env.tasks", task)[0] for task in env.tasks)
+    name = mixture_name(tasks, env.task_shares)
+    return dataclasses.replace(config, env=dataclasses.replace(env, tasks=tasks, name=name))
+
+
+def check_task_counts(config: Config) -> None:
+    """Every device holds as many environments of each task as the others."""
+    period, shares = config.env.task_period, config.env.task_shares
+    if shares and len(shares) != len(config.env.tasks):
+        raise ConfigError(
+            f"`env.task_shares` (={shares!r}) must be one number for each of the {len(config.env.tasks)} of "
+            "`env.tasks`"
+        )
+    if config.envs_per_device % period:
+        described = "the sum of `env.task_shares`" if shares else "the number of `env.tasks`"
+        raise ConfigError(
+            f"`env.num_envs` (={config.env.num_envs}) on {config.device_count} devices must be a multiple of "
+            f"{period} on each, {described}"
+        )
+
+
+def check_environment(c: Config) -> None:
+    """Raises ConfigError unless the environment can be made, and has what other fields ask of it."""
+    # Here and not above: environments import jax.
+    from jaxrl.envs import registry
+
+    field, value = ("env.tasks", c.env.tasks) if c.env.tasks else ("env.name", c.env.name)
+    spec = environment_spec(field, value, c.env.name, ())
+    if c.env.wrappers:
+        spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
+    try:
+        registry.check_custom(c.env.name)
+    except ValueError as error:
+        raise ConfigError(f"`env.name` (={c.env.name!r}): {error}") from error
+    if c.evaluate.unseen:
+        check_same_spaces("evaluate.unseen", c.evaluate.unseen, c.env)
+    if c.env.success and (rule := Success.parse(c.env.success, "env.success")).is_info:
+        for name in filter(None, (c.env.name, c.evaluate.unseen)):
+            try:
+                registry.check_info_key(name, c.env.wrappers, rule.subject)
+            except ValueError as error:
+                raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
+    if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
+        raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
+    if registry.is_host(c.env.name):
+        _check_host(c)
+    if c.env.tasks and c.evaluate.unseen:
+        raise ConfigError(
+            f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, each of which is "
+            "evaluated"
+        )
+
+
+def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
+    """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
+    other, own = (environment_spec(field, name, x, env.wrappers) for x in (name, env.name))
+    for what in ("observation_space", "action_space"):
+        if getattr(other, what) != getattr(own, what):
+            raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
+
+
+def require_spaces(env: EnvConfig, before: EnvConfig) -> None:
+    """Raises ConfigError unless the policy of the stage before fits the environment."""
+    own, other = (environment_spec("env.name", x.name, x.name, x.wrappers) for x in (env, before))
+    for what in ("observation_space", "action_space"):
+        if getattr(own, what) != getattr(other, what):
+            raise ConfigError(
+                f"`env.name` (={env.name!r}) has another {what} than {before.name}, of the stage before"
+            )
+
+
+def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
+    """Returns the spec of an environment.
+
+    Args:
+      field: what names it, or its wrappers, for the error.
+      value: what that field says.
+      name: the environment.
+      wrappers: their names, from the innermost to the outermost.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    from jaxrl.envs import modules, registry
+
+    try:
+        return registry.spec_of(name, wrappers)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
+    except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
+        raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
+
+
+def _check_host(c: Config) -> None:
+    """Groups have the same number of environments and of workers."""
+    groups, workers = c.host.num_groups, c.host.num_workers
+    if c.env.num_envs % groups:
+        raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
+    if workers % groups:
+        raise ConfigError(f"`host.num_groups` (={groups}) must divide `host.num_workers` (={workers})")

@@ -1,0 +1,205 @@
+"""Stages of training: budgets and changed fields, one after the other, from a config or a file of YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxrl.config.configuration import Config
+from jaxrl.config.data_files import parse_json, read_yaml
+from jaxrl.config.declarations import declared_fields, flatten
+from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.fields import LARGEST_COUNT, Field, Rule, above, at_least, at_most, check, shown
+from jaxrl.config.overrides import read_value
+
+MOST_TRAINING_STAGES = 1_000
+_ENDINGS = (".yaml", ".yml", ".json")
+_NAME = Rule("hold 1 to 100 characters", lambda x: 1 <= len(x) <= 100)
+_BUDGETS: dict[str, tuple[Any, ...]] = {
+    "iterations": (int, at_least(1), at_most(LARGEST_COUNT)),
+    "steps": (int, at_least(1), at_most(LARGEST_COUNT)),
+    "seconds": (float, above(0)),
+}
+_RETURN = "return"
+# Beside those of the algorithm's section and of the curriculum that a resumed run may change.
+_CHANGEABLE = (
+    "env.name",
+    "env.wrappers",
+    "env.success",
+    "network.frozen",
+    "normalize.clip_observations",
+    "normalize.clip_rewards",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingStage:
+    """A part of a run with a budget of its own and fields that change where it begins.
+
+    Attributes:
+      name: for people.
+      iterations: of its budget; None: another budget ends it.
+      seconds: of training; None as well.
+      target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
+      changes: values by dotted name; what it leaves out stays as in the stage before.
+    """
+
+    name: str
+    iterations: int | None = None
+    seconds: float | None = None
+    target_return: float | None = None
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """True if only `stop` ends it."""
+        return self.iterations is None and self.seconds is None and self.target_return is None
+
+
+def read(given: Sequence[str]) -> tuple[str, ...]:
+    """Each of the stages as JSON.
+
+    Args:
+      given: of each stage JSON, or words such as "iterations=1000 learning_rate=1e-3"; or one file of YAML or
+        JSON, a list of stages.
+
+    Raises:
+      ConfigError: the file cannot be read, or a stage holds no fields.
+    """
+    if len(given) == 1 and given[0].endswith(_ENDINGS):
+        return tuple(json.dumps(stage) for stage in _from_file(given[0]))
+    if len(given) > MOST_TRAINING_STAGES:
+        raise ConfigError(f"`stages` must hold at most {MOST_TRAINING_STAGES} elements, not {len(given)}")
+    return tuple(json.dumps(_fields(text, i)) for i, text in enumerate(given))
+
+
+def parse(config: Config) -> tuple[TrainingStage, ...]:
+    """The stages of a configuration, whose texts `read` has returned.
+
+    Raises:
+      ConfigError: something in them is wrong; the message names stage and field.
+    """
+    found = []
+    for i, text in enumerate(config.stages):
+        try:
+            found.append(_stage(_fields(text, i), i, config))
+        except ConfigError as error:
+            raise in_stage(i, error) from error
+    for i, stage in enumerate(found[:-1]):
+        if stage.is_open:
+            raise in_stage(i, "`iterations`, `steps`, `seconds` or `return` must say when it ends")
+    counted = sum(stage.iterations or 0 for stage in found[:-1])
+    if found and found[-1].is_open and config.stop.steps and counted >= config.num_iterations:
+        raise in_stage(
+            len(found) - 1, f"it never begins: `stop.steps` (={config.stop.steps}) ends the run before"
+        )
+    return tuple(found)
+
+
+def total_iterations(stages: Sequence[TrainingStage]) -> int | None:
+    """Of all stages together; None where one of them has another budget."""
+    counts = [stage.iterations for stage in stages]
+    return sum(n for n in counts if n is not None) if None not in counts else None
+
+
+def in_stage(i: int, error: object) -> ConfigError:
+    """The error of stage `i`, from 0 on."""
+    return ConfigError(f"`stages`: stage {i + 1}: {error}")
+
+
+def _from_file(path: str) -> list[Mapping[str, Any]]:
+    given = f"`stages` (={shown(path)})"
+    try:
+        data = read_yaml(path)
+    except OSError as error:
+        raise ConfigError(f"{given} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
+    if isinstance(data, dict) and data.keys() == {"stages"}:
+        data = data["stages"]
+    if not isinstance(data, list) or not data or not all(isinstance(x, Mapping) for x in data):
+        raise ConfigError(f"{given} must hold a list of stages, each with fields such as `iterations`")
+    return data
+
+
+def _fields(text: str, i: int) -> Mapping[str, Any]:
+    """What the text of a stage says."""
+    if text.lstrip().startswith("{"):
+        try:
+            found: Mapping[str, Any] = parse_json(text)
+        except ValueError as error:
+            raise in_stage(i, f"(={shown(text)}) must be JSON: {error}") from error
+        return found
+    pairs = [word.partition("=") for word in text.split()]
+    if not pairs or not all(sign for _, sign, _ in pairs):
+        raise in_stage(
+            i, f"(={shown(text)}) must be fields, such as 'iterations=1000 learning_rate=1e-3', or JSON"
+        )
+    return {name: value for name, _, value in pairs}
+
+
+def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
+    rest = {str(key): value for key, value in given.items()}
+    name = check("name", str(rest.pop("name", f"stage {i + 1}")), str, _NAME)
+    budgets = {
+        key: check(key, read_value(rest.pop(key), rules[0]), *rules)
+        for key, rules in _BUDGETS.items()
+        if key in rest
+    }
+    if len(budgets) > 1:
+        raise ConfigError(f"{' and '.join(f'`{key}`' for key in budgets)} must not both be its budget")
+    iterations = budgets.get("iterations")
+    if "steps" in budgets:
+        iterations = math.ceil(budgets["steps"] / config.steps_per_iteration)
+    target = rest.pop(_RETURN, None)
+    if target is not None:
+        target = check(_RETURN, read_value(target, float), float)
+        if not config.evaluate.every_steps:
+            raise ConfigError(f"`{_RETURN}` (={target:g}) needs evaluations: `evaluate.every_steps` (=0)")
+    changes = {}
+    for key, value in flatten(rest).items():
+        field = _field(key, config)
+        if field.name == "env.name" and config.env.tasks:
+            raise ConfigError("`env.name` stays the same with `env.tasks`")
+        changes[field.name] = field.check(read_value(value, field.kind))
+    return TrainingStage(
+        name=name,
+        iterations=iterations,
+        seconds=budgets.get("seconds"),
+        target_return=target,
+        changes=_with_exact_rate(changes, config),
+    )
+
+
+def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """With a constant schedule, where a stage says the learning rate and nothing of its schedule."""
+    rate, schedule = f"{config.section}.learning_rate", f"{config.section}.schedule"
+    if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):
+        return dict(changes)
+    return {**changes, schedule: "constant"}
+
+
+def _field(name: str, config: Config) -> Field:
+    """The field of that name, or of that name in the section of the algorithm."""
+    declared = declared_fields(config.algorithm)
+    field = declared.get(name) or declared.get(f"{config.section}.{name}")
+    known = [field for field in declared.values() if _is_changeable(field, config.section)]
+    if field is None:
+        names = [field.name for field in known]
+        own = [each.rpartition(".")[2] for each in names if each.startswith(f"{config.section}.")]
+        hint = did_you_mean(name, [*names, *own, *_BUDGETS, _RETURN])
+        raise ConfigError(f"`{name}` is no field of the configuration{hint}")
+    if field not in known:
+        raise ConfigError(
+            f"`{field.name}` stays the same over a whole run; stages may change {', '.join(_CHANGEABLE)}, "
+            f"the curriculum and what is not fixed of the section `{config.section}`"
+        )
+    return field
+
+
+def _is_changeable(field: Field, section: str) -> bool:
+    own = field.section == section and not field.fixed
+    return own or field.section == "curriculum" or field.name in _CHANGEABLE

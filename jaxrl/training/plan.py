@@ -1,0 +1,113 @@
+"""The stages of a run: the configuration of each, and what changes between two of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from jaxrl.config import Config, ConfigError
+from jaxrl.config.declarations import values_of
+from jaxrl.config.resolution import stage_configs
+from jaxrl.config.training_stages import TrainingStage, parse
+from jaxrl.metrics import text
+from jaxrl.programs.sharded_learning import ShardedLearning
+from jaxrl.training.hyperparameters import program_shape, with_numbers_of
+from jaxrl.types import TrainState
+
+# Keeps the first episodes of a stage apart from those of the run.
+_STAGE_STREAM = 0x53544752
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The stages of a configuration; without any, the whole run is one.
+
+    Attributes:
+      stages: in their order; empty where the configuration has none.
+      configs: of each; at least one.
+    """
+
+    stages: tuple[TrainingStage, ...]
+    configs: tuple[Config, ...]
+
+    @classmethod
+    def of(cls, config: Config) -> TrainingPlan:
+        """The plan of a configuration.
+
+        Raises:
+          ConfigError: a stage is wrong.
+        """
+        return cls(parse(config), stage_configs(config))
+
+    @property
+    def last(self) -> int:
+        """The number of the last stage, from 0 on."""
+        return len(self.configs) - 1
+
+    def stage(self, index: int) -> TrainingStage | None:
+        """A stage by its number; None where there are none."""
+        return self.stages[index] if self.stages else None
+
+    def require(self, index: int) -> None:
+        """Raises ConfigError unless there is a stage `index`, which a checkpoint names."""
+        if index > self.last:
+            raise ConfigError(
+                f"`stages` must hold at least {index + 1} elements, not {len(self.stages)}: the checkpoint "
+                f"was saved in stage {index + 1}"
+            )
+
+    def compiles(self, index: int) -> list[str]:
+        """The fields for which stage `index` needs another program than the one before."""
+        if index == 0:
+            return []
+        before, after = (dict(values_of(program_shape(self.configs[i]))) for i in (index - 1, index))
+        names = {field.name: value for field, value in before.items()}
+        return [field.name for field, value in after.items() if names[field.name] != value]
+
+    def announcement(self) -> str:
+        """The line about stages that compile anew, or ""."""
+        found = [
+            f"{i + 1} ({self.stages[i].name}) for {', '.join(fields)}"
+            for i in range(1, len(self.stages))
+            if (fields := self.compiles(i))
+        ]
+        return f"stages that compile anew: {'; '.join(found)}" if found else ""
+
+    def beginning(self, index: int, steps: int) -> str:
+        """The line about a stage that begins."""
+        stage = self.stages[index]
+        changes = ", ".join(f"{name}={_shown(value)}" for name, value in stage.changes.items())
+        return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {changes}"
+
+    def restarts_episodes(self, before: int, after: int) -> bool:
+        """True if the environments of two stages are not the same, or get their tasks in another way."""
+        one, other = self.configs[before], self.configs[after]
+        return (one.env, one.curriculum) != (other.env, other.curriculum)
+
+    def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:
+        """The state with which stage `after` begins where `before` has ended.
+
+        Parameters, optimiser, statistics and counters go on. So do the episodes, unless the environment or
+        the curriculum is another one.
+
+        Args:
+          state: at the end of stage `before`.
+          before, after: numbers of stages; `before` is the later one where a run was rolled back.
+          learning: of stage `after`.
+        """
+        first, last = sorted((before, after))
+        names = {name for stage in self.stages[first : last + 1] for name in stage.changes}
+        state = with_numbers_of(self.configs[after], learning.topology, state, names)
+        if not self.restarts_episodes(before, after):
+            return state
+        fresh = learning.initial_state(_STAGE_STREAM + after)
+        return dataclasses.replace(
+            state,
+            learner=learning.restart_episodes(state.learner),
+            collector=fresh.collector,
+            tasks=fresh.tasks,
+        )
+
+
+def _shown(value: object) -> str:
+    return text.number(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,207 @@
+"""Runs in stages: exact rates, programs that compile anew, and resumes in every stage bit for bit."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.parameters import parameter_name
+from jaxrl.config import ConfigError, resolve
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.runs.folder import RunFolder
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import PyTree
+from tests.training.test_trainer import STEPS, Recorder, tiny_config
+
+FROZEN = "params/MLP_0/*"
+# Rates alone; then other epochs and a rate; then another program, and other environments.
+STAGES: tuple[Any, ...] = (
+    "iterations=3 learning_rate=1e-3",
+    {"name": "slower", "steps": 2 * STEPS, "learning_rate": 3e-4},
+    {"iterations": 2, "ppo.learning_rate": "1e-4", "network.frozen": [FROZEN]},
+    {"iterations": 1, "env": {"name": "gymnax:CartPole-v1(masspole=0.2)"}, "learning_rate": 1e-4},
+)
+ENDS = (3, 5, 7, 8)
+
+
+def staged(folder: Path | None = None, **fields: Any) -> tuple[Trainer, Recorder]:
+    recorder, where = Recorder(), None
+    if folder is not None:
+        where = RunFolder(str(folder), keep=100)
+        where.create()
+    config = tiny_config(1_000, **{"log.every_steps": 2 * STEPS, "network.core": "none", **fields})
+    config.stages = STAGES
+    return Trainer(resolve(config, 1), where, MultiWriter([recorder])), recorder
+
+
+def host(state: PyTree) -> list[np.ndarray]:
+    state = state.replace(key=jax.random.key_data(state.key))
+    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
+
+
+def rates(recorder: Recorder) -> list[tuple[int, float, float]]:
+    """(iteration, stage, learning rate) of each row."""
+    return [
+        (step // STEPS, row["stage"], row["ppo/learning_rate"])
+        for step, row in recorder.rows
+        if "ppo/learning_rate" in row
+    ]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Recorder, Path]:
+    """Every iteration is saved."""
+    folder = tmp_path_factory.mktemp("straight")
+    trainer, recorder = staged(folder, **{"checkpoint.every_steps": STEPS})
+    assert trainer.config.stop.steps == ENDS[-1] * STEPS
+    assert trainer.fit()["steps"] == ENDS[-1] * STEPS
+    return trainer, recorder, folder
+
+
+def test_rates_are_exact_and_rows_say_the_stage(straight: tuple[Trainer, Recorder, Path]) -> None:
+    _, recorder, _ = straight
+    first, second, third = (float(np.float32(x)) for x in (1e-3, 3e-4, 1e-4))
+    # A row ends where a stage does, beside every second iteration. The first iteration gathers statistics.
+    assert rates(recorder) == [
+        (2, 1, first),
+        (3, 1, first),
+        (4, 2, second),
+        (5, 2, second),
+        (6, 3, third),
+        (7, 3, third),
+        (8, 4, third),
+    ]
+
+
+def test_optimiser_and_counters_go_on_and_episodes_where_they_can(
+    straight: tuple[Trainer, Recorder, Path],
+) -> None:
+    trainer, _, folder = straight
+    assert int(trainer.state.learner.updates) == 2 * (ENDS[-1] - 1)
+    assert int(trainer.state.learner.policy.obs_stats.count) == ENDS[-1] * STEPS
+    found = {}
+    for iteration in (4, 5, 7, 8):
+        other, _ = staged()
+        other.load(folder / "checkpoints" / str(iteration * STEPS))
+        found[iteration] = other.state
+    changed = 0
+    frozen = [x.learner.policy.params for x in (found[5], found[7], found[8])]
+    for (path, before), after, last in zip(
+        jax.tree_util.tree_leaves_with_path(frozen[0]),
+        jax.tree.leaves(frozen[1]),
+        jax.tree.leaves(frozen[2]),
+        strict=True,
+    ):
+        same = fnmatch.fnmatch(parameter_name(path), FROZEN)
+        changed += not same
+        assert np.array_equal(before, after) == same
+        assert np.array_equal(before, last) == same  # what a stage does not say stays
+    assert 0 < changed < len(jax.tree.leaves(frozen[0]))
+    # Lengths of episodes in progress grow over the end of a stage, unless the environment is another one.
+    assert int(found[5].collector.episode.episode_length.max()) > 8
+    assert int(found[8].collector.episode.episode_length.max()) <= 8
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("saved", [2, *(pytest.param(at, marks=SLOW) for at in (3, 4, 6, 7))])
+def test_a_run_resumes_in_every_stage_bit_for_bit(
+    straight: tuple[Trainer, Recorder, Path], saved: int, tmp_path: Path
+) -> None:
+    trainer, recorder, folder = straight
+    other, rows = staged(**{"checkpoint.every_steps": STEPS})
+    other.load(folder / "checkpoints" / str(saved * STEPS))
+    other.save(tmp_path / "killed")
+    resumed, rows = staged(tmp_path / "killed", **{"checkpoint.every_steps": STEPS})
+    assert resumed.fit()["steps"] == ENDS[-1] * STEPS
+    for there, here in zip(host(trainer.state), host(resumed.state), strict=True):
+        np.testing.assert_array_equal(there, here)
+    left = rates(rows)
+    assert left
+    assert left == rates(recorder)[-len(left) :]
+
+
+@pytest.mark.slow
+def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
+    config = tiny_config(1_000, **{"log.every_steps": STEPS, "network.core": "none"})
+    config.stages = ({"seconds": 0.02, "learning_rate": 1e-3}, {"iterations": 2, "learning_rate": 1e-4})
+    recorder = Recorder()
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
+    assert trainer.config.stop.steps is None
+    assert trainer.fit()["stop_reason"] == "steps"
+    stages = [stage for _, stage, _ in rates(recorder)]
+    assert stages == sorted(stages)
+    assert stages.count(2) == 2
+    assert set(stages) == {1, 2}
+
+
+@pytest.mark.slow
+def test_an_evaluation_ends_a_stage_of_environments_on_the_host() -> None:
+    config = tiny_config(1_000, **{"log.every_steps": STEPS, "evaluate.every_steps": 2 * STEPS})
+    config.network.core = "none"
+    config.env.name = "gymnasium:CartPole-v1"
+    config.stages = (
+        {"iterations": 1, "learning_rate": 1e-3},
+        {"return": 1, "learning_rate": 3e-4, "env.name": "gymnasium:CartPole-v1(max_episode_steps=20)"},
+        {"iterations": 2, "learning_rate": 1e-4},
+    )
+    recorder = Recorder()
+    Trainer(resolve(config, 1), writer=MultiWriter([recorder])).fit()
+    # Any episode has a return of 1, but one evaluated in the stage counts alone: after iteration 2.
+    assert [(at, stage) for at, stage, _ in rates(recorder)] == [(2, 2), (3, 3), (4, 3)]
+    lengths = {at: row.get("eval/length", 0) for at, row in ((s // STEPS, r) for s, r in recorder.rows)}
+    assert max(lengths.values()) <= 20
+
+
+def test_a_file_of_stages(tmp_path: Path) -> None:
+    path = tmp_path / "stages.yaml"
+    path.write_text("stages:\n  - {iterations: 4, learning_rate: 1e-3}\n  - {seconds: 2, gamma: 0.9}\n")
+    config = tiny_config(1)
+    config.stages = (str(path),)
+    resolved = resolve(config, 1)
+    assert [json.loads(text) for text in resolved.stages] == [
+        {"iterations": 4, "learning_rate": "1e-3"},
+        {"seconds": 2, "gamma": 0.9},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (
+            ({"iterations": 1, "learning_rate": -1}, {}),
+            r"stage 1: `ppo.learning_rate` \(=-1\) must be at least",
+        ),
+        (({"iterations": 1}, {"learning_rat": 1}), "stage 2: `learning_rat` is no field .* `learning_rate`"),
+        (({"iterations": 0}, {}), r"stage 1: `iterations` \(=0\) must be at least 1"),
+        (({"gamma": 0.9}, {}), "stage 1: `iterations`, `steps`, `seconds` or `return` must"),
+        (({"iterations": 1, "seconds": 1.0},), "stage 1: `iterations` and `seconds` must not both"),
+        (({"iterations": 1, "env.num_envs": 16},), "stage 1: `env.num_envs` stays the same over a whole run"),
+        (({"iterations": 1, "env.name": "gymnax:Acrobot-v1"},), "stage 1: .* another observation_space than"),
+        (({"iterations": 5000}, {}), r"stage 2: it never begins: `stop.steps` \(="),
+        (({"iterations": 1, "network.frozen": ["params/no/*"]},), r"`network.frozen` .* fits no parameter"),
+        (({"return": 5}, {}), r"stage 1: `return` \(=5\) needs evaluations: `evaluate.every_steps`"),
+        (("iterations",), "stage 1: .* must be fields, such as"),
+        (("no.yaml",), r"`stages` \(='no.yaml'\) cannot be read: No such file"),
+    ],
+)
+def test_a_bad_stage_is_one_line_that_names_it(stages: Any, message: str) -> None:
+    config = tiny_config(1_000)
+    config.stages = stages
+    with pytest.raises(ConfigError, match=message) as caught:
+        Trainer(resolve(config, 1), writer=MultiWriter(()))
+    assert "\n" not in str(caught.value)
+
+
+def test_stages_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
+    config = tiny_config(10, **{"population.seeds": 2})
+    config.stages = ("iterations=1", "learning_rate=1e-3")
+    with pytest.raises(ConfigError, match=r"`population.seeds` \(=2\) must be 1 with `stages`"):
+        resolve(config, 1)
