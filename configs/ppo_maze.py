@@ -28,4 +28,5 @@ def get_config() -> ConfigDict:
     c.stop.steps = 4_000_000
     c.log.every_steps = 200_000
     c.evaluate.every_steps = 1_000_000
+    c.evaluate.sample = True  # the most likely actions may turn on the spot for ever
     return c

@@ -8,6 +8,7 @@ from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
+from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
@@ -51,6 +52,7 @@ __all__ = [
     "EnvConfig",
     "EvaluateConfig",
     "HostConfig",
+    "LevelsConfig",
     "LogConfig",
     "MinibatchConfig",
     "NetworkConfig",

@@ -116,6 +116,9 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     # Of a curriculum (tests/experience/curriculum/test_stage_sampler.py).
     curriculum = ("stage", "steps", "episodes", "success_rate", "collisions", "earlier_success_rate")
     elsewhere |= {f"curriculum/{name}" for name in curriculum}
+    # Of levels by what can be learnt from them (tests/training/test_level_replay.py).
+    levels = ("score", "staleness", "filled", "replayed", "edited", "new_success_rate", "learnability")
+    elsewhere |= {f"levels/{name}" for name in (*levels, "refresh_steps")}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}

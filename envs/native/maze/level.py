@@ -106,7 +106,7 @@ def _rows(cells: jax.Array) -> jax.Array:
     """int32[13], the words of rows in which these cells [n] are set; one beyond the last cell is none."""
     # A scatter takes a third of the time of a reduction by "or".
     is_set = jnp.zeros(CELLS, jnp.int32).at[cells].set(1, mode="drop")
-    return (is_set.reshape(SIDE, SIDE) << np.arange(SIDE)).sum(1, dtype=jnp.int32)
+    return (is_set.reshape(SIDE, SIDE) << np.arange(SIDE, dtype=np.int32)[None]).sum(1, dtype=jnp.int32)
 
 
 def _bit(cell: jax.Array) -> jax.Array:

@@ -162,7 +162,12 @@ def test_conforms_and_renders(env):
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [("level='castle'", "level"), ("max_walls=0", "max_walls"), ("edits=0", "edits"), ("max_steps=0", "max_s")],
+    [
+        ("level='castle'", "level"),
+        ("max_walls=0", "max_walls"),
+        ("edits=0", "edits"),
+        ("max_steps=0", "max_s"),
+    ],
 )
 def test_wrong_arguments_are_named(arguments, text):
     with pytest.raises(ValueError, match=text):

@@ -46,6 +46,7 @@ def sampler(*stages: dict[str, Any], env: str = NAVIGATION, **fields: Any) -> St
 def rows(dice: dict[str, np.ndarray]) -> EpisodeRows:
     ended = jnp.asarray(dice["ended"])
     return EpisodeRows(
+        done=ended,
         ended=ended,
         task={"stage": jnp.asarray(dice["label"][..., 0]), "visit": jnp.asarray(dice["label"][..., 1])},
         episode_return=jnp.asarray(dice["return"]),
