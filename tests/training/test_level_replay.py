@@ -1,4 +1,4 @@
-"""Runs that choose their levels: resumed bit for bit, on two devices, in a population; what is learnt from."""
+"""Runs that choose their levels: resumed bit for bit, on two devices, in a population; what they learn from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 import jaxrl
 from jaxrl.config import ConfigError
+from jaxrl.main import main
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
@@ -108,16 +109,15 @@ import jax, numpy as np
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from tests.training.test_level_replay import level_config
-for method in ("accel",):
-    found = []
-    for devices in (1, 2):
-        trainer = Trainer(level_config(method, num_devices=devices), writer=MultiWriter(()))
-        for _ in range(5):
-            metrics = trainer.update(trainer.rollout())
-        told = {name: x for name, x in metrics.items() if name.startswith("levels/")}
-        found.append((jax.device_get((trainer.state.tasks, trainer.state.collector.task)), told))
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), *found)
-    assert found[0][1]["levels/replayed"] > 0
+found = []
+for devices in (1, 2):
+    trainer = Trainer(level_config("accel", num_devices=devices), writer=MultiWriter(()))
+    for _ in range(5):
+        metrics = trainer.update(trainer.rollout())
+    told = {name: x for name, x in metrics.items() if name.startswith("levels/")}
+    found.append((jax.device_get((trainer.state.tasks, trainer.state.collector.task)), told))
+jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), *found)
+assert found[0][1]["levels/replayed"] > 0
 """
 
 
@@ -133,8 +133,6 @@ def test_two_devices_have_the_levels_of_one() -> None:
 
 @pytest.mark.slow
 def test_a_population_chooses_levels_for_each_member(tmp_path: Path) -> None:
-    from jaxrl.main import main
-
     command = ["jaxrl", "ppo", f"--workdir={tmp_path / 'run'}", "--config.population.seeds=2"]
     fields = level_config("learnability").to_dict()
     for section in ("env", "network", "ppo", "stop", "evaluate", "curriculum", "levels"):
