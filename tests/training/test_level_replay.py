@@ -1,4 +1,4 @@
-"""Runs that choose their levels: resumed bit for bit, on two devices, in a population; what they learn from."""
+"""Runs that choose their levels: resumed bit for bit, on two devices, in populations; what is learnt."""
 
 from __future__ import annotations
 
