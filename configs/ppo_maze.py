@@ -2,8 +2,8 @@
 
 Command:  jaxrl train ppo_maze
 Hardware: 2 CPU cores
-Minutes:  TODO
-Expected: TODO
+Minutes:  6 (machine in use)
+Expected: docs/levels.md
 """
 
 from ml_collections import ConfigDict

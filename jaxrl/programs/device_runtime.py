@@ -48,6 +48,8 @@ class DeviceRuntime(Runtime):
 
     def compile(self) -> None:
         self.compiled = self.trace().lower().compile()
+        if self.learning.learning.config.refresh_iterations:
+            self._refresh = self._refresh.lower(self.learning.abstract_state()).compile()
 
     def prepare(self, state: TrainState) -> TrainState:
         return state

@@ -152,7 +152,7 @@ def test_only_the_first_stages() -> None:
         ({"file": "navigation", "num_stages": 2, "start_stage": 3}, "(=3) must be at most 2"),
         (
             {"name": "stage"},
-            "`curriculum.name` (='stage') must be stages, plr, robust_plr, accel, learnability, or module:Class",
+            "`curriculum.name` (='stage') must be stages, plr, ",
         ),
         ({"stages": ("{",)}, "`curriculum.stages`: stage 1 must be JSON"),
         ({"file": "navigation"}, "`env.name` (='gymnax:CartPole-v1') takes no tasks"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -139,3 +140,8 @@ def test_a_population_chooses_levels_for_each_member(tmp_path: Path) -> None:
         changed = {k: v for k, v in fields[section].items() if jaxrl.default_config()[section].get(k) != v}
         command += [f"--config.{section}.{name}={value}" for name, value in changed.items()]
     assert main(command) == 0
+    for seed in range(2):
+        rows = (tmp_path / f"run/members/seed_{seed}/metrics.jsonl").read_text().splitlines()
+        found = {name: x for row in rows for name, x in json.loads(row).items()}
+        assert 3 * 14 <= found["levels/refresh_steps"] <= 3 * 14 * 4
+        assert found["levels/replayed"] > 0

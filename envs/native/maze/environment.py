@@ -164,7 +164,7 @@ class Maze(JaxEnv):
         walls = view.arrange((view.words[:, None] >> (view.x + _BORDER)[None]) & 1)
         goal = view.arrange((view.y == state.goal_y)[:, None] & (view.x == state.goal_x)[None])
         direction = jnp.arange(DIRECTIONS) == state.direction
-        return jnp.concatenate([walls.reshape(-1), goal.reshape(-1), direction]).astype(jnp.float32)
+        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (walls, goal, direction)])
 
 
 @dataclasses.dataclass(frozen=True)
