@@ -167,6 +167,7 @@ def test_difficulty_of_a_room() -> None:
         "moving": {2.0},
         "obstacle_speed": {0.5},
         "goal_distance": {9.0},  # of 3 to 15 m
+        "room": {-1.0},  # any
         "sensor_noise": {0.25},
     }
     assert drawn({"difficulty": 0.0}, NAVIGATION)["obstacles"] == {0.0}

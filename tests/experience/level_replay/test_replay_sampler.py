@@ -224,7 +224,12 @@ def test_robust_replay_learns_from_replays_alone():
 @pytest.mark.parametrize(
     ("env", "fields", "text"),
     [
-        ("jaxrl:Navigation", {}, r"`curriculum.name` .='plr'. needs levels: jaxrl:Navigation has neither"),
+        ("jaxrl:Navigation", {"curriculum.name": "accel"}, "jaxrl:Navigation has no mutate"),
+        (
+            "tests.experience.task_environments:Corridor",
+            {},
+            r"`curriculum.name` .='plr'. needs levels: .*Corridor has neither draw_task.key. nor level_pool",
+        ),
         (POOL, {"curriculum.name": "accel"}, r"`curriculum.name` .='accel'. edits levels: .* has no mutate"),
         (MAZE, {"normalize.rewards": True}, r"`levels.score` .='max_mc'. compares returns with values"),
         (
