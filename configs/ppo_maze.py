@@ -2,8 +2,8 @@
 
 Command:  jaxrl train ppo_maze
 Hardware: 2 CPU cores
-Minutes:  6 (machine in use)
-Expected: docs/levels.md
+Minutes:  4 (machine in use)
+Expected: 0.89 of the training episodes end at the goal (1 seed); of all random mazes 0.97 can be solved
 """
 
 from ml_collections import ConfigDict
@@ -25,8 +25,8 @@ def get_config() -> ConfigDict:
     c.ppo.gamma = 0.995
     c.ppo.gae_lambda = 0.98
     c.ppo.entropy_coef = 1e-3
-    c.stop.steps = 4_000_000
+    c.stop.steps = 1_500_000
     c.log.every_steps = 200_000
-    c.evaluate.every_steps = 1_000_000
+    c.evaluate.every_steps = 500_000
     c.evaluate.sample = True  # the most likely actions may turn on the spot for ever
     return c
