@@ -71,3 +71,22 @@ def takes_task(env: JaxEnv) -> bool:
     except TypeError:
         return False
     return True
+
+
+def method_of_tasks(env: JaxEnv, name: str) -> Callable[..., Any] | None:
+    """A function of its tasks that `env` may have, or None.
+
+    `draw_task(key) -> task` makes a random one, `mutate(key, task) -> task` changes one a little, and
+    `is_solvable(task) -> bool[]` says whether it can be solved at all. All are pure.
+    """
+    return getattr(env, name, None)
+
+
+def level_pool(env: JaxEnv) -> Any:
+    """Every task there is, leaves [n, ...], where `env` names them in `level_pool`; None elsewhere."""
+    return getattr(env, "level_pool", None)
+
+
+def named_tasks(env: JaxEnv) -> Mapping[str, Any]:
+    """The tasks that `env` gives names in `named_tasks`; most environments have none."""
+    return getattr(env, "named_tasks", {})

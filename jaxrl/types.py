@@ -167,19 +167,23 @@ class EpisodeRows:
 
     Attributes:
       ended: bool, True where an episode ended that counts: not a first one that was cut off early.
+      done: bool, True where any ended.
       task: tree of [T, B, ...], the task that the episode began with.
       episode_return: float32, raw; where `ended`.
       length: int32, steps; where `ended`.
       success: float32, 1 or 0 where `ended`; None if nothing is known of it.
       reports: float32 by label, what the environment reported of it; 0 where that is nothing.
+      valid: bool or None, as in a trajectory.
     """
 
     ended: Array
+    done: Array
     task: PyTree
     episode_return: Array
     length: Array
     success: Array | None
     reports: dict[str, Array] = flax.struct.field(default_factory=dict)
+    valid: Array | None = None
 
 
 @flax.struct.dataclass

@@ -8,6 +8,7 @@ from typing import Any
 from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.names import check_32_bits, check_arguments
 from jaxrl.envs.native.bit_flip import BitFlip
+from jaxrl.envs.native.maze import Maze
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
 from jaxrl.envs.native.mixture import mixture
 from jaxrl.envs.native.mixture import module_of as module_of_tasks
@@ -33,6 +34,7 @@ from jaxrl.envs.native.probe_value import (
 
 _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "BitFlip": BitFlip,
+    "Maze": Maze,
     "Mixture": mixture,
     "Navigation": Navigation,
     "Platformer": Platformer,

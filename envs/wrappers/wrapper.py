@@ -14,7 +14,16 @@ import numpy as np
 from jaxrl.envs.base import Box, EnvSpec, JaxEnv, Space, TimeStep
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.pictures import CannotRender
-from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
+from jaxrl.envs.tasks import (
+    TaskGroup,
+    TaskScale,
+    default_task,
+    level_pool,
+    method_of_tasks,
+    named_tasks,
+    task_groups,
+    task_scales,
+)
 
 
 class Wrapper(JaxEnv):
@@ -38,6 +47,31 @@ class Wrapper(JaxEnv):
     def task_scales(self) -> Mapping[str, TaskScale]:
         """The scales of tasks that the environment names."""
         return task_scales(self.env)
+
+    @property
+    def named_tasks(self) -> Mapping[str, Any]:
+        """The tasks that the environment names."""
+        return named_tasks(self.env)
+
+    @property
+    def level_pool(self) -> Any:
+        """All tasks of the environment, if it names them."""
+        return level_pool(self.env)
+
+    @property
+    def draw_task(self) -> Callable[..., Any] | None:
+        """`draw_task` of the environment, if it has one."""
+        return method_of_tasks(self.env, "draw_task")
+
+    @property
+    def mutate(self) -> Callable[..., Any] | None:
+        """`mutate` of the environment, if it has one."""
+        return method_of_tasks(self.env, "mutate")
+
+    @property
+    def is_solvable(self) -> Callable[..., Any] | None:
+        """`is_solvable` of the environment, if it has one."""
+        return method_of_tasks(self.env, "is_solvable")
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         return self.env.reset(key, *task)

@@ -196,8 +196,10 @@ class _Run:
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
         gradient, sums, count = unpack(engine.axis.psum(packed))
-        # Among sequences of one step there may be none that counts; longer ones hold one at least.
-        may_be_empty = self.batch.valid is not None and engine.config.sequence_length == 1
+        # Among sequences of one step there may be none that counts; longer ones hold one at least, unless
+        # whole episodes are left out.
+        short = engine.config.sequence_length == 1 or engine.config.curriculum.masks_rows
+        may_be_empty = self.batch.valid is not None and short
         divisor = jnp.maximum(count, 1.0) if may_be_empty else count
         gradient = self._without_frozen(gradient / divisor)
         means = {name: x / divisor for name, x in sums.items()}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxrl.evaluation.result import Result
     from jaxrl.evaluation.trained_policy import TrainedPolicy
 
+_EPISODES_OF_LEVEL = 10
 ARGUMENTS = (
     RUN,
     WORKDIR,
@@ -49,6 +50,20 @@ ARGUMENTS = (
         "play the categories of environments that FILE lists (docs/evaluation.md), or those of a shipped "
         "suite: cartpole, navigation, platformer",
         str,
+    ),
+    Argument(
+        "--levels=N",
+        "instead of episodes of the default task, a few (--episodes, default 10) in each of N random levels "
+        "that can be solved, and in those with names (docs/levels.md)",
+        int,
+        low=1,
+        high=command_line.MOST_EPISODES,
+    ),
+    Argument(
+        "--cvar",
+        "with --levels: also the solve rate in the worst of them, chosen by one seed of rollouts and scored "
+        "by another, with a plot",
+        bool,
     ),
     Argument(
         "--video=FILE",
@@ -85,6 +100,10 @@ def _job(argv: Sequence[str]) -> int:
             "`--environment` and `--suite` exclude each other: list the environment in the suite"
         )
 
+    if values["levels"] and (values["suite"] or values["video"]):
+        raise ConfigError("`--levels` excludes `--suite` and `--video`")
+    if values["cvar"] and not values["levels"]:
+        raise ConfigError("`--cvar` is about the worst of many levels: it needs `--levels`")
     if values["episodes"] == 0 and (values["suite"] or not (values["video"] or values["inspect"])):
         raise ConfigError(
             "`--episodes` (=0) must be at least 1, but for a film of one environment (--video, --inspect)"
@@ -109,7 +128,9 @@ def _job(argv: Sequence[str]) -> int:
     trained = trained_policy.load(workdir, values["checkpoint"], trust=trust)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
-    if asked["episodes"]:
+    if values["levels"]:
+        _levels(trained, values, asked)
+    elif asked["episodes"]:
         command_line.say(f"written to {_play(trained, asked)}")
     if values["video"]:
         environment = asked["environment"] or trained.config.env.name
@@ -118,6 +139,20 @@ def _job(argv: Sequence[str]) -> int:
         environment = asked["environment"] or trained.config.env.name
         command_line.say(_inspect(trained, environment, asked["sample"], asked["seed"], values["inspect"]))
     return 0
+
+
+def _levels(trained: TrainedPolicy, values: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    from jaxrl.evaluation.levels import job
+
+    question = job.LevelQuestion(
+        levels=values["levels"],
+        episodes=values["episodes"] or _EPISODES_OF_LEVEL,
+        sample=asked["sample"],
+        seed=asked["seed"],
+        environment=asked["environment"],
+        cvar=bool(values["cvar"]),
+    )
+    job.run(trained, question)
 
 
 def _full_name(environment: str) -> str:

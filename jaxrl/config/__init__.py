@@ -9,6 +9,7 @@ from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.environment import check_same_spaces, environment_spec
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
+from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
@@ -50,6 +51,7 @@ __all__ = [
     "EnvConfig",
     "EvaluateConfig",
     "HostConfig",
+    "LevelsConfig",
     "LogConfig",
     "MinibatchConfig",
     "NetworkConfig",

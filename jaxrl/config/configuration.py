@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
-from jaxrl.config.curriculum import CurriculumConfig
+from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
 from jaxrl.config.fields import at_least, at_most, between, field, one_of
+from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.sections import (
     CheckpointConfig,
     EnvConfig,
@@ -87,6 +88,7 @@ class Config(BuiltInSections):
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
     env: EnvConfig
     curriculum: CurriculumConfig
+    levels: LevelsConfig
     host: HostConfig
     network: NetworkConfig
     normalize: NormalizeConfig
@@ -184,9 +186,23 @@ class Config(BuiltInSections):
 
     def next_event(self, iteration: int) -> int:
         """The first iteration after `iteration` at whose end the host must look."""
-        intervals = (self.log_iterations, self.evaluate_iterations, self.checkpoint_iterations)
+        intervals = (
+            self.log_iterations,
+            self.evaluate_iterations,
+            self.checkpoint_iterations,
+            self.refresh_iterations,
+        )
         following = [(iteration // every + 1) * every for every in intervals if every > 0]
         return min([*following, self.num_iterations])
+
+    @property
+    def refresh_iterations(self) -> int:
+        """Iterations between two choices of levels by rollouts of their own; 0: there are none."""
+        return self.levels.refresh_iterations if self.curriculum.name == LEARNABILITY else 0
+
+    def refreshes(self, iteration: int) -> bool:
+        """True if levels are chosen anew after `iteration`, before the next one begins."""
+        return self.refresh_iterations > 0 and iteration % self.refresh_iterations == 0
 
     @property
     def profile_window(self) -> tuple[int, int]:

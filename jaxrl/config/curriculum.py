@@ -7,6 +7,10 @@ import dataclasses
 from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, at_most_elements, field, matches
 
 STAGES = "stages"
+# Levels by what can be learnt from them; their fields are those of `levels`.
+PLR, ROBUST_PLR, ACCEL, LEARNABILITY = "plr", "robust_plr", "accel", "learnability"
+LEVEL_METHODS = (PLR, ROBUST_PLR, ACCEL, LEARNABILITY)
+_NAMES = ", ".join((STAGES, *LEVEL_METHODS))
 MOST_STAGES = 100
 
 
@@ -16,9 +20,10 @@ class CurriculumConfig:
 
     name: str = field(
         STAGES,
-        matches(rf"{STAGES}|.+:.+", f"be {STAGES}, or module:Class"),
-        help="what chooses the tasks of episodes: stages, or module:Class, a task sampler of one's own; "
-        "without stages each episode has the default task",
+        matches("|".join((STAGES, *LEVEL_METHODS, ".+:.+")), f"be {_NAMES}, or module:Class"),
+        help="what chooses the tasks of episodes: stages; plr, robust_plr, accel or learnability, levels by "
+        "what can be learnt from them (the section levels); or module:Class, a task sampler of one's own. "
+        "With stages, but none given, each episode has the default task",
         fixed=True,
         names_module=True,
     )
@@ -54,3 +59,8 @@ class CurriculumConfig:
     def is_used(self) -> bool:
         """True if tasks are chosen."""
         return bool(self.name != STAGES or self.stages)
+
+    @property
+    def masks_rows(self) -> bool:
+        """True if the rows of some tasks may carry no loss."""
+        return self.name not in (STAGES, PLR, LEARNABILITY)

@@ -68,6 +68,7 @@ def play(
     max_quota: int,
     sample: bool,
     reports: EpisodeReports = NO_REPORTS,
+    task_E: PyTree = None,
 ) -> Episodes:
     """Lets each environment play exactly its quota of episodes, from a fresh reset and a fresh carry.
 
@@ -82,6 +83,7 @@ def play(
       max_quota: Q.
       sample: sample actions instead of taking the best ones.
       reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
+      task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
     """
     acting = agent.prepare(acting)
     limit = min(env.spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS, _MOST_STEPS)
@@ -91,7 +93,7 @@ def play(
         env = vector_env(wrapped(env.env, lambda task: TimeLimit(task, limit)))
     num_envs = keys_E.shape[0]
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
-    env_state, obs = env.reset(reset_keys)
+    env_state, obs = env.reset(reset_keys, task_E)
     empty = jnp.zeros((num_envs, max_quota))
     asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
     tallies = {label: Tally(empty, empty) for label, _ in reports.entries}
@@ -113,7 +115,7 @@ def play(
         out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
         action = _sample(agent, keys, out) if sample else agent.greedy(out)
-        env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action))
+        env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
         episodes, ended = _count_step(
             reports, loop.episodes, loop.ended, timestep, limit if endless else None
         )

@@ -189,11 +189,13 @@ def count_episodes(
         length_TB, told = rest
         rows = EpisodeRows(
             ended=counted_TB,
+            done=done_TB,
             task=task_TB,
             episode_return=return_TB,
             length=length_TB,
             success=told.get(SUCCESS),
             reports=told,
+            valid=valid_TB,
         )
     return end.episode, _totals(end, return_TB, counted_TB), rows
 

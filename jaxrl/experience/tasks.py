@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import flax.struct
 
 from jaxrl.algorithms import Algorithm
 from jaxrl.config import ConfigError
@@ -13,6 +15,23 @@ from jaxrl.types import Array, Axis, EpisodeRows, PyTree
 
 # Keeps the keys of tasks apart from those of resets, steps and actions.
 TASK_KEY = 0x5441534B
+
+
+@flax.struct.dataclass
+class LevelResults:
+    """Episodes in E levels, Q in each.
+
+    Attributes:
+      success: float32[E, Q], 1 or 0.
+      length: int32[E, Q], steps; 0 where no episode was asked for.
+    """
+
+    success: Array
+    length: Array
+
+
+# Plays so many episodes, Q, in levels [E, ...] with keys [E], in the first `quota` int32[E] of them.
+PlayLevels = Callable[[PyTree, Array, Array, int], LevelResults]
 
 
 class TaskSampler(abc.ABC):
@@ -40,6 +59,26 @@ class TaskSampler(abc.ABC):
     def environment_task(self, task: PyTree) -> PyTree:
         """The part of a task that the environment gets; may be overridden, to keep more of an episode."""
         return task
+
+    def learns_from(self, task_TB: PyTree) -> Array | None:
+        """bool[T, B], False in rows of episodes that must not be learnt from, by their tasks; None: all are.
+
+        May be overridden, and then masks only where `CurriculumConfig.masks_rows`.
+        """
+        return None
+
+    def refresh(self, state: PyTree, play: PlayLevels, key: Array, axis: Axis) -> PyTree:
+        """The state after rollouts of its own, every `Config.refresh_iterations`; may be overridden.
+
+        It is called before an iteration, and after a resume perhaps again before the same one.
+
+        Args:
+          state: before.
+          play: makes the rollouts.
+          key: the same on all devices.
+          axis: this device.
+        """
+        return state
 
     @abc.abstractmethod
     def update(self, state: PyTree, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis) -> Any:

@@ -60,6 +60,9 @@ class MemberRuntime(Runtime):
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         return self._alone.rollout(state)
 
+    def refresh(self, state: TrainState) -> TrainState:
+        return self._alone.refresh(state)
+
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
         return self._alone.rollouts(count)
 

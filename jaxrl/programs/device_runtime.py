@@ -41,12 +41,15 @@ class DeviceRuntime(Runtime):
         outputs = (specs, *self.learning.rollout_specs)
         self._rollout = topology.shard(self._rows, (specs,), outputs, donate=True)
         self._failed = topology.shard(self._rows, (specs,), outputs)
+        self._refresh = topology.shard(self.iteration.refresh, (specs,), specs, donate=True)
 
     def trace(self) -> Any:
         return self.learning.trace(self.iteration.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
 
     def compile(self) -> None:
         self.compiled = self.trace().lower().compile()
+        if self.learning.learning.config.refresh_iterations:
+            self._refresh = self._refresh.lower(self.learning.abstract_state()).compile()
 
     def prepare(self, state: TrainState) -> TrainState:
         return state
@@ -61,6 +64,10 @@ class DeviceRuntime(Runtime):
     def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         collected: tuple[TrainState, Trajectory | None, EpisodeTotals | None] = self._rollout(state)
         return collected
+
+    def refresh(self, state: TrainState) -> TrainState:
+        refreshed: TrainState = self._refresh(state)
+        return refreshed
 
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
         if not self.learning.learning.config.collects:

@@ -172,6 +172,9 @@ class HostRuntime(Runtime):
             self._behaviour = given
         return state, trajectory, totals
 
+    def refresh(self, state: TrainState) -> TrainState:
+        return state  # environments on the host take no tasks
+
     def rollouts(self, count: int) -> None:
         return None
 

@@ -16,12 +16,16 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.experience import curriculum, memory
 from jaxrl.experience.device import DeviceCollector
-from jaxrl.experience.statistics import EpisodeReports
-from jaxrl.experience.tasks import TASK_KEY, TaskSampler
+from jaxrl.experience.episodes import play
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.experience.tasks import TASK_KEY, LevelResults, TaskSampler
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.programs.learning import Learning, environment_keys, iteration_keys
 from jaxrl.types import Array, Axis, EpisodeTotals, LearnerState, PyTree, TrainState, Trajectory, unless
+
+# Keeps the keys of rollouts that choose levels apart from those of training.
+_REFRESH = 0x52465348
 
 Members = tuple[TrainState, Interval, Array]
 
@@ -200,6 +204,25 @@ class Iteration:
                 state.tasks,
             )
         return dataclasses.replace(state, collector=collector), trajectory, totals
+
+    def refresh(self, state: TrainState) -> TrainState:
+        """Lets the task sampler choose levels by rollouts of its own; the iteration is not advanced."""
+        collect, tasks = self.collector, self.learning.tasks
+        assert collect is not None
+        assert tasks is not None
+        acting = self.learning.algorithm.acting(state.learner)
+        env, reports = VectorEnv(collect.env.env), collect.reports
+
+        def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
+            found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)
+            said = reports.final_values(
+                found.tallies, found.episode_return, found.length, found.played & found.finished
+            )
+            return LevelResults(success=said[SUCCESS].value, length=found.length)
+
+        key = jax.random.fold_in(iteration_keys(state.key, state.iteration)[0], _REFRESH)
+        axis = self.learning.axis
+        return dataclasses.replace(state, tasks=tasks.refresh(state.tasks, play_levels, key, axis))
 
     def _environment_keys(self, key: Array) -> Array:
         n = self.learning.config.envs_per_device

@@ -129,7 +129,7 @@ class Learning:
           totals: over this device's episodes that ended; scalars or [1], or None as well.
         """
         _, key = iteration_keys(state.key, state.iteration)
-        learned, memory = self._learn_from_memory(state, trajectory, key)
+        learned, memory = self._learn_from_memory(state, self._learnable(trajectory), key)
         metrics = learned.metrics
         if totals is not None:
             metrics |= episode_metrics(over_devices(self.axis, totals))
@@ -146,6 +146,16 @@ class Learning:
             iteration=state.iteration + 1,
         )
         return state, metrics | told
+
+    def _learnable(self, trajectory: Trajectory | None) -> Trajectory | None:
+        """The trajectory, in which rows that the task sampler leaves out of learning are not valid."""
+        if self.tasks is None or trajectory is None or trajectory.episodes is None:
+            return trajectory
+        learns = self.tasks.learns_from(trajectory.episodes.task)
+        if learns is None:
+            return trajectory
+        valid = learns if trajectory.valid is None else trajectory.valid & learns
+        return dataclasses.replace(trajectory, valid=valid)
 
     def _update_tasks(
         self, tasks: PyTree, trajectory: Trajectory | None, learned: Learned
@@ -196,6 +206,7 @@ class Learning:
     def inspect(self, state: TrainState, trajectory: Trajectory | None) -> dict[str, Array]:
         """`Algorithm.inspect` of everything that `update` would learn; [draws * epochs, minibatches]."""
         _, key = iteration_keys(state.key, state.iteration)
+        trajectory = self._learnable(trajectory)
         memory = self._add(state.memory, trajectory)
         draws = self.algorithm.draws_per_iteration
         if draws == 1:

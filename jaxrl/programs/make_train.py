@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
 from jaxrl.envs import registry
-from jaxrl.metrics.reduction import Metric
+from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import environment
 from jaxrl.programs.iteration import Iteration
@@ -95,12 +95,29 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
 
     def train(key: Array, hyperparams: PyTree = None) -> tuple[TrainState, dict[str, Array]]:
         state = iteration.init(key, hyperparams or algorithm.hyperparameters(config))
-        state, metrics = jax.lax.scan(
-            lambda state, _: iteration.iterate(state), state, length=config.num_iterations
-        )
+        state, metrics = _iterate(iteration, state, config.num_iterations)
         return state, {name: _value(metric) for name, metric in metrics.items()}
 
     return train
+
+
+def _iterate(iteration: Iteration, state: TrainState, count: int) -> tuple[TrainState, Metrics]:
+    """The state after so many iterations, and their metrics [count]."""
+    every = iteration.learning.config.refresh_iterations or count
+
+    def some(state: TrainState, length: int) -> tuple[TrainState, Metrics]:
+        if iteration.learning.config.refresh_iterations:
+            state = iteration.refresh(state)
+        return jax.lax.scan(lambda state, _: iteration.iterate(state), state, length=length)
+
+    if every >= count:
+        return some(state, count)
+    state, metrics = jax.lax.scan(lambda state, _: some(state, every), state, length=count // every)
+    metrics = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), metrics)
+    if count % every:
+        state, rest = some(state, count % every)
+        metrics = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), metrics, rest)
+    return state, metrics
 
 
 def _value(metric: Metric) -> Array:

@@ -70,6 +70,14 @@ class Runtime(abc.ABC):
         """
 
     @abc.abstractmethod
+    def refresh(self, state: TrainState) -> TrainState:
+        """Lets the task sampler choose levels by rollouts of its own; see `Config.refreshes`.
+
+        Args:
+          state: donated.
+        """
+
+    @abc.abstractmethod
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
         """A program that makes `count` rollouts alone; None if they need the host or there are none."""
 

@@ -278,6 +278,13 @@ class RunFolder:
     def write_evaluation(self, name: str, result: Mapping[str, Any]) -> epath.Path:
         return self._write_json(f"evaluations/{name}.json", result)
 
+    def write_evaluation_plot(self, name: str, png: bytes) -> epath.Path:
+        """Writes evaluations/NAME.png."""
+        file = self.path / "evaluations" / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png)
+        return file
+
     @contextlib.contextmanager
     def _lease(self) -> Iterator[None]:
         def lost(holder: str) -> None:

@@ -137,6 +137,9 @@ class TrainingLoop:
         if self.assembly.coordinator.interruption.takes_trace():
             self.traces.request(iteration, exact=num_processes() == 1)
         self.traces.step(iteration, self.run.state)
+        if self.config.refreshes(iteration):
+            with self.assembly.clock.measure("train"), host_phase("refresh"):
+                self.run.replace(self.assembly.runtime.refresh(self.run.state))
         event = min(self.schedule.next_event(self.run.progress), self.traces.edge())
         target = self.pipeline.fits(iteration, event)
         closes_row = self.schedule.due(target).row

@@ -128,7 +128,10 @@ class Trainer:
         Raises:
           RuntimeError: the algorithm steps no environments.
         """
-        state, trajectory, self._totals = self._runtime.rollout(self.state)
+        state = self.state
+        if self.config.refreshes(self.progress.iteration):
+            state = self._runtime.refresh(state)
+        state, trajectory, self._totals = self._runtime.rollout(state)
         if trajectory is None:
             raise RuntimeError(f"{self.config.algorithm} steps no environments: call update() alone")
         self._run.replace(state)

@@ -42,6 +42,7 @@ def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: b
     ("environment", "name"),
     [
         ("gymnax:MemoryChain-bsuite(memory_length=20)", "ppo_memory"),
+        ("jaxrl:Maze(max_walls=25)", "ppo_maze"),
         ("jaxrl:Navigation(control='discrete')", "ppo_navigation"),
         ("jaxrl:Platformer", "ppo_platformer"),
         ("jaxrl:memory/RepeatFirstEasy", "ppo_memory"),

@@ -150,7 +150,10 @@ def test_only_the_first_stages() -> None:
         ({"difficulties": (0.5,), "iterations": 2**30}, "`curriculum.iterations` (=1073741824) of"),
         ({"file": "auto"}, "no stages are shipped for gymnax:CartPole-v1; there are navigation, platformer"),
         ({"file": "navigation", "num_stages": 2, "start_stage": 3}, "(=3) must be at most 2"),
-        ({"name": "stage"}, "`curriculum.name` (='stage') must be stages, or module:Class"),
+        (
+            {"name": "stage"},
+            "`curriculum.name` (='stage') must be stages, plr, ",
+        ),
         ({"stages": ("{",)}, "`curriculum.stages`: stage 1 must be JSON"),
         ({"file": "navigation"}, "`env.name` (='gymnax:CartPole-v1') takes no tasks"),
     ],

@@ -135,3 +135,22 @@ class Silent(Corridor):
     def __init__(self) -> None:
         super().__init__()
         self.spec = dataclasses.replace(self.spec, name="test:Silent", reports=())
+
+
+class DrawnCorridor(Corridor):
+    """Draws its levels, and edits one to the next; level 0 counts as one that cannot be solved."""
+
+    def draw_task(self, key: jax.Array) -> PyTree:
+        return {"level": jax.random.randint(key, (), 0, LEVELS)}
+
+    def mutate(self, key: jax.Array, task: PyTree) -> PyTree:
+        return {"level": (task["level"] + 1) % LEVELS}
+
+    def is_solvable(self, task: PyTree) -> jax.Array:
+        return task["level"] > 0
+
+
+class PooledCorridor(Corridor):
+    """Has a pool of all levels."""
+
+    level_pool = {"level": jnp.arange(LEVELS)}  # noqa: RUF012

@@ -38,11 +38,13 @@ from jaxrl.envs.native.navigation.room import (
     words_of_layout,
 )
 from jaxrl.envs.native.navigation.sensors import lidar, log_scale, normal_noise
-from jaxrl.envs.native.random_words import random_words
+from jaxrl.envs.native.random_words import hashed, random_words
 from jaxrl.envs.tasks import TaskScale
 
 _NAME = "jaxrl:Navigation"
 _MOST_OBSTACLES, _MOST_RAYS = 64, 256
+_ANY_ROOM = -1  # of a task
+_MOST_ROOMS = 2**24  # a float, which bounds of spaces are, tells these apart
 _NEAR = 3.0  # metres to the goal at difficulty 0
 _SPEED_BOUND = 1.5  # of a measured velocity, over the fastest; noise is clipped there
 # Standing still, and the eight directions.
@@ -77,7 +79,8 @@ class Navigation(JaxEnv):
       max_obstacles: the most that `obstacles` of a task can be.
       max_steps: an episode is truncated after so many.
       obstacles, moving, obstacle_speed, goal_distance, sensor_noise: the default task. A task is a dict of
-        these names, see `NavigationParams`.
+        these names, see `NavigationParams`, and may have a `room`: that number decides start, goal and
+        obstacles, always the same; -1, the default, draws them.
     """
 
     def __init__(
@@ -137,7 +140,12 @@ class Navigation(JaxEnv):
             "obstacle_speed": jnp.asarray(speed, jnp.float32),
             "goal_distance": jnp.asarray(distance, jnp.float32),
             "sensor_noise": jnp.asarray(noise, jnp.float32),
+            "room": jnp.asarray(_ANY_ROOM, jnp.int32),
         }
+
+    def draw_task(self, key: jax.Array) -> dict[str, jax.Array]:
+        """The default task in a room that is always the same, one of 2^24."""
+        return self.default_task | {"room": jax.random.randint(key, (), 0, _MOST_ROOMS)}
 
     @property
     def task_scales(self) -> dict[str, TaskScale]:
@@ -160,9 +168,12 @@ class Navigation(JaxEnv):
         self, key: jax.Array, task: Mapping[str, jax.Array] | None = None
     ) -> tuple[NavigationState, Any]:
         """Starts an episode in a room of this task (None: the default one), which stays in the state."""
+        given = dict(self.default_task if task is None else task)
+        room = given.pop("room", jnp.asarray(_ANY_ROOM, jnp.int32))
         words = random_words(key, words_of_layout(self._max_obstacles) + self._rays + 2)
         layout, noise = jnp.split(words, (words_of_layout(self._max_obstacles),))
-        params = NavigationParams(**(self.default_task if task is None else task))
+        layout = jnp.where(room == _ANY_ROOM, layout, hashed(room.astype(jnp.uint32), len(layout)))
+        params = NavigationParams(**given)
         state = lay_out(layout, params, self._max_obstacles)
         return state, self._observe(state, noise)
 
@@ -232,6 +243,7 @@ def _task_space(max_obstacles: int) -> Dict:
             ("moving", Discrete(max_obstacles + 1)),
             ("obstacle_speed", Box.of(0.0, MAX_OBSTACLE_SPEED, ())),
             ("obstacles", Discrete(max_obstacles + 1)),
+            ("room", Box.of(_ANY_ROOM, _MOST_ROOMS - 1, (), np.int32)),
             ("sensor_noise", Box.of(0.0, MAX_NOISE, ())),
         )
     )

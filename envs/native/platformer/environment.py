@@ -93,6 +93,11 @@ class Platformer(JaxEnv):
         return {"level": jnp.asarray(_ANY_LEVEL, jnp.int32)}
 
     @property
+    def level_pool(self) -> dict[str, np.ndarray]:
+        """A task for each level that is played."""
+        return {"level": np.arange(len(self.levels), dtype=np.int32)}
+
+    @property
     def task_groups(self) -> dict[str, TaskGroup]:
         """The levels of each category that is played."""
         categories = np.array([level.category for level in self.levels])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from jaxrl.config import Config, ConfigError
-from jaxrl.config.curriculum import STAGES
+from jaxrl.config.curriculum import LEVEL_METHODS, STAGES
 from jaxrl.envs import modules
 from jaxrl.envs.base import JaxEnv
+from jaxrl.experience import level_replay
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
@@ -27,6 +28,8 @@ def build(config: Config, env: JaxEnv, reports: EpisodeReports) -> TaskSampler |
         return None
     if name == STAGES:
         return StageSampler.of(config, env, reports)
+    if name in LEVEL_METHODS:
+        return level_replay.build(config, env, reports)
     try:
         found = modules.load_attribute("`curriculum.name`", name)
     except ValueError as error:

@@ -99,7 +99,8 @@ def test_layouts_keep_clear_of_start_and_goal():
     words = jax.vmap(lambda key: random_words(key, words_of_layout(8)))(
         jax.random.split(jax.random.key(1), 2000)
     )
-    params = NavigationParams(**env.default_task | {"goal_distance": jnp.float32(4)})
+    numbers = {name: x for name, x in env.default_task.items() if name != "room"}
+    params = NavigationParams(**numbers | {"goal_distance": jnp.float32(4)})
     found = jax.jit(jax.vmap(lambda w: lay_out(w, params, 8)))(words)
     distance = np.linalg.norm(found.goal - found.position, axis=-1)
     assert distance.min() >= 0.999
@@ -291,3 +292,21 @@ def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         envs.make(f"{NAME}({arguments})")
     assert "\n" not in str(error.value)
+
+
+def test_a_room_with_a_number_is_always_the_same():
+    env = envs.make(NAME)
+    task = env.draw_task(jax.random.key(3))
+    other = env.draw_task(jax.random.key(4))
+    one, two = (env.reset(jax.random.key(k), task)[0] for k in (1, 2))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    assert (one.position != env.reset(jax.random.key(1), other)[0].position).any()
+    # Neighbouring numbers give rooms as different as any two.
+    rooms = task["room"] + jnp.arange(200)
+    starts = jax.vmap(lambda room: env.reset(jax.random.key(1), task | {"room": room})[0].position)(rooms)
+    assert np.abs(np.mean(starts, 0)).max() < 1
+    assert np.std(starts, 0).min() > 2
+    # Without a number the key decides, as ever.
+    drawn, _ = env.reset(jax.random.key(1))
+    assert (drawn.position != env.reset(jax.random.key(2))[0].position).any()
+    jax.tree.map(np.testing.assert_array_equal, drawn, env.reset(jax.random.key(1), env.default_task)[0])

@@ -46,6 +46,7 @@ def sampler(*stages: dict[str, Any], env: str = NAVIGATION, **fields: Any) -> St
 def rows(dice: dict[str, np.ndarray]) -> EpisodeRows:
     ended = jnp.asarray(dice["ended"])
     return EpisodeRows(
+        done=ended,
         ended=ended,
         task={"stage": jnp.asarray(dice["label"][..., 0]), "visit": jnp.asarray(dice["label"][..., 1])},
         episode_return=jnp.asarray(dice["return"]),
@@ -166,6 +167,7 @@ def test_difficulty_of_a_room() -> None:
         "moving": {2.0},
         "obstacle_speed": {0.5},
         "goal_distance": {9.0},  # of 3 to 15 m
+        "room": {-1.0},  # any
         "sensor_noise": {0.25},
     }
     assert drawn({"difficulty": 0.0}, NAVIGATION)["obstacles"] == {0.0}

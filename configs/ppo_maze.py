@@ -1,0 +1,32 @@
+"""PPO with an LSTM on random mazes of 13 x 13 cells, of which the agent sees 5 x 5.
+
+Command:  jaxrl train ppo_maze
+Hardware: 2 CPU cores
+Minutes:  4 (machine in use)
+Expected: 0.89 of the training episodes end at the goal (1 seed); of all random mazes 0.97 can be solved
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "jaxrl:Maze"
+    c.env.num_envs = 64
+    c.network.hidden_sizes = (128,)
+    c.network.core = "lstm"
+    c.network.core_size = 128
+    c.ppo.rollout_length = 128
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 5e-4
+    c.ppo.gamma = 0.995
+    c.ppo.gae_lambda = 0.98
+    c.ppo.entropy_coef = 1e-3
+    c.stop.steps = 1_500_000
+    c.log.every_steps = 200_000
+    c.evaluate.every_steps = 500_000
+    c.evaluate.sample = True  # the most likely actions may turn on the spot for ever
+    return c

@@ -1,0 +1,201 @@
+"""`jaxrl:Maze`: what the agent sees, how it moves, and when episodes end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.names import changed_arguments, check_choice, check_positive, check_whole, format_call
+from jaxrl.envs.native.maze import level as levels
+from jaxrl.envs.native.maze import pictures
+from jaxrl.envs.native.maze.layouts import LAYOUTS, parse
+from jaxrl.envs.native.maze.level import CELLS, DIRECTIONS, MOST_WALLS, SIDE, STEP_X, STEP_Y, Level
+
+_NAME = "jaxrl:Maze"
+_RANDOM = "random"
+LEFT, RIGHT, FORWARD = range(3)
+VIEW = 5  # cells a side: four ahead and two to each side
+_BORDER = VIEW - 1  # cells around the maze that can be seen: all walls
+_WIDE = SIDE + 2 * _BORDER
+_WIDE_ROW = (1 << _WIDE) - 1
+# How far ahead the rows of the view are, and how far to the right its columns.
+_AHEAD = np.arange(VIEW - 1, -1, -1, dtype=np.int32)
+_ASIDE = np.arange(VIEW, dtype=np.int32) - VIEW // 2
+
+
+@flax.struct.dataclass
+class MazeState:
+    """A maze in the middle of an episode.
+
+    Attributes:
+      walls: int32[21], the rows of the level with a border of four cells of wall around them.
+      x, y: int32[], of the agent.
+      direction: int32[], as in a level.
+      goal_x, goal_y: int32[].
+      time: int32[], steps so far.
+    """
+
+    walls: jax.Array
+    x: jax.Array
+    y: jax.Array
+    direction: jax.Array
+    goal_x: jax.Array
+    goal_y: jax.Array
+    time: jax.Array
+
+
+class Maze(JaxEnv):
+    """An agent that sees five by five cells looks for the goal in a maze of 13 x 13; docs/maze.md.
+
+    A task is a level, see `jaxrl.envs.native.maze.level`. One whose goal lies on its agent stands for a
+    random one.
+
+    Args:
+      level: what is played where no task is given: "random", or one of the mazes with names.
+      max_walls: of a random level.
+      max_steps: an episode is truncated after so many.
+      edits: random changes that `mutate` makes.
+    """
+
+    def __init__(
+        self, level: str = _RANDOM, max_walls: int = MOST_WALLS, max_steps: int = 250, edits: int = 5
+    ):
+        given = dict(locals())
+        label = f"{_NAME}: "
+        check_choice(f"{label}level", level, (_RANDOM, *LAYOUTS))
+        self._max_walls = check_whole(f"{label}max_walls", max_walls, 1, CELLS)
+        self._max_steps = check_positive(f"{label}max_steps", max_steps)
+        self._edits = check_positive(f"{label}edits", edits, CELLS)
+        self._level = level
+        self.spec = EnvSpec(
+            name=format_call(_NAME, changed_arguments(Maze, given)),
+            observation_space=Box.of(0.0, 1.0, (2 * VIEW * VIEW + DIRECTIONS,)),
+            action_space=Discrete(3),
+            max_episode_steps=max_steps,
+            reports=(InfoMetric("success", "max"),),
+            task_space=Dict(
+                (
+                    ("agent", Discrete(CELLS)),
+                    ("direction", Discrete(DIRECTIONS)),
+                    ("goal", Discrete(CELLS)),
+                    ("walls", Box.of(0, (1 << SIDE) - 1, (SIDE,), np.int32)),
+                )
+            ),
+        )
+
+    @property
+    def default_task(self) -> Level:
+        """A random level, or the one that the constructor names."""
+        if self._level == _RANDOM:
+            zero = jnp.zeros((), jnp.int32)
+            return {"agent": zero, "direction": zero, "goal": zero, "walls": jnp.zeros(SIDE, jnp.int32)}
+        return {name: jnp.asarray(x) for name, x in parse(LAYOUTS[self._level]).items()}
+
+    @property
+    def named_tasks(self) -> Mapping[str, Any]:
+        """The mazes with names."""
+        return {name: parse(text) for name, text in LAYOUTS.items()}
+
+    def draw_task(self, key: jax.Array) -> Level:
+        """A random level; the goal may be out of reach."""
+        return levels.draw(key, self._max_walls)
+
+    def mutate(self, key: jax.Array, task: Mapping[str, jax.Array]) -> Level:
+        """The level with some walls turned, and sometimes its goal moved."""
+        return levels.mutate(key, task, self._edits)
+
+    def is_solvable(self, task: Mapping[str, jax.Array]) -> jax.Array:
+        """bool[]: the goal can be reached from the agent."""
+        return levels.distance(task) >= 0
+
+    def reset(self, key: jax.Array, task: Mapping[str, jax.Array] | None = None) -> tuple[MazeState, Any]:
+        given = self.default_task if task is None else task
+        drawn = self.draw_task(key)
+        is_random = given["goal"] == given["agent"]
+        level = {name: jnp.where(is_random, drawn[name], x) for name, x in given.items()}
+        side = jnp.full(_BORDER, _WIDE_ROW, jnp.int32)
+        edge = _WIDE_ROW & ~(((1 << SIDE) - 1) << _BORDER)
+        state = MazeState(
+            walls=jnp.concatenate([side, (level["walls"] << _BORDER) | edge, side]),
+            x=level["agent"] % SIDE,
+            y=level["agent"] // SIDE,
+            direction=level["direction"],
+            goal_x=level["goal"] % SIDE,
+            goal_y=level["goal"] // SIDE,
+            time=jnp.zeros((), jnp.int32),
+        )
+        return state, self._observe(state)
+
+    def step(self, key: jax.Array, state: MazeState, action: jax.Array) -> tuple[MazeState, TimeStep]:
+        turn = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, DIRECTIONS - 1, 0))
+        direction = (state.direction + turn) % DIRECTIONS
+        goes = action == FORWARD
+        x, y = (
+            here + jnp.where(goes, jnp.asarray(step)[direction], 0)
+            for here, step in ((state.x, STEP_X), (state.y, STEP_Y))
+        )
+        free = _wall(state.walls, x, y) == 0
+        x, y = jnp.where(free, x, state.x), jnp.where(free, y, state.y)
+        success = goes & (x == state.goal_x) & (y == state.goal_y)
+        time = state.time + 1
+        after = dataclasses.replace(state, x=x, y=y, direction=direction, time=time)
+        reward = 1.0 - 0.9 * time.astype(jnp.float32) / self._max_steps
+        return after, TimeStep(
+            obs=self._observe(after),
+            reward=jnp.where(success, reward, 0.0),
+            terminated=success,
+            truncated=time >= self._max_steps,
+            info={"success": success},
+        )
+
+    def render(self, state: MazeState) -> np.ndarray:
+        """uint8[height, width, 3]: the maze from above, with the cells that the agent sees."""
+        return pictures.draw(jax.device_get(state))
+
+    def _observe(self, state: MazeState) -> jax.Array:
+        view = _View.of(state)
+        walls = view.arrange((view.words[:, None] >> (view.x + _BORDER)[None]) & 1)
+        goal = view.arrange((view.y == state.goal_y)[:, None] & (view.x == state.goal_x)[None])
+        direction = jnp.arange(DIRECTIONS) == state.direction
+        return jnp.concatenate([x.reshape(-1).astype(jnp.float32) for x in (walls, goal, direction)])
+
+
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """The rows and columns of the maze that the agent sees: five words to read instead of 25 cells.
+
+    Attributes:
+      x, y: int32[5] each; the view is their product, in another order. They may lie outside the maze.
+      words: int32[5], of the rows.
+      is_upright: bool[], the agent looks down or up: the rows of the view are rows of the maze.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    words: jax.Array
+    is_upright: jax.Array
+
+    @classmethod
+    def of(cls, state: MazeState) -> _View:
+        ahead_x, ahead_y = jnp.asarray(STEP_X)[state.direction], jnp.asarray(STEP_Y)[state.direction]
+        is_upright = ahead_x == 0
+        # To the right of (x, y) is (-y, x), for y points down.
+        x = state.x + jnp.where(is_upright, -_ASIDE * ahead_y, _AHEAD * ahead_x)
+        y = state.y + jnp.where(is_upright, _AHEAD * ahead_y, _ASIDE * ahead_x)
+        return cls(x, y, state.walls[y + _BORDER], is_upright)
+
+    def arrange(self, cells: jax.Array) -> jax.Array:
+        """Cells [5, 5] by y and x as the agent sees them: the farthest row first, from left to right."""
+        return jnp.where(self.is_upright, cells, cells.T)
+
+
+def _wall(walls: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """int32, 1 where cells of the maze or its border are walls."""
+    return (walls[y + _BORDER] >> (x + _BORDER)) & 1

@@ -1,0 +1,114 @@
+"""Levels of the maze: drawn at random, changed a little, and how far the goal is.
+
+A level is a dict, which is a task of `jaxrl:Maze`:
+  walls      int32[13], a word for each row; its bit x is 1 where column x has a wall
+  goal       int32[], the cell 13 y + x
+  agent      int32[], the cell where an episode starts
+  direction  int32[], where the agent looks then: 0 right, 1 down, 2 left, 3 up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.native.random_words import random_words
+
+SIDE = 13
+CELLS = SIDE * SIDE
+DIRECTIONS = 4
+MOST_WALLS = 60
+# The x and y of a step by direction.
+STEP_X, STEP_Y = np.array([1, 0, -1, 0], np.int32), np.array([0, 1, 0, -1], np.int32)
+
+_FULL_ROW = (1 << SIDE) - 1
+_FIRST_WORDS = 2  # of a level, before those of its walls
+# What an edit does, of three equally likely kinds; kind 0 does nothing.
+_WALL, _GOAL = 1, 2
+
+Level = dict[str, jax.Array]
+
+
+def draw(key: jax.Array, max_walls: int) -> Level:
+    """A random level: goal and agent on two cells, and up to `max_walls` draws of a wall elsewhere.
+
+    The number of draws is uniform. Two of them may hit the same cell, and the goal may be out of reach.
+    """
+    words = random_words(key, _FIRST_WORDS + -(-max_walls // 2))
+    halves = jnp.concatenate([words >> 16, words & 0xFFFF]).reshape(2, -1)
+    goal = _uniform(halves[0, 0], CELLS)
+    # Any other cell.
+    agent = (goal + 1 + _uniform(halves[1, 0], CELLS - 1)) % CELLS
+    direction = _uniform(halves[0, 1], DIRECTIONS)
+    count = _uniform(halves[1, 1], max_walls + 1)
+    cells = _uniform(halves[:, _FIRST_WORDS:].reshape(-1)[:max_walls], CELLS)
+    is_wall = (jnp.arange(max_walls) < count) & (cells != goal) & (cells != agent)
+    return {
+        "agent": agent,
+        "direction": direction,
+        "goal": goal,
+        "walls": _rows(jnp.where(is_wall, cells, CELLS)),
+    }
+
+
+def mutate(key: jax.Array, level: Mapping[str, jax.Array], edits: int) -> Level:
+    """The level after so many random edits: each does nothing, turns a cell, or moves the goal.
+
+    Cells of the agent and the goal stay floor, and the agent stays where it is. Where the goal comes to is
+    floor from then on.
+    """
+    agent = level["agent"]
+
+    def edit(at: tuple[jax.Array, jax.Array], word: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+        walls, goal = at
+        kind, cell = _uniform(word >> 16, 3), _uniform(word & 0xFFFF, CELLS)
+        turns = (kind == _WALL) & (cell != goal) & (cell != agent)
+        moves = (kind == _GOAL) & (cell != agent)
+        turned = jnp.where(turns, _bit(cell), 0)
+        cleared = jnp.where(moves, _bit(cell), 0)
+        return ((walls ^ turned) & ~cleared, jnp.where(moves, cell, goal)), None
+
+    (walls, goal), _ = jax.lax.scan(edit, (level["walls"], level["goal"]), random_words(key, edits))
+    return {"agent": agent, "direction": level["direction"], "goal": goal, "walls": walls}
+
+
+def distance(level: Mapping[str, jax.Array]) -> jax.Array:
+    """int32[], the fewest cells to walk from the agent to the goal, turns not counted; -1: out of reach."""
+    floor = ~level["walls"] & _FULL_ROW
+    goal = _bit(level["goal"])
+
+    def spread(loop: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        reached, _, steps = loop
+        # Neighbours in a row are neighbouring bits, those of a column the same bit of the words beside it.
+        beside = (reached << 1) | (reached >> 1)
+        zero = jnp.zeros(1, reached.dtype)
+        above, below = jnp.concatenate([reached[1:], zero]), jnp.concatenate([zero, reached[:-1]])
+        after = (reached | beside | above | below) & floor
+        return after, (after != reached).any(), steps + 1
+
+    def goes_on(loop: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return loop[1] & ((loop[0] & goal) == 0).all()
+
+    start = (_bit(level["agent"]), jnp.ones((), bool), jnp.zeros((), jnp.int32))
+    reached, _, steps = jax.lax.while_loop(goes_on, spread, start)
+    return jnp.where(((reached & goal) != 0).any(), steps, -1)
+
+
+def _uniform(half: jax.Array, n: int) -> jax.Array:
+    """int32 in [0, n) of 16 random bits; no value is more likely than another by more than n / 2^16."""
+    return ((half * jnp.uint32(n)) >> 16).astype(jnp.int32)
+
+
+def _rows(cells: jax.Array) -> jax.Array:
+    """int32[13], the words of rows in which these cells [n] are set; one beyond the last cell is none."""
+    # A scatter takes a third of the time of a reduction by "or".
+    is_set = jnp.zeros(CELLS, jnp.int32).at[cells].set(1, mode="drop")
+    return (is_set.reshape(SIDE, SIDE) << np.arange(SIDE, dtype=np.int32)[None]).sum(1, dtype=jnp.int32)
+
+
+def _bit(cell: jax.Array) -> jax.Array:
+    """int32[13], the words of rows in which one cell is set."""
+    return jnp.where(cell // SIDE == np.arange(SIDE), jnp.left_shift(1, cell % SIDE), 0)

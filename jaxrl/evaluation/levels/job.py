@@ -1,0 +1,127 @@
+"""`jaxrl evaluate RUN --levels=N`: plays, prints, writes the record and the plot."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.config import ConfigError, check_same_spaces, versions
+from jaxrl.envs import registry
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.evaluation.levels import level_set, risk
+from jaxrl.evaluation.levels.player import LevelPlayer
+from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.experience.statistics import EpisodeReports
+from jaxrl.runs.commits import commits
+from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.origin import origin
+
+# Between the seeds of the rollouts that choose the worst levels and of those that score them.
+_SECOND_SEED = 1_000_003
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelQuestion:
+    """What is asked about levels.
+
+    Attributes:
+      levels: how many.
+      episodes: in each.
+      sample: sample actions instead of taking the most likely ones.
+      seed: decides the levels and the episodes.
+      environment: another one with the same spaces; "": that of the run.
+      cvar: also play again, and say how the worst levels fare.
+    """
+
+    levels: int
+    episodes: int
+    sample: bool
+    seed: int
+    environment: str
+    cvar: bool
+
+
+def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
+    """Plays the levels, prints the rates and writes the record.
+
+    Raises:
+      ConfigError: there are no such levels, nothing says when one is solved, or a package is missing.
+    """
+    if asked.cvar and importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("`--cvar` needs matplotlib: install the extra plot")
+    env = _environment(policy, asked)
+    reports = EpisodeReports.of(env.spec, policy.config.env.success)
+    if reports.success is None:
+        raise ConfigError(
+            f"`--levels` (={asked.levels}) needs `env.success`, for {env.spec.name} does not say when a "
+            "level is solved"
+        )
+    tasks = level_set.choose(env, asked.levels, asked.seed)
+    names, named = level_set.with_names(env)
+    player = LevelPlayer(policy.agent, VectorEnv(env), policy.topology, reports, asked.episodes, asked.sample)
+    first = player.solve_rates(policy.state, tasks, asked.seed)
+    record: dict[str, Any] = {
+        "step": policy.step,
+        "environment": env.spec.name,
+        "mode": "sample" if asked.sample else "greedy",
+        **{name: getattr(asked, name) for name in ("levels", "episodes", "seed")},
+        "solve_rate": float(first.mean()),
+    }
+    if asked.cvar:
+        second = player.solve_rates(policy.state, tasks, asked.seed + _SECOND_SEED)
+        record["worst"] = risk.curve(first, second)
+        record["rates"] = {"chosen_by": first.tolist(), "scored": second.tolist()}
+    if names:
+        rates = player.solve_rates(policy.state, named, asked.seed)
+        record["named"] = dict(zip(names, rates.tolist(), strict=True))
+    _show(record)
+    record |= {"versions": versions(), "commits": commits(), **origin()}
+    folder, name = RunFolder(policy.folder), _name(record)
+    print(f"written to {folder.write_evaluation(name, record)}")
+    if asked.cvar:
+        print(f"plot: {folder.write_evaluation_plot(name, _plot(record))}")
+
+
+def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:
+    config, name = policy.config, asked.environment or policy.config.env.name
+    if asked.environment:
+        check_same_spaces("--environment", name, config.env)
+    if registry.is_host(name):
+        raise ConfigError(f"`--levels` (={asked.levels}) needs an environment with levels: {name} has none")
+    return registry.make(name, config.env.wrappers)
+
+
+def _name(record: Mapping[str, Any]) -> str:
+    return "levels-step-{step}-{mode}-{levels}-seed-{seed}".format(**record)
+
+
+def _show(record: Mapping[str, Any]) -> None:
+    print(f"checkpoint  step {record['step']:,}")
+    print(f"levels      {record['levels']:,}, {record['episodes']} episodes in each ({record['mode']})")
+    print(f"solve rate  {record['solve_rate']:.3f}")
+    for percent, rate in record.get("worst", {}).items():
+        if float(percent) < 100:
+            print(f"worst {percent + '%':<5} {rate:.3f}")
+    for name, rate in record.get("named", {}).items():
+        print(f"{name:<15} {rate:.2f}")
+
+
+def _plot(record: Mapping[str, Any]) -> bytes:
+    """A PNG: the mean solve rate over the worst share of the levels, for every share."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    chosen_by, scored = (np.array(record["rates"][name]) for name in ("chosen_by", "scored"))
+    shares = range(1, 101)
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(shares, [risk.worst_mean(chosen_by, scored, share) for share in shares])
+    axes.set(xlabel="worst share of the levels, percent", ylabel="solve rate", ylim=(0, 1), xlim=(0, 100))
+    axes.set_title(f"{record['environment']}, step {record['step']:,}", fontsize="medium")
+    written = io.BytesIO()
+    figure.savefig(written, format="png", dpi=120)
+    return written.getvalue()

@@ -1,0 +1,78 @@
+"""The chances of levels to be played again (Jiang et al. 2021, "Prioritized Level Replay", section 3)."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array
+
+
+def rank_weights(score: Array, filled: Array, temperature: float) -> Array:
+    """float32[n], (1 / rank)^(1 / temperature) of each filled level by its score; the highest has rank 1.
+
+    Levels of equal score have the mean of the weights of their ranks: their order decides nothing.
+
+    Args:
+      score: float32[n].
+      filled: bool[n]; the others have weight 0.
+      temperature: above 0.
+    """
+    chex.assert_rank([score, filled], 1)
+    order = jnp.argsort(jnp.where(filled, -score, jnp.inf), stable=True)
+    there = filled[order]
+    ranked = score[order]
+    rank = jnp.arange(1, len(score) + 1, dtype=jnp.float32)
+    weight = jnp.where(there, rank ** (-1.0 / temperature), 0.0)
+    differs = jnp.concatenate([jnp.zeros(1, bool), (ranked[1:] != ranked[:-1]) | ~there[1:]])
+    group = jnp.cumsum(differs)
+    total = jax.ops.segment_sum(weight, group, len(score))
+    size = jax.ops.segment_sum(jnp.ones_like(weight), group, len(score))
+    shared = (total / jnp.maximum(size, 1.0))[group]
+    return jnp.zeros_like(score).at[order].set(jnp.where(there, shared, 0.0))
+
+
+def proportional_weights(score: Array, filled: Array, temperature: float) -> Array:
+    """float32[n], score^(1 / temperature) of each filled level, scores below 0 as 0; arguments as above."""
+    chex.assert_rank([score, filled], 1)
+    positive = jnp.where(filled, jnp.maximum(score, 0.0), 0.0)
+    # Relative to the largest, or a power would leave the range of float32.
+    largest = jnp.maximum(positive.max(), jnp.finfo(jnp.float32).tiny)
+    return jnp.where(positive > 0, (positive / largest) ** (1.0 / temperature), 0.0)
+
+
+def replay_distribution(weight: Array, age: Array, filled: Array, staleness: float) -> Array:
+    """float32[n], chances that sum to 1: P = (1 - staleness) P_S + staleness P_C; all 0 if none is filled.
+
+    P_S is proportional to the weights of scores, P_C to the ages. Where all of one are 0, each filled level
+    has the same chance.
+
+    Args:
+      weight: float32[n], at least 0.
+      age: float32[n], how long ago each was played last.
+      filled: bool[n].
+      staleness: from 0 to 1.
+    """
+    chex.assert_rank([weight, age, filled], 1)
+
+    def chances(x: Array) -> Array:
+        x = jnp.where(filled, x, 0.0)
+        total = x.sum()
+        even = filled.astype(jnp.float32) / jnp.maximum(filled.sum(dtype=jnp.float32), 1.0)
+        return jnp.where(total > 0, x / jnp.where(total > 0, total, 1.0), even)
+
+    return (1.0 - staleness) * chances(weight) + staleness * chances(age)
+
+
+def draw(chance: Array, uniform: Array) -> Array:
+    """int32[...], indices drawn with these chances float32[n], by random numbers in [0, 1) float32[...].
+
+    None of chance 0 is drawn, unless all have it.
+    """
+    chex.assert_rank(chance, 1)
+    cumulative = jnp.cumsum(chance)
+    index = jnp.searchsorted(cumulative, uniform * cumulative[-1], side="right").astype(jnp.int32)
+    # Rounding may lead past the last one that has a chance.
+    last = jnp.max(jnp.where(chance > 0, jnp.arange(len(chance), dtype=jnp.int32), 0))
+    return jnp.minimum(index, last)

@@ -1,0 +1,147 @@
+"""Runs that choose their levels: resumed bit for bit, on two devices, in populations; what is learnt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import jaxrl
+from jaxrl.config import ConfigError
+from jaxrl.main import main
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.training.trainer import Trainer
+from jaxrl.types import PyTree
+
+ITERATIONS, STEPS = 8, 8 * 8  # of one iteration
+ENVIRONMENT = "tests.experience.task_environments:DrawnCorridor"
+
+
+def level_config(method: str, **fields: Any) -> ConfigDict:
+    config = jaxrl.default_config()
+    config.num_devices = 1
+    config.env.update(name=ENVIRONMENT, num_envs=8)
+    config.network.update(core="none", hidden_sizes=(4,))
+    config.ppo.update(rollout_length=8, num_epochs=1, num_minibatches=2)
+    config.stop.steps = ITERATIONS * STEPS
+    config.evaluate.update(every_steps=0, episodes=2)
+    config.log.every_steps = 1_000_000
+    config.curriculum.name = method
+    config.levels.update(capacity=6, fill=0.3, refresh_iterations=3, candidates=7, kept=2, episodes=2)
+    config.update_from_flattened_dict(fields)
+    return config
+
+
+def host(state: PyTree) -> list[np.ndarray]:
+    state = state.replace(key=jax.random.key_data(state.key))
+    return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
+
+
+def advance(trainer: Trainer) -> list[dict[str, float]]:
+    rows = []
+    while trainer.progress.iteration < ITERATIONS:
+        rows.append(trainer.update(trainer.rollout()))
+    return rows
+
+
+@pytest.mark.parametrize("method", ["accel", pytest.param("learnability", marks=pytest.mark.slow)])
+def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
+    trainer = Trainer(level_config(method), writer=MultiWriter(()))
+    for i in range(ITERATIONS):
+        if i in (3, 4):  # before new levels are chosen, and between
+            trainer.save(tmp_path / str(i))
+        row = trainer.update(trainer.rollout())
+    end = host(trainer.state)
+    assert row["levels/replayed"] > 0
+    if method == "learnability":
+        # Three choices, of 7 levels with two episodes of one to four steps each.
+        assert 3 * 14 <= row["levels/refresh_steps"] <= 3 * 14 * 4
+        assert int(trainer.state.tasks.refreshed) == 6
+    else:
+        assert row["levels/edited"] > 0
+        assert 0 < row["levels/filled"] <= 1
+        # Only four levels are different from each other.
+        assert int((trainer.state.tasks.buffer.born >= 0).sum()) <= 4
+    for i in (3, 4):
+        trainer.load(tmp_path / str(i))
+        advance(trainer)
+        for there, here in zip(end, host(trainer.state), strict=True):
+            np.testing.assert_array_equal(there, here)
+    trainer.close()
+
+
+@pytest.mark.slow
+def test_new_levels_teach_robust_replay_nothing() -> None:
+    parameters = {}
+    for fill in (1.0, 0.0):
+        # Of six places only four levels could be in, so with 1.0 nothing is ever replayed.
+        trainer = Trainer(level_config("robust_plr", **{"levels.fill": fill}), writer=MultiWriter(()))
+        before = host(trainer.state)
+        rows = advance(trainer)
+        after = host(trainer.state)
+        size = len(jax.tree.leaves(trainer.state.learner.policy.params))
+        parameters[fill] = [(x == y).all() for x, y in zip(before, after, strict=True)][:size]
+        assert (sum(row["levels/replayed"] for row in rows) > 0) == (fill == 0.0)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(trainer.state.learner.policy.params))
+        trainer.close()
+    assert all(parameters[1.0])
+    assert not all(parameters[0.0])
+
+
+def test_an_algorithm_without_the_signal_is_refused() -> None:
+    config = jaxrl.default_config("dqn")
+    config.network.core = "none"
+    config.env.name = ENVIRONMENT
+    config.curriculum.name = "plr"
+    with pytest.raises(ConfigError, match="`algorithm` .='dqn'. does not offer the signal value"):
+        Trainer(config, writer=MultiWriter(()))
+
+
+_TWO_DEVICES = """
+import jax, numpy as np
+from jaxrl.reporting.writers import MultiWriter
+from jaxrl.training.trainer import Trainer
+from tests.training.test_level_replay import level_config
+found = []
+for devices in (1, 2):
+    trainer = Trainer(level_config("accel", num_devices=devices), writer=MultiWriter(()))
+    for _ in range(5):
+        metrics = trainer.update(trainer.rollout())
+    told = {name: x for name, x in metrics.items() if name.startswith("levels/")}
+    found.append((jax.device_get((trainer.state.tasks, trainer.state.collector.task)), told))
+jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), *found)
+assert found[0][1]["levels/replayed"] > 0
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_have_the_levels_of_one() -> None:
+    root = Path(__file__).parents[2]
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES], cwd=root, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_population_chooses_levels_for_each_member(tmp_path: Path) -> None:
+    command = ["jaxrl", "ppo", f"--workdir={tmp_path / 'run'}", "--config.population.seeds=2"]
+    fields = level_config("learnability").to_dict()
+    for section in ("env", "network", "ppo", "stop", "evaluate", "curriculum", "levels"):
+        changed = {k: v for k, v in fields[section].items() if jaxrl.default_config()[section].get(k) != v}
+        command += [f"--config.{section}.{name}={value}" for name, value in changed.items()]
+    assert main(command) == 0
+    for seed in range(2):
+        rows = (tmp_path / f"run/members/seed_{seed}/metrics.jsonl").read_text().splitlines()
+        found = {name: x for row in rows for name, x in json.loads(row).items()}
+        assert 3 * 14 <= found["levels/refresh_steps"] <= 3 * 14 * 4
+        assert found["levels/replayed"] > 0
