@@ -26,6 +26,8 @@ COMMANDS = (
     "export",
     "convert",
     "environments",
+    "pretrain",
+    "record",
     "prepare-data",
     "verify-data",
     "play",
