@@ -26,6 +26,7 @@ ARGUMENTS = (
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
     Argument("--sample", "sample actions instead of taking the most likely ones", bool),
     Argument("--seed=K", "decides the episodes (default: 0)", int, 0, low=0, high=command_line.LARGEST_SEED),
+    Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool),
     Argument("--trust", "import the modules that the run's configuration names", bool),
     DEBUG,
 )
@@ -42,7 +43,7 @@ def _job(argv: Sequence[str]) -> int:
     storage.require_run_folder("--workdir", workdir)
     if not values["output"]:
         raise ConfigError("`--output` is missing: name a new folder")
-    named = ("output", "episodes", "seed", "checkpoint", "sample", "trust")
+    named = ("output", "episodes", "seed", "checkpoint", "sample", "minari", "trust")
     return write_recording(workdir=workdir, **{name: values[name] for name in named})
 
 

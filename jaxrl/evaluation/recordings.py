@@ -9,10 +9,17 @@ from typing import Any
 
 from jaxrl.config import ConfigError, environment_spec, versions
 from jaxrl.config.errors import RunError
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.base import EnvSpec, HostEnvError
 from jaxrl.evaluation import trained_policy
-from jaxrl.experience.demonstrations import Episode, record_episodes, write_dataset
+from jaxrl.experience.demonstrations import (
+    Episode,
+    minari_files,
+    read_dataset,
+    record_episodes,
+    write_dataset,
+)
 from jaxrl.experience.demonstrations.dataset import DatasetFault
+from jaxrl.experience.demonstrations.episode import EpisodeFault
 from jaxrl.experience.demonstrations.recording import AgentPlayer, Player, RandomPlayer
 from jaxrl.parallel import tpu_slices
 from jaxrl.runs.commits import commits
@@ -32,6 +39,7 @@ class Recording:
       sample: draw actions instead of taking the best ones.
       environment: what is played; "": the run's.
       trust: import the modules that the run's configuration names.
+      minari: also write `output`/data, a Minari data set.
     """
 
     output: str
@@ -42,6 +50,7 @@ class Recording:
     sample: bool = False
     environment: str = ""
     trust: bool = False
+    minari: bool = False
 
     def write(self, tell: Callable[[int], None]) -> dict[str, Any]:
         """Records, and returns the manifest.
@@ -92,8 +101,20 @@ class Recording:
                 yield episode
 
         try:
-            return write_dataset(Path(self.output), told(), spec, facts)
+            manifest = write_dataset(Path(self.output), told(), spec, facts)
+            if self.minari:
+                _add_minari(Path(self.output), spec)
+            return manifest
         except DatasetFault as error:
             raise ConfigError(f"`--output` (={self.output!r}): {error}") from error
         except (OSError, HostEnvError) as error:
             raise RunError(str(error)) from error
+
+
+def _add_minari(folder: Path, spec: EnvSpec) -> None:
+    """Writes the episodes of a folder once more, as a Minari data set in its folder `data`."""
+    episodes = read_dataset(str(folder), spec).episodes
+    try:
+        minari_files.write_episodes(folder / "data", episodes, spec, folder.name)
+    except EpisodeFault as error:
+        raise ConfigError(f"`--minari`: {error}") from error

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.bounded_files import read_object
+from jaxrl.experience.demonstrations import minari_files
 from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault
 from jaxrl.experience.demonstrations.episode_files import encode, read_episode
 
@@ -116,11 +117,15 @@ def write_dataset(
 
 def is_dataset(folder: Path) -> bool:
     """True if the folder holds episodes and not, say, levels."""
+    if minari_files.data_folder(folder) is not None:
+        return True
     return bool(next(folder.glob("*.npz"), None)) or _manifest_format(folder) == FORMAT
 
 
 def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     """(environment, wrappers) that the manifest names; ("", ()) without one."""
+    if minari_files.data_folder(folder) is not None:
+        return "", ()
     manifest = _manifest(folder)
     name, wrappers = manifest.get("env"), manifest.get("wrappers", [])
     if not isinstance(name, str) or not isinstance(wrappers, list):
@@ -132,7 +137,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     """Reads every episode of a folder.
 
     Args:
-      folder: of `.npz` files, with a manifest or without.
+      folder: of `.npz` files, with a manifest or without, or of a Minari data set.
       spec: of the environment whose spaces they must have.
       verify: also compare each file with the manifest, which must then be there.
 
@@ -147,6 +152,8 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         )
     if not place.is_dir():
         raise DatasetFault(f"{folder}: is no folder of episodes")
+    if (minari := minari_files.data_folder(place)) is not None:
+        return _read_minari(folder, minari, spec)
     files = sorted(place.glob("*.npz"))
     if not files:
         pickles = [file for file in sorted(place.iterdir()) if file.suffix in _PICKLES]
@@ -168,6 +175,19 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         episodes.append(episode)
         total.update(digest.encode())
     return Dataset(folder, tuple(episodes), total.hexdigest())
+
+
+def _read_minari(folder: str, place: Path, spec: EnvSpec) -> Dataset:
+    try:
+        episodes = tuple(minari_files.read_episodes(place, spec))
+    except EpisodeFault as error:
+        raise DatasetFault(f"{place}: {error}") from error
+    if not episodes:
+        raise DatasetFault(f"{folder}: holds no episode")
+    total = hashlib.blake2b(digest_size=16)
+    for episode in episodes:
+        total.update(encode(episode))
+    return Dataset(folder, episodes, total.hexdigest())
 
 
 def _compare(file: Path, entry: Any, episode: Episode, digest: str) -> None:
