@@ -185,6 +185,7 @@ def test_goes_on_bitwise_from_its_learner_and_the_files(learnt: Any) -> None:
     assert_equal(step(restored)[0], step(state)[0])
 
 
+@pytest.mark.slow
 def test_without_memory_it_is_not(data: str) -> None:
     config = cloning_config(data, "none", learning_rate=2e-2, num_minibatches=12, sequence_length=1)
     iteration = build(config)

@@ -121,6 +121,7 @@ def test_a_recurrent_clone_plays_what_its_teacher_plays(
             carry = out.carry
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_clone_and_beside_it(
     cloned: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_the_weight_by_hand() -> None:
     assert float(teacher.weight(2.0, 0.0, jnp.int32(1), 100)) == 0.0
 
 
-@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("separate", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_only_the_value_function_warms_up(separate: bool) -> None:
     config = tiny_config("ppo", learner__value_warmup=2, network__separate_value=separate)
     iteration = iteration_of(config)
