@@ -51,6 +51,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     if not values["data"]:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
     arguments = command_line.parse_training([argv[0], *left])
+    command_line.require_single(arguments.config, "jaxrl pretrain")
     arguments.announce()
 
     from jaxrl.training.cloning import CloningPlan
@@ -65,9 +66,11 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
         patience=values["bc-patience"],
         class_weights=values["class-weights"],
     )
-    outcome, found = clone(arguments.config, plan, arguments.workdir, interruption)
+    outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
     if found is not None:
         _show(found, outcome.folder)
+    elif outcome.is_first:
+        command_line.say(f"it goes on with the same command and --workdir={outcome.folder}")
     return outcome.exit_code
 
 
@@ -78,7 +81,7 @@ def _show(found: dict[str, Any], folder: str) -> None:
             print(f"{name.replace('_', ' ')}: {found[name]:.4f} on {of}")
     print(f"loss: {found['loss']:.4f} nats a step on {of}; {found['prior_loss']:.4f} without seeing anything")
     for name, value in found["played"].items():
-        print(f"{name}: {value:.4g}")
+        print(f"{name.removeprefix('eval/').replace('_', ' ')}: {value:.4g} in whole episodes")
     if not found["passed"]:
         print("warning: the clone is no better than one that sees nothing; train without --config.init_from")
         return

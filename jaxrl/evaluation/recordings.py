@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, environment_spec, versions
+from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versions
 from jaxrl.config.errors import RunError
 from jaxrl.envs.base import EnvSpec, HostEnvError
 from jaxrl.evaluation import trained_policy
@@ -24,6 +24,23 @@ from jaxrl.experience.demonstrations.recording import AgentPlayer, Player, Rando
 from jaxrl.parallel import tpu_slices
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """Who plays, and where.
+
+    Attributes:
+      env, wrappers, success: as in a configuration.
+      spec: of the environment with the wrappers.
+      player: acts.
+    """
+
+    env: str
+    spec: EnvSpec
+    player: Player
+    wrappers: tuple[str, ...] = ()
+    success: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,52 +80,54 @@ class Recording:
           RunError: an environment failed, or the folder cannot be written.
         """
         tpu_slices.hush_libtpu()
-        wrappers: tuple[str, ...] = ()
-        success = ""
-        player: Player
-        if self.workdir:
-            trained = trained_policy.load(self.workdir, self.checkpoint, devices=1, trust=self.trust)
-            config = trained.config
-            if self.sample:
-                trained.agent.require_samples()
-            wrappers, success = config.env.wrappers, config.env.success
-            name = self.environment or config.env.name
-            spec = environment_spec("--env", name, name, wrappers)
-            if (spec.observation_space, spec.action_space) != (
-                trained.spec.observation_space,
-                trained.spec.action_space,
-            ):
-                raise ConfigError(f"`--env` (={name!r}) has other spaces than the run's {config.env.name!r}")
-            label = f"{trained.folder} step {trained.step}"
-            player = AgentPlayer(trained.agent, trained.state, label, self.sample)
-        else:
-            name = self.environment
-            spec = environment_spec("--env", name, name, ())
-            player = RandomPlayer(spec)
+        cast = self._cast_of_run() if self.workdir else self._cast_at_random()
         facts = {
-            "env": name,
-            "wrappers": list(wrappers),
-            "player": player.name,
+            "env": cast.env,
+            "wrappers": list(cast.wrappers),
+            "player": cast.player.name,
             "seed": self.seed,
             "mode": "sample" if self.sample else "greedy" if self.workdir else "random",
             "made_with": {"versions": versions(), "commits": commits(), **origin()},
         }
 
         def told() -> Iterator[Episode]:
-            recorded = record_episodes(name, wrappers, player, self.episodes, self.seed, success)
+            recorded = record_episodes(
+                cast.env, cast.wrappers, cast.player, self.episodes, self.seed, cast.success
+            )
             for number, episode in enumerate(recorded, 1):
                 tell(number)
                 yield episode
 
         try:
-            manifest = write_dataset(Path(self.output), told(), spec, facts)
+            manifest = write_dataset(Path(self.output), told(), cast.spec, facts)
             if self.minari:
-                _add_minari(Path(self.output), spec)
+                _add_minari(Path(self.output), cast.spec)
             return manifest
         except DatasetFault as error:
             raise ConfigError(f"`--output` (={self.output!r}): {error}") from error
         except (OSError, HostEnvError) as error:
             raise RunError(str(error)) from error
+
+    def _cast_at_random(self) -> _Cast:
+        spec = environment_spec("--env", self.environment, self.environment, ())
+        return _Cast(env=self.environment, spec=spec, player=RandomPlayer(spec))
+
+    def _cast_of_run(self) -> _Cast:
+        trained = trained_policy.load(self.workdir, self.checkpoint, devices=1, trust=self.trust)
+        if self.sample:
+            trained.agent.require_samples()
+        config = trained.config
+        env = self.environment or config.env.name
+        if self.environment:
+            check_same_spaces("--env", env, config.env)
+        label = f"{trained.folder} step {trained.step}"
+        return _Cast(
+            env=env,
+            spec=environment_spec("--env", env, env, config.env.wrappers),
+            player=AgentPlayer(trained.agent, trained.state, label, self.sample),
+            wrappers=config.env.wrappers,
+            success=config.env.success,
+        )
 
 
 def _add_minari(folder: Path, spec: EnvSpec) -> None:

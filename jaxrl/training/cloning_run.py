@@ -8,6 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import environment_spec
+from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
@@ -20,7 +21,11 @@ REPORT = "clone"
 
 
 def clone(
-    config: ConfigDict, plan: CloningPlan, workdir: str, interruption: Interruption
+    config: ConfigDict,
+    plan: CloningPlan,
+    workdir: str,
+    interruption: Interruption,
+    processes: Processes = Processes(),  # noqa: B008
 ) -> tuple[RunOutcome, dict[str, Any] | None]:
     """Clones, or goes on where a run in `workdir` was stopped.
 
@@ -29,6 +34,7 @@ def clone(
       plan: how it is made.
       workdir: the run's folder.
       interruption: asks it to save and stop.
+      processes: which others take part.
 
     Returns:
       (the end of the run, what is known of the clone, which the folder has as clone.json; None if a signal
@@ -39,8 +45,8 @@ def clone(
       RunError: it cannot continue.
     """
     cloning, dataset = cloning_config(config, plan)
-    outcome = run(cloning, workdir, interruption)
-    if outcome.exit_code:
+    outcome = run(cloning, workdir, interruption, processes=processes)
+    if outcome.exit_code or not outcome.is_first:
         return outcome, None
     folder = RunFolder(outcome.folder)
     stored = folder.read_config()
