@@ -130,7 +130,7 @@ class BehaviorCloning(Algorithm):
         return read_hyperparams(BehaviorCloningHyperparams, config.learner)
 
     @property
-    def memory(self) -> DemonstrationPlan:  # type: ignore[override]
+    def memory(self) -> DemonstrationPlan:
         section = self._section
         return DemonstrationPlan(
             field=f"{_NAME}.data",

@@ -115,7 +115,7 @@ def _numbers(name: str, x: np.ndarray, dtype: Any) -> np.ndarray:
     return x.astype(dtype)
 
 
-def _scalar(name: str, x: np.ndarray) -> Any:
+def _scalar(name: str, x: Any) -> Any:
     if x.shape != () or x.dtype.kind not in "biu":
         raise EpisodeFault(f"{name} (of shape {x.shape}, dtype {x.dtype}) must be one whole number")
     return x

@@ -50,7 +50,7 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
         for episode in (episodes[i] for i in chosen):
             here = slice(at, at + len(episode))
 
-            def put(x: np.ndarray, y: Any, here: slice = here, lane: int = lane) -> None:
+            def put(x: Any, y: Any, here: slice = here, lane: int = lane) -> None:
                 x[here, lane] = y[: here.stop - here.start]
 
             jax.tree.map(put, obs, episode.observations)
@@ -61,4 +61,11 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
             at = here.stop
         if at < rows:
             reset[at, lane] = True
-    return Demonstrated(obs=obs, reset=reset, action=action, action_mask=mask, valid=valid)
+    on_host: dict[str, Any] = {
+        "obs": obs,
+        "reset": reset,
+        "action": action,
+        "action_mask": mask,
+        "valid": valid,
+    }
+    return Demonstrated(**on_host)

@@ -260,7 +260,8 @@ def _host_steps(
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, t)
         return seen, mask, *player.act(seen, carry, first, mask, keys)
 
-    carry, before = player.initial_carry(len(keys_B)), None
+    carry = player.initial_carry(len(keys_B))
+    before: dict[str, Any] | None = None
     try:
         for t in itertools.count():
             told = watch.recv(0)
