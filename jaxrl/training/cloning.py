@@ -19,6 +19,8 @@ from jaxrl.experience.demonstrations.lanes import rows_needed
 _ALGORITHM = "behavior_cloning"
 _MOST_LANES = 64
 _CHUNK = 16  # steps of a sequence, for networks with memory
+_MOST_PADDING = 1.25  # rows, times those of the layout with fewest
+_LEAST_GAIN = 0.01  # nats a step; what a clone must be better than one that sees nothing
 _ROUNDING = 8  # sequences of a lane are a multiple of so many, so that they divide into minibatches
 # What of a configuration decides what acts, and how it is watched.
 _KEPT = ("env", "network", "evaluate", "host", "log", "storage", "population")
@@ -65,7 +67,7 @@ class CloningLayout:
 
     @classmethod
     def of(cls, lengths: Sequence[int], batch_size: int, chunk: int, multiple: int) -> CloningLayout:
-        """The layout with least padding, and minibatches of about `batch_size` steps.
+        """The layout with many lanes and little padding, and minibatches of about `batch_size` steps.
 
         Args:
           lengths: of the training episodes.
@@ -80,7 +82,9 @@ class CloningLayout:
             return -(-rows_needed(lengths, lanes) // unit) * unit
 
         most = max(min(len(lengths), _MOST_LANES) // multiple, 1) * multiple
-        lanes = min(range(most, 0, -multiple), key=lambda n: n * rows(n))
+        cost = {n: n * rows(n) for n in range(multiple, most + 1, multiple)}
+        # Many lanes are stepped side by side: for that some padding is worth its work.
+        lanes = max(n for n, size in cost.items() if size <= _MOST_PADDING * min(cost.values()))
         length = rows(lanes)
         wanted = max(lanes * length // max(batch_size, chunk), 1)
         counts = (d * k for d in _divisors(lanes // multiple) for k in _divisors(length // chunk))
@@ -151,7 +155,7 @@ def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str,
     judged = "validation" if validation and cost is not None else "training"
     cost = cost if judged == "validation" else row.get("loss/policy")
     prior = prior_loss(training, validation if judged == "validation" else training, spec)
-    passed = cost is not None and math.isfinite(cost) and cost < prior
+    passed = cost is not None and math.isfinite(cost) and cost < prior - _LEAST_GAIN
     names = ("accuracy", "absolute_error")
     prefix = f"{_ALGORITHM}/validation_" if judged == "validation" else f"{_ALGORITHM}/"
     told = {name: row[f"{prefix}{name}"] for name in names if f"{prefix}{name}" in row}

@@ -35,6 +35,8 @@ def test_layouts_by_hand() -> None:
     # Two devices share out the lanes, and one long episode takes a lane alone.
     found = CloningLayout.of([96, 8, 8, 8], 16, 16, 2)
     assert (found.lanes, found.rows) == (2, 128)
+    # Without memory the steps of 36 short episodes lie in many lanes, though one would have no padding.
+    assert CloningLayout.of([5] * 36, 64, 1, 1) == CloningLayout(lanes=14, rows=16, chunk=1, minibatches=4)
     single = CloningLayout.of([3], 64, 16, 1)
     assert (single.lanes, single.chunk, single.minibatches) == (1, 3, 1)
 
