@@ -21,6 +21,8 @@ from jaxrl.types import Acting, Array, PyTree
 
 # Keeps the keys of auxiliary losses apart from those of the network.
 _AUXILIARY = 0x41555849
+# The name of the value function's head, and of its parameters.
+VALUE_HEAD = "value"
 
 
 @flax.struct.dataclass
@@ -77,7 +79,7 @@ class ActorCritic(Agent):
         heads = {
             "head": HeadOnTrunk(head.module, "policy"),
             # In float32, as the policy's head: in bfloat16 values near 100 are half a unit apart.
-            "value": HeadOnTrunk(ValueHead(), value_trunk),
+            VALUE_HEAD: HeadOnTrunk(ValueHead(), value_trunk),
         }
         description = f"{networks.describe_trunk(network, spec)}, {networks.head_name(network, spec)}"
         return cls(spec, networks.build(network, spec, heads), normalize, head, description, auxiliary)
@@ -92,7 +94,7 @@ class ActorCritic(Agent):
         return {**params, PARAMS: own}
 
     def output(self, acting: Acting, out: NetworkOutput) -> ActorCriticOutput:
-        return ActorCriticOutput(out.heads["head"], out.heads["value"], out.carry, out.features["policy"])
+        return ActorCriticOutput(out.heads["head"], out.heads[VALUE_HEAD], out.carry, out.features["policy"])
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
         return draw_noise(self.head.noise_kind, key, (*shape, *self.head.noise_shape))

@@ -136,6 +136,18 @@ class Algorithm(abc.ABC):
         """The name of the metric that counts gradient steps since the start of the run."""
         return f"{self.name}/updates"
 
+    @property
+    def teacher(self) -> tuple[str, str]:
+        """(the field that names it, the folder of a run whose policy a fresh state gets as its teacher).
+
+        The folder is "" without one. May be overridden, together with `with_teacher`.
+        """
+        return "", ""
+
+    def with_teacher(self, learner: Any, acting: Acting) -> Any:
+        """A fresh state with the policy of `teacher`. May be overridden."""
+        raise NotImplementedError(f"{self.name} has no teacher")
+
     def scheduled(self, learner: LearnerState) -> dict[str, float]:
         """The values that follow the planned length of the run, as they are at the next update, by name."""
         exploration = self.exploration(learner)

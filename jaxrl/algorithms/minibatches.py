@@ -97,6 +97,7 @@ class Minibatches:
       stop: ends the updates on a batch; None: nothing does.
       rates: (pattern of names of parameters, hyperparameter that is their learning rate); the first that fits
         counts, and those that none fits have `learning_rate`.
+      padded: whether whole sequences may hold no step that counts; a minibatch of such makes no update.
       watch: every update also reports what in it was not finite; see `Algorithm.inspect`.
     """
 
@@ -106,6 +107,7 @@ class Minibatches:
     loss: Loss
     stop: Stop | None = None
     rates: tuple[tuple[str, str], ...] = ()
+    padded: bool = False
     watch: bool = False
 
     def __call__(self, learner: Any, batch: Batch, key: Array) -> Epochs:
@@ -199,7 +201,7 @@ class _Run:
         # Among sequences of one step there may be none that counts; longer ones hold one at least, unless
         # whole episodes are left out.
         short = engine.config.sequence_length == 1 or engine.config.curriculum.masks_rows
-        may_be_empty = self.batch.valid is not None and short
+        may_be_empty = engine.padded or (self.batch.valid is not None and short)
         divisor = jnp.maximum(count, 1.0) if may_be_empty else count
         gradient = self._without_frozen(gradient / divisor)
         means = {name: x / divisor for name, x in sums.items()}

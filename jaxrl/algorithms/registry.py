@@ -23,6 +23,7 @@ _BUILT_IN = {
     "dqn": "jaxrl.algorithms.dqn.algorithm:DQN",
     "r2d2": "jaxrl.algorithms.r2d2.algorithm:R2D2",
     "sac": "jaxrl.algorithms.sac.algorithm:SAC",
+    "behavior_cloning": "jaxrl.algorithms.behavior_cloning.algorithm:BehaviorCloning",
 }
 
 

@@ -32,6 +32,8 @@ COMMANDS = (
     "serve",
     "convert",
     "environments",
+    "pretrain",
+    "record",
     "prepare-data",
     "verify-data",
     "play",

@@ -1,10 +1,16 @@
-"""jaxrl prepare-data --env=NAME --output=DIR: generates levels, each solvable.
+"""jaxrl prepare-data --env=NAME --output=DIR: records episodes, or makes levels.
 
-Writes DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with the
-category, seed, size, optimal steps and digest of each level. A search through
-all states of the game proves each level solvable and finds its optimal steps.
-No two levels are equal. The same seed and number make the same files. The
-category exploration takes about 10 seconds a level, the others less than one.
+Episodes of any environment, with actions at random or of the policy of a run:
+DIR/NNNNNN.npz, an episode each, and last DIR/manifest.json with the length,
+return and digest of each (docs/imitation.md). Of jaxrl:Platformer it makes
+levels instead, unless --episodes or --workdir asks for episodes.
+
+Levels: DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with
+the category, seed, size, optimal steps and digest of each level. A search
+through all states of the game proves each level solvable and finds its optimal
+steps. No two levels are equal. The same seed and number make the same files.
+The category exploration takes about 10 seconds a level, the others less than
+one.
 """
 
 from __future__ import annotations
@@ -12,26 +18,37 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, record
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
+from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
+from jaxrl.runs import storage
 
-_ENVIRONMENT = "jaxrl:Platformer"
+_WITH_LEVELS, _MANY_LEVELS = "jaxrl:Platformer", 200
+_SPELLINGS = (("env", "env-name"), ("output", "output-dir"))
 _MOST_LEVELS, _LARGEST_SEED = 100_000, 2**31 - 1
 _LEVELS = Argument(
     "--levels=N",
-    "levels to train on, over all categories (default: {default}); a quarter as many more are for tests",
+    "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more are "
+    "for tests",
     int,
-    200,
     high=_MOST_LEVELS,
 )
 ARGUMENTS = (
-    Argument("--env=NAME", "whose levels: jaxrl:Platformer", str),
-    Argument("--output=DIR", "a new folder, or an empty one", str),
+    Argument("--env=NAME", "the environment; or --env-name=NAME", str),
+    Argument("--env-name=NAME", "", str),
+    Argument("--output=DIR", "a new folder, or an empty one; or --output-dir=DIR", str),
+    Argument("--output-dir=DIR", "", str),
+    Argument(
+        "--episodes=N", "episodes to record (default: 100)", int, low=1, high=command_line.MOST_EPISODES
+    ),
+    Argument("--workdir=RUN", "the run whose policy acts (default: actions at random)", str),
     _LEVELS,
-    Argument("--seed=K", "of the first level (default: {default})", int, 0, low=0, high=_LARGEST_SEED),
+    Argument("--seed=K", "of what is made (default: {default})", int, 0, low=0, high=_LARGEST_SEED),
+    Argument("--trust", "import the modules that the run's configuration names", bool),
     DEBUG,
 )
 
@@ -42,18 +59,46 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
+    values, _ = parse(ARGUMENTS, argv)
+    env, output = (_one(values, name, other) for name, other in _SPELLINGS)
+    workdir = str(values["workdir"] or "")
+    if not (env or workdir):
+        raise ConfigError("`--env` (='') is missing: name an environment, or with --workdir a run")
+    if not output:
+        raise ConfigError("`--output` is missing: name a new folder")
+    env = full_name("--env", env)[0] if env else ""
+    if env == _WITH_LEVELS and not workdir and values["episodes"] is None:
+        return _levels(argv, output)
+    if values["levels"] is not None:
+        raise ConfigError(f"`--levels` (={values['levels']}) is for levels of {_WITH_LEVELS} alone")
+    if workdir:
+        storage.require_run_folder("--workdir", workdir)
+    return record.write_recording(
+        output=output,
+        episodes=values["episodes"] or record.EPISODES.default,
+        seed=values["seed"],
+        workdir=workdir,
+        environment=env,
+        trust=values["trust"],
+    )
+
+
+def _one(values: dict[str, Any], name: str, other: str) -> str:
+    """The value of a flag of two spellings."""
+    given = [str(values[x]) for x in (name, other) if values[x]]
+    if len(given) > 1:
+        raise ConfigError(f"`--{name}` and `--{other}` say the same: leave one out")
+    return given[0] if given else ""
+
+
+def _levels(argv: Sequence[str], output: str) -> int:
     from jaxrl.envs.native.platformer.generation import dataset
     from jaxrl.envs.native.platformer.level import CATEGORIES
     from jaxrl.envs.native.platformer.level_files import DatasetError
 
     # At least one of each category; to know how many there are takes an import of jax.
-    levels_argument = dataclasses.replace(_LEVELS, low=len(CATEGORIES))
+    levels_argument = dataclasses.replace(_LEVELS, low=len(CATEGORIES), default=_MANY_LEVELS)
     values, _ = parse([levels_argument if x is _LEVELS else x for x in ARGUMENTS], argv)
-    env, output = (str(values[name] or "") for name in ("env", "output"))
-    if env != _ENVIRONMENT:
-        raise ConfigError(f"`--env` (={env!r}) must be {_ENVIRONMENT}: only its levels are data")
-    if not output:
-        raise ConfigError("`--output` is missing: name a new folder")
     folder = Path(output)
     try:
         counts = dataset.write_dataset(folder, values["levels"], values["seed"], _tell)
@@ -62,7 +107,7 @@ def _job(argv: Sequence[str]) -> int:
     except (OSError, RuntimeError) as error:
         raise RunError(f"{folder}: {error}") from error
     command_line.say(f"{sum(counts.values())} levels, each proven solvable: {folder}")
-    command_line.say(f"to train on them:  jaxrl train --env=\"{_ENVIRONMENT}(levels='{folder}/train')\"")
+    command_line.say(f"to train on them:  jaxrl train --env=\"{_WITH_LEVELS}(levels='{folder}/train')\"")
     return 0
 
 

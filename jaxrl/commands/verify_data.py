@@ -1,9 +1,9 @@
-"""jaxrl verify-data --data=DIR: checks every level of a folder of levels.
+"""jaxrl verify-data --data=DIR: checks every episode or level of a folder.
 
-Reads each level, compares it with the manifest and plays its solution. Exit
-code 0: all are as written; 1: the first fault, with its file: a category or a
-level is missing, a file is no level, a digest or another entry of the manifest
-has changed, a level cannot be solved, or occurs twice; 2: bad input.
+Of episodes: arrays, lengths, spaces, numbers that are not finite, and the
+digests in the manifest. Of levels: reads each, compares it with the manifest
+and plays its solution. Exit code 0: all are as written; 1: the first fault,
+with its file; 2: bad input.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from pathlib import Path
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, environment_spec
+from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
 
 ARGUMENTS = (
-    Argument("--data=DIR", "what jaxrl prepare-data has written", str),
+    Argument("--data=DIR", "what jaxrl prepare-data or jaxrl record has written; or --data-dir=DIR", str),
+    Argument("--data-dir=DIR", "", str),
+    Argument("--env=NAME", "the environment of episodes (default: the one that the manifest names)", str, ""),
     DEBUG,
 )
 
@@ -28,16 +31,57 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
-    from jaxrl.envs.native.platformer.generation import dataset
-    from jaxrl.envs.native.platformer.level_files import DatasetError
-
     values, _ = parse(ARGUMENTS, argv)
-    given = str(values["data"] or "")
+    given = str(values["data"] or values["data-dir"] or "")
     if not given:
         raise ConfigError("`--data` is missing: name a folder that jaxrl prepare-data has written")
     folder = Path(given)
-    if not folder.is_dir():
+    if folder.suffix not in (".pkl", ".pickle") and not folder.is_dir():
         raise ConfigError(f"`--data` (={given!r}) is no folder")
+    from jaxrl.experience.demonstrations.dataset import is_dataset
+
+    if folder.is_file() or is_dataset(folder):
+        return _episodes(folder, full_name("--env", values["env"])[0] if values["env"] else "")
+    return _levels(folder)
+
+
+def _episodes(folder: Path, env: str) -> int:
+    from jaxrl.experience.demonstrations.dataset import DatasetFault, environment_of, read_dataset
+
+    try:
+        named, wrappers = environment_of(folder) if folder.is_dir() else (env, ())
+        name = env or named
+        if not name:
+            raise ConfigError("`--env` is missing: the manifest names no environment")
+        from jaxrl.envs import registry
+        from jaxrl.envs import wrappers as known_wrappers
+        from jaxrl.parallel.tpu_slices import hush_libtpu
+
+        hush_libtpu()
+        # Names from a file that may come from anyone: their modules are not imported.
+        foreign = [x for x in wrappers if known_wrappers.module_of(x) is not None]
+        if foreign or (not env and registry.module_of(name) is not None):
+            named_module = foreign[0] if foreign else name
+            raise ConfigError(f"{folder} names the module of {named_module!r}, which is not imported")
+        spec = environment_spec("--env", name, name, wrappers)
+        found = read_dataset(str(folder), spec, verify=True).summary()
+    except DatasetFault as error:
+        raise RunError(str(error)) from error
+    print(f"episodes  {found['episodes']}, {found['steps']:,} steps")
+    for label in ("length", "return"):
+        low, mean, high = found[label]
+        print(f"{label:<9} {mean:.2f}, from {low:g} to {high:g}")
+    if "success" in found:
+        print(f"success   {found['success']:.1%}")
+    command_line.say(f"players   {', '.join(found['players']) or 'unknown'}")
+    print("all are as written, finite, and of the environment's spaces")
+    return 0
+
+
+def _levels(folder: Path) -> int:
+    from jaxrl.envs.native.platformer.generation import dataset
+    from jaxrl.envs.native.platformer.level_files import DatasetError
+
     try:
         counts = dataset.verify_dataset(folder)
     except DatasetError as error:

@@ -2,6 +2,7 @@
 
 from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.behavior_cloning import BehaviorCloningConfig
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
@@ -43,6 +44,7 @@ from jaxrl.config.sections import (
 __all__ = [
     "A2CConfig",
     "AlgorithmConfig",
+    "BehaviorCloningConfig",
     "CheckpointConfig",
     "Config",
     "ConfigError",

@@ -6,6 +6,7 @@ from typing import get_type_hints
 
 from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
+from jaxrl.config.behavior_cloning import BehaviorCloningConfig
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
@@ -25,6 +26,7 @@ class BuiltInSections:
     dqn: DQNConfig
     r2d2: R2D2Config
     sac: SACConfig
+    behavior_cloning: BehaviorCloningConfig
 
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)

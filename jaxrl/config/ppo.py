@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import above, at_least, between, field
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field
 from jaxrl.config.minibatches import MinibatchConfig
 
 
@@ -29,6 +29,23 @@ class PPOConfig(MinibatchConfig):
         help="module:function of a loss of one's own that is added to PPO's (docs/tutorials/algorithm.md)",
         fixed=True,
         names_module=True,
+    )
+    teacher: str = field(
+        "",
+        help="a run folder, such as a clone's, whose policy this one is held near: teacher_coef times "
+        "KL(teacher || policy) is added to the loss (Schmitt et al. 2018)",
+        fixed=True,
+    )
+    teacher_coef: float = field(1.0, at_least(0), help="weight of that divergence at the start")
+    teacher_fraction: float = field(
+        0.5, between(0, 1), help="share of the run after which that weight has fallen, linearly, to 0"
+    )
+    value_warmup: int = field(
+        0,
+        at_least(0),
+        at_most(LARGEST_INT32),
+        help="first iterations in which only the value function learns, as after init_from a clone, which "
+        "has none",
     )
     target_kl: float | None = field(
         None, above(0), help="approximate KL divergence that ends the updates on a rollout; none: never"

@@ -31,6 +31,9 @@ MASKED_LOGIT = -1e9
 # times faster on CPU than `jnp.cumsum` inside a rollout scan.
 _MAX_UNROLLED_CATEGORIES = 64
 
+# Share of the range that `unsquash` keeps from the bounds, where the inverse of tanh is infinite.
+_LEAST_UNIT = 5e-4
+
 # Gauss-Hermite rule for E[f(z)], z ~ N(0, 1). With 16 nodes the entropy of `TanhGaussian` is exact to
 # 2e-5 per component for std <= 1, to 4e-3 for std = 2, and to 0.1 (of about 5) for std = 4.
 _NODES_64, _WEIGHTS_64 = np.polynomial.hermite_e.hermegauss(16)
@@ -329,6 +332,22 @@ def squash(pre_squash: Array, low: Array, high: Array) -> Array:
     unit = 0.5 * (jnp.tanh(pre_squash.astype(jnp.float32)) + 1.0)
     low, high = (_to_rank_of(unit, jnp.asarray(bound, jnp.float32)) for bound in (low, high))
     return jnp.clip(low + unit * (high - low), low, high)
+
+
+def unsquash(action: Array, low: Array, high: Array) -> Array:
+    """Inverse of `squash`, for actions that were not taken by a `TanhGaussian`.
+
+    Args:
+      action: float[..., D], within the bounds.
+      low, high: as of `squash`.
+
+    Returns:
+      float32[..., D], the pre-squash u. At a bound that is infinite: an action counts as a thousandth of the
+      range inside of both, where |u| is at most 3.8.
+    """
+    low, high = (_to_rank_of(action, jnp.asarray(bound, jnp.float32)) for bound in (low, high))
+    unit = jnp.clip((action.astype(jnp.float32) - low) / (high - low), _LEAST_UNIT, 1.0 - _LEAST_UNIT)
+    return jnp.arctanh(2.0 * unit - 1.0)
 
 
 def _to_rank_of(x: Array, last: Array | np.ndarray) -> Array:

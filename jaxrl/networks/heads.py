@@ -34,12 +34,15 @@ class Head:
       noise_kind: "uniform" or "normal": what `distribution.sample` consumes.
       noise_shape: shape of that noise for one action.
       to_env: maps a stored action to what the environment accepts (clipping, squashing).
+      from_env: the stored action of what an environment took, for learning from demonstrations; an inverse of
+        `to_env`, up to the bounds.
     """
 
     module: nn.Module
     noise_kind: distributions.NoiseKind
     noise_shape: tuple[int, ...]
     to_env: Callable[[Array], Array] = lambda action: action
+    from_env: Callable[[Array], Array] = lambda action: action
 
 
 HEADS: Registry[Callable[[NetworkConfig, Space], Head]] = Registry("network.head", ("network", "space"), Head)
@@ -115,7 +118,13 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
         raise _Unsuitable("a one-dimensional Box with finite bounds")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space)
-    return Head(module, "normal", space.shape, lambda u: distributions.squash(u, low, high))
+    return Head(
+        module,
+        "normal",
+        space.shape,
+        to_env=lambda u: distributions.squash(u, low, high),
+        from_env=lambda action: distributions.unsquash(action, low, high),
+    )
 
 
 @HEADS.register("mixed")

@@ -211,7 +211,7 @@ class Iteration:
         assert collect is not None
         assert tasks is not None
         acting = self.learning.algorithm.acting(state.learner)
-        env, reports = VectorEnv(collect.env.env), collect.reports
+        env, reports = vector_env(collect.env.env), collect.reports
 
         def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
             found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)

@@ -215,7 +215,7 @@ class RunCheckpoints:
         progress = Progress.from_json(meta, self._learning.learning.empty_interval())
         interval = self._learning.topology.replicate(progress.interval)
         if state.memory is None and self._learning.learning.memory.state_type is not None:
-            if not self._keeps_memory:
+            if not self._keeps_memory and not self._learning.learning.memory.refills:
                 log.warning("checkpoints are without the memory: it starts empty")
             state = dataclasses.replace(state, memory=self._learning.empty_memory())
         earlier, topology = from_json(meta["config"]), self._learning.topology

@@ -11,7 +11,7 @@ from jaxrl.runs.folder import RunFolder
 from jaxrl.training import warm_start
 from jaxrl.training.checkpoints import Restored, RunCheckpoints
 from jaxrl.training.progress import Progress
-from jaxrl.types import TrainState
+from jaxrl.types import LearnerState, TrainState
 
 log = logging.getLogger(__name__)
 
@@ -63,12 +63,24 @@ class Start:
             other = self.checkpoints.read("resume_from", config.resume_from)
             return _continued(other, config.resume_from)
         progress = Progress(self.learning.empty_interval())
-        if not config.init_from:
+        _, teacher = self.learning.algorithm.teacher
+        if not (config.init_from or teacher):
             return StartingPoint(None, progress)
-        state = self.learning.initial_state()
-        learner, report = warm_start.load(config.init_from, config.init_names, state.learner)
-        state = dataclasses.replace(state, learner=learner)
-        return StartingPoint(state, progress, origin=str(report))
+        state, origin = self.learning.initial_state(), ""
+        learner = state.learner
+        if teacher:
+            learner = self._with_teacher(learner)
+        if config.init_from:
+            learner, report = warm_start.load(config.init_from, config.init_names, learner)
+            origin = str(report)
+        return StartingPoint(dataclasses.replace(state, learner=learner), progress, origin=origin)
+
+    def _with_teacher(self, learner: LearnerState) -> LearnerState:
+        """With the whole policy of another run as the teacher of this one."""
+        algorithm = self.learning.algorithm
+        field, folder = algorithm.teacher
+        taught: LearnerState = algorithm.with_teacher(learner, warm_start.policy(field, folder, learner))
+        return taught
 
 
 def _continued(found: Restored, origin: str) -> StartingPoint:

@@ -64,6 +64,28 @@ def load(init_from: str, names: Sequence[str], learner: LearnerState) -> tuple[L
     return dataclasses.replace(learner, policy=policy, **taken), report
 
 
+def policy(field: str, folder: str, learner: LearnerState) -> Acting:
+    """The whole policy of another run with the same network.
+
+    Args:
+      field: that names it, for the error.
+      folder: a run's, or one of its checkpoints.
+      learner: whose policy has the same arrays.
+
+    Raises:
+      CheckpointError: there is no checkpoint, or it is damaged.
+      ConfigError: its network is another one.
+    """
+    try:
+        found, report = load(folder, ("*",), learner)
+    except ConfigError as error:
+        raise ConfigError(f"`{field}` (={folder!r}): {str(error).partition(': ')[2] or error}") from error
+    missing = {name: why for name, why in report.left.items() if name.startswith(("params/", "obs_stats"))}
+    for name, why in missing.items():
+        raise ConfigError(f"`{field}` (={folder!r}) must be of the same network: {name} ({why})")
+    return found.policy
+
+
 def require(init_from: str, names: Sequence[str], learner: LearnerState) -> None:
     """Raises as `load` does for names, shapes and types; `learner` is abstract."""
     record = checkpoint_folder.read_record(find_checkpoint("init_from", init_from))

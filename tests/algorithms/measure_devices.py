@@ -29,7 +29,7 @@ def trained(algorithm: str, devices: int) -> dict[str, Any]:
     replicated = jax.tree.leaves(state.learner.policy.params)
     copies = [[np.asarray(shard.data) for shard in x.addressable_shards] for x in replicated]
     memory = {}
-    if state.memory is not None:
+    if hasattr(state.memory, "rows"):
         memory = {
             "rows": to_host({name: state.memory.rows[name] for name in ("action", "reset", "valid")}),
             "counts": to_host((state.memory.cursor, state.memory.count, state.memory.draws)),

@@ -195,7 +195,7 @@ def test_what_a_resumed_run_must_keep() -> None:
         "network.frozen",
     }
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
-    others |= {"ppo.auxiliary_loss"}
+    others |= {"ppo.auxiliary_loss", "ppo.teacher"}
     others |= {f"curriculum.{name}" for name in ("name", "stages", "start_stage")}
     others |= {"levels.capacity", "levels.kept"}
     assert kept.keys() == env | network | others | {"population.seeds"}

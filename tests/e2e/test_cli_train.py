@@ -127,11 +127,15 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}
     # Of a loss of one's own (tests/e2e/test_examples.py), and of the other algorithms.
     elsewhere |= {"loss/auxiliary"}
+    # With a teacher (tests/algorithms/ppo/test_teacher.py).
+    elsewhere |= {"ppo/teacher_kl", "ppo/teacher_coef"}
     for other in (A2C, PQN):
         own = {f"{other.name}/{counted}" for counted in ("learning_rate", "updates", "skipped")}
         elsewhere |= {*other.reported, *other.own_metrics, *own}
     elsewhere |= {f"{name}/{x}" for name in ("dqn", "r2d2") for x in ("q", "epsilon", "updates")}
     elsewhere |= {f"sac/{name}" for name in ("q", "entropy", "temperature", "updates")}
+    cloning = ("accuracy", "absolute_error", "learning_rate", "waited", "stopped", "updates")
+    elsewhere |= {f"behavior_cloning/{name}" for name in cloning}
     # Of several seeds together (tests/reporting/writers/test_population_rows.py).
     parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
     elsewhere |= {f"population/{name}" for name in (*parts, "training")}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.auxiliary import load
 from jaxrl.algorithms.batch import Batch
@@ -17,12 +19,18 @@ from jaxrl.algorithms.minibatch_algorithm import MinibatchAlgorithm, Prepared, R
 from jaxrl.algorithms.moments import global_moments, standardize
 from jaxrl.algorithms.options import OF_ACTOR_CRITICS, OF_MINIBATCHES
 from jaxrl.algorithms.ppo import losses
+from jaxrl.algorithms.ppo import teacher as teaching
 from jaxrl.algorithms.ppo.hyperparams import PPOHyperparams
 from jaxrl.algorithms.ppo.proximal import decoupled
+from jaxrl.algorithms.ppo.teacher import PPOState
 from jaxrl.config import Config, PPOConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Mean
-from jaxrl.types import Array, PyTree, Trajectory
+from jaxrl.networks.divergence import kl_divergence
+from jaxrl.types import Acting, Array, PyTree, Trajectory
+
+# Of a batch: the teacher's distribution at each step.
+_TEACHER = "teacher"
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class PPO(MinibatchAlgorithm):
     name: ClassVar = "ppo"
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = PPOConfig
+    state_type: ClassVar = PPOState
     offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"host.overlap"}
     own_metrics: ClassVar = {"ppo/explained_variance": Mean}
     highlights: ClassVar = (
@@ -55,13 +64,29 @@ class PPO(MinibatchAlgorithm):
     @property
     def reported(self) -> tuple[str, ...]:
         own = ("loss/auxiliary", *self.agent.auxiliary.metrics) if self.agent.auxiliary else ()
+        if self.config.ppo.teacher:
+            own = ("ppo/teacher_kl", "ppo/teacher_coef", *own)
         return ("loss/policy", "loss/value", "loss/entropy", "ppo/approx_kl", "ppo/clip_fraction", *own)
+
+    @property
+    def teacher(self) -> tuple[str, str]:
+        return "ppo.teacher", self.config.ppo.teacher
 
     @classmethod
     def hyperparameters(cls, config: Config) -> PPOHyperparams:
         return read_hyperparams(PPOHyperparams, config.learner)
 
-    def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
+    def init(self, key: Array, hyperparams: PPOHyperparams) -> PPOState:
+        learner = super().init(key, hyperparams)
+        assert isinstance(learner, PPOState)
+        if not self.config.ppo.teacher:
+            return learner
+        return teaching.expect(self.agent, learner, self.config.envs_per_device)
+
+    def with_teacher(self, learner: PPOState, acting: Acting) -> PPOState:
+        return dataclasses.replace(learner, teacher=acting)
+
+    def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]
         gamma, gae_lambda = learner.hyperparams.gamma, learner.hyperparams.gae_lambda
@@ -75,6 +100,9 @@ class PPO(MinibatchAlgorithm):
         batch = self.batch(learner, trajectory, rows)
         if trajectory.behaviour is not None:
             batch = decoupled(self.config, self.agent, self.axis, learner.policy, batch)
+        if learner.teacher is not None:
+            learner, taught = teaching.consult(self.agent, learner, trajectory)
+            batch = dataclasses.replace(batch, rows=batch.rows | {_TEACHER: taught})
         explained = Mean.of(explained_variance(variance[1], variance[2]))
         signals = {"advantage": target_TB - value_TB, "value": value_TB}
         return Prepared(learner, batch, {"ppo/explained_variance": explained}, signals)
@@ -83,6 +111,8 @@ class PPO(MinibatchAlgorithm):
         self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
     ) -> tuple[Array, dict[str, Array], None]:
         hyperparams, rows = learner.hyperparams, batch.rows
+        if self.config.ppo.value_warmup:
+            params = self._without_policy(learner, params)
         out = self.output(learner, params, batch)
         log_prob = out.distribution.log_prob(batch.action)
         clip = hyperparams.clip_range
@@ -105,7 +135,36 @@ class PPO(MinibatchAlgorithm):
             sums |= {name: batch.total(x) for name, x in metrics.items()}
             sums["loss/auxiliary"] = batch.total(found)
             loss = loss + sums["loss/auxiliary"]
+        if _TEACHER in rows:
+            section, total = self.config.ppo, self.config.total_updates
+            pull = teaching.weight(section.teacher_coef, section.teacher_fraction, learner.updates, total)
+            kl = kl_divergence(rows[_TEACHER], out.distribution)
+            sums["ppo/teacher_kl"] = batch.total(kl)
+            sums["ppo/teacher_coef"] = batch.total(jnp.broadcast_to(pull, kl.shape))
+            loss = loss + pull * sums["ppo/teacher_kl"]
+        if self.config.ppo.value_warmup:
+            # The gradient of the branch that is not taken is 0.
+            only_value = hyperparams.value_coef * sums["loss/value"]
+            loss = jnp.where(self._warms_up(learner), only_value, loss)
         return loss, sums, None
+
+    def _warms_up(self, learner: RolloutState) -> Array:
+        """bool[]: whether only the value function learns."""
+        planned = self.config.ppo.value_warmup * self.config.updates_per_iteration
+        return learner.updates < planned
+
+    def _without_policy(self, learner: RolloutState, params: PyTree) -> PyTree:
+        """The parameters, without gradients of what the policy reads as long as only the value learns.
+
+        A value function with a trunk of its own shares nothing with the policy.
+        """
+        if self.config.network.separate_value:
+            return params
+        warms_up = self._warms_up(learner)
+        fixed = lambda x: jnp.where(warms_up, jax.lax.stop_gradient(x), x)  # noqa: E731
+        return {
+            name: part if name == VALUE_HEAD else jax.tree.map(fixed, part) for name, part in params.items()
+        }
 
     def policy_loss(
         self, learner: RolloutState, log_prob: Array, old_log_prob: Array, advantage: Array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxrl.algorithms.demonstrations import DemonstrationPlan
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.memory.base import Memory
 from jaxrl.experience.memory.latest import Latest
@@ -19,6 +20,10 @@ def build(memory: Any) -> Memory:
         from jaxrl.experience.replay import Replay, SequenceReplay  # they derive from `Memory`
 
         return Replay(memory) if memory.sequences is None else SequenceReplay(memory)
+    if isinstance(memory, DemonstrationPlan):
+        from jaxrl.experience.demonstrations import Demonstrations
+
+        return Demonstrations(memory)
     found = _MEMORIES[memory]() if isinstance(memory, str) else memory
     assert isinstance(found, Memory), memory
     return found

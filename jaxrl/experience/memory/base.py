@@ -20,10 +20,13 @@ class Memory(abc.ABC):
       state_type: the class of its state; None without a state.
       checkpointed: False keeps the state out of checkpoints: after a resume and after a rollback the memory
         is empty. A memory may set it for the class, or take it as an argument.
+      refills: `init` gives the memory in full, as of files that are read again; then nobody is told that a
+        memory which is not checkpointed was lost.
     """
 
     state_type: type[Any] | None
     checkpointed: bool = True
+    refills: bool = False
 
     @abc.abstractmethod
     def init(self, example: Trajectory | None) -> PyTree:

@@ -1,0 +1,1 @@
+"""Behavioural cloning: maximum likelihood of demonstrated actions (Pomerleau 1988)."""

@@ -1,0 +1,349 @@
+"""Behavioural cloning: the likelihood of what was demonstrated, on sequences where the network has memory.
+
+Pomerleau 1988, "ALVINN"; recurrent ones as in Mandlekar et al. 2021, "What matters in learning from offline
+human demonstrations".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import flax.struct
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxrl.algorithms import optimizer
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.base import Algorithm, Learned
+from jaxrl.algorithms.batch import Batch
+from jaxrl.algorithms.demonstrations import (
+    Demonstrated,
+    DemonstrationDraw,
+    DemonstrationPlan,
+    class_weights,
+    retrace,
+)
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
+from jaxrl.algorithms.options import OF_ACTOR_CRITICS
+from jaxrl.algorithms.parameters import require_frozen
+from jaxrl.algorithms.reports import Reports
+from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
+from jaxrl.config.fields import LARGEST_INT32
+from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.metrics import tracing
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.networks import check_platform, normalizer
+from jaxrl.types import Array, Axis, PyTree
+
+_NAME = "behavior_cloning"
+
+
+@flax.struct.dataclass
+class BehaviorCloningHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+
+    learning_rate: Array
+    max_grad_norm: Array
+
+
+@flax.struct.dataclass
+class EarlyStop:
+    """The end of learning by validation (Prechelt 1998, "Early stopping - but when?").
+
+    Attributes:
+      best: parameters of the validation with the best likelihood.
+      loss: float32[], of that.
+      waited: int32[], validations since then.
+      stopped: bool[], whether learning has ended, with the best parameters.
+    """
+
+    best: PyTree
+    loss: Array
+    waited: Array
+    stopped: Array
+
+    def after(self, params: PyTree, loss: Array, patience: int) -> EarlyStop:
+        """With one more validation; a NaN, of no episodes, is as good as any before it."""
+        better = ~self.stopped & ((loss < self.loss) | jnp.isnan(loss))
+        waited = jnp.where(better, 0, self.waited + 1)
+        return EarlyStop(
+            best=jax.tree.map(lambda new, old: jnp.where(better, new, old), params, self.best),
+            loss=jnp.where(better, loss, self.loss),
+            waited=waited,
+            stopped=self.stopped | (waited >= patience),
+        )
+
+
+@flax.struct.dataclass
+class BehaviorCloningState(MinibatchState):
+    """The state of cloning.
+
+    Attributes:
+      early_stop: None if learning goes on whatever validation says.
+    """
+
+    early_stop: EarlyStop | None
+
+
+@dataclass(frozen=True)
+class BehaviorCloning(Algorithm):
+    """Learns one pass over all training episodes at a time, and validates after each."""
+
+    config: Config
+    agent: ActorCritic
+    axis: Axis
+
+    name: ClassVar = _NAME
+    config_section: ClassVar = BehaviorCloningConfig
+    state_type: ClassVar = BehaviorCloningState
+    offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations", "network.frozen"}
+    highlights: ClassVar = (
+        ("loss/policy", "loss, training"),
+        (f"{_NAME}/validation_loss", "loss, validation"),
+        ("grad/norm", "grad norm"),
+        (f"{_NAME}/learning_rate", "learning rate"),
+    )
+
+    def __post_init__(self) -> None:
+        check_platform(self.config.network, self.axis)
+        if self.config.network.frozen:
+            require_frozen(self.config, jax.eval_shape(self.agent.init_params, jax.random.key(0)))
+
+    @classmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
+        section = config.learner
+        assert isinstance(section, BehaviorCloningConfig)
+        if section.class_weights != "none" and not isinstance(spec.action_space, Discrete):
+            raise ConfigError(
+                f"`{_NAME}.class_weights` (={section.class_weights!r}) needs a Discrete action space; the "
+                f"actions of {spec.name!r} are {type(spec.action_space).__name__}"
+            )
+        return ActorCritic.build(config.network, spec, config.normalize)
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> BehaviorCloningHyperparams:
+        return read_hyperparams(BehaviorCloningHyperparams, config.learner)
+
+    @property
+    def memory(self) -> DemonstrationPlan:
+        section = self._section
+        return DemonstrationPlan(
+            field=f"{_NAME}.data",
+            folder=section.data,
+            spec=self.agent.spec,
+            lanes=self.config.env.num_envs,
+            rows=self.config.rollout_length,
+            rows_field=f"{_NAME}.rollout_length",
+            chunk=self.config.sequence_length,
+            validation=section.validation,
+            axis=self.axis,
+        )
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        """As `Algorithm.metrics`; `accuracy` is the mean absolute error where actions are numbers."""
+        validation = (f"{_NAME}/validation_loss", f"{_NAME}/validation_{self._hit}")
+        found: dict[str, type[Metric]] = dict.fromkeys((*self._of_updates, *validation), Mean)
+        found |= {self.updates_metric: Last}
+        if self._section.patience:
+            found |= {f"{_NAME}/stopped": Last, f"{_NAME}/waited": Last}
+        return found
+
+    @property
+    def passes_per_step(self) -> float:
+        section = self._section
+        return section.num_epochs * section.steps_per_update(self.config.env.num_envs)
+
+    def init(self, key: Array, hyperparams: BehaviorCloningHyperparams) -> BehaviorCloningState:
+        policy = self.agent.init(key)
+        flat, _ = jax.flatten_util.ravel_pytree(policy.params)
+        early_stop = None
+        if self._section.patience:
+            early_stop = EarlyStop(
+                best=policy.params,
+                loss=jnp.float32(jnp.inf),
+                waited=jnp.zeros((), jnp.int32),
+                stopped=jnp.zeros((), bool),
+            )
+        return BehaviorCloningState(
+            policy=policy,
+            hyperparams=hyperparams,
+            updates=jnp.zeros((), jnp.int32),
+            opt_state=optimizer.optimizer(hyperparams.max_grad_norm, 0.0).init(flat),
+            early_stop=early_stop,
+        )
+
+    def exploration(self, learner: BehaviorCloningState) -> None:
+        return None
+
+    def learn(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Learned:
+        learner = self._with_statistics(learner, experience.training)
+        with tracing.phase("update"):
+            epochs = self._update(learner, experience.training, key)
+        learner = epochs.learner
+        with tracing.phase("validate"):
+            validation = self._validate(learner, experience.validation)
+        metrics: Metrics = self._averages(epochs.reports) | validation
+        learner, told = self._stop_early(learner, metrics[f"{_NAME}/validation_loss"])
+        return Learned(learner, None, metrics | told | {self.updates_metric: Last(learner.updates)})
+
+    def restart_episodes(self, learner: BehaviorCloningState) -> BehaviorCloningState:
+        return learner
+
+    def is_finite(self, learner: BehaviorCloningState, metrics: Metrics) -> Array:
+        checked = [metrics[name] for name in ("loss/policy", "grad/norm")]
+        return jnp.isfinite(jnp.stack(jax.tree.leaves(checked))).all()
+
+    def inspect(self, learner: BehaviorCloningState, experience: DemonstrationDraw, key: Array) -> Reports:
+        learner = self._with_statistics(learner, experience.training)
+        batch = self._batch(learner, experience.training)
+        return self._engine(learner, watch=True)(learner, batch, key).reports
+
+    def scheduled(self, learner: Any) -> dict[str, float]:
+        section = self._section
+        rate = optimizer.learning_rate(
+            learner.hyperparams.learning_rate,
+            section.schedule,
+            learner.updates,
+            self.config.total_updates,
+            section.warmup_updates,
+        )
+        return {"learning rate": float(rate)}
+
+    def loss(
+        self, learner: BehaviorCloningState, params: PyTree, batch: Batch
+    ) -> tuple[Array, dict[str, Array], None]:
+        """The negative log-likelihood of a minibatch [L, N], and the sums that it reports."""
+        acting = dataclasses.replace(learner.policy, params=params)
+        out = self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
+        cost = -out.distribution.log_prob(batch.action)
+        hit = self._hits(self.agent.greedy(out), batch.action)
+        sums = {"loss/policy": batch.total(cost), f"{_NAME}/{self._hit}": batch.total(hit)}
+        weight = batch.rows.get("weight")
+        return sums["loss/policy"] if weight is None else batch.total(cost * weight), sums, None
+
+    @property
+    def _section(self) -> BehaviorCloningConfig:
+        section = self.config.learner
+        assert isinstance(section, BehaviorCloningConfig)
+        return section
+
+    @property
+    def _hit(self) -> str:
+        """What says how often, or by how much, the best action is the demonstrated one."""
+        counts = isinstance(self.agent.spec.action_space, Discrete | MultiDiscrete)
+        return "accuracy" if counts else "absolute_error"
+
+    @property
+    def _of_updates(self) -> tuple[str, ...]:
+        return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
+
+    def _hits(self, greedy: Array, action: Array) -> Array:
+        """float32[...] of each step: 1 where all of an action is right, or its mean absolute error."""
+        trailing = tuple(range(greedy.ndim - len(self.agent.spec.action_space.shape), greedy.ndim))  # type: ignore[union-attr]
+        if self._hit == "accuracy":
+            return (greedy == action).all(axis=trailing).astype(jnp.float32)
+        return jnp.abs(self.agent.to_env(greedy) - self.agent.to_env(action)).mean(axis=trailing)
+
+    def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
+        """With the moments of all training observations, unless it has some of where it started from."""
+        stats = learner.policy.obs_stats
+        if stats is None:
+            return learner
+        found = normalizer.update(normalizer.init(_one(shown.obs)), shown.obs, shown.valid, self.axis.psum)
+        chosen = jax.tree.map(lambda own, new: jnp.where(stats.count > 0, own, new), stats, found)
+        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+
+    def _batch(self, learner: BehaviorCloningState, shown: Demonstrated) -> Batch:
+        """What minibatches are taken from; carries are those of acting with the present parameters."""
+        action = self.agent.head.from_env(shown.action)
+        rows = {}
+        if self._section.class_weights == "balanced":
+            space = self.agent.spec.action_space
+            assert isinstance(space, Discrete)
+            rows["weight"] = class_weights(shown.action, shown.valid, space.n, self.axis)
+        return Batch(
+            obs=self.agent.normalize(learner.policy, shown.obs),
+            reset=shown.reset,
+            action=action,
+            action_mask=shown.action_mask,
+            valid=shown.valid,
+            carry=retrace(self.agent, learner.policy, shown, action, self.config.sequence_length).carry,
+            rows=rows,
+        )
+
+    def _engine(self, learner: BehaviorCloningState, watch: bool = False) -> Minibatches:
+        return Minibatches(
+            config=self.config,
+            agent=self.agent,
+            axis=self.axis,
+            loss=lambda params, batch, key: self.loss(learner, params, batch),
+            padded=True,
+            watch=watch,
+        )
+
+    def _update(self, learner: BehaviorCloningState, shown: Demonstrated, key: Array) -> Epochs:
+        def run() -> Epochs:
+            return self._engine(learner)(learner, self._batch(learner, shown), key)
+
+        if learner.early_stop is None:
+            return run()
+
+        def skip() -> Epochs:
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
+            return dataclasses.replace(nothing, learner=learner)
+
+        return jax.lax.cond(learner.early_stop.stopped, skip, run)
+
+    def _validate(self, learner: BehaviorCloningState, shown: Demonstrated) -> Metrics:
+        action = self.agent.head.from_env(shown.action)
+        found = retrace(self.agent, learner.policy, shown, action, self.config.sequence_length)
+        rows = {
+            "validation_loss": -found.log_prob,
+            f"validation_{self._hit}": self._hits(found.greedy, action),
+        }
+        sums = {name: jnp.where(shown.valid, x, 0.0).sum() for name, x in rows.items()}
+        sums, count = self.axis.psum((sums, shown.valid.sum(dtype=jnp.float32)))
+        known = (count > 0).astype(jnp.float32)
+        return {f"{_NAME}/{name}": Mean(x / jnp.maximum(count, 1.0), known) for name, x in sums.items()}
+
+    def _stop_early(
+        self, learner: BehaviorCloningState, validation: Metric
+    ) -> tuple[BehaviorCloningState, Metrics]:
+        """With the best parameters where learning ends, by validation or by its budget."""
+        if learner.early_stop is None:
+            return learner, {}
+        loss = jnp.where(validation.is_empty, jnp.nan, validation.value())
+        found = learner.early_stop.after(learner.policy.params, loss, self._section.patience)
+        ended = found.stopped
+        if self.config.total_updates <= LARGEST_INT32:
+            ended = ended | (learner.updates >= self.config.total_updates)
+        params = jax.tree.map(
+            lambda best, own: jnp.where(ended, best, own), found.best, learner.policy.params
+        )
+        policy = dataclasses.replace(learner.policy, params=params)
+        told: Metrics = {
+            f"{_NAME}/stopped": Last(found.stopped.astype(jnp.int32)),
+            f"{_NAME}/waited": Last(found.waited),
+        }
+        return dataclasses.replace(learner, policy=policy, early_stop=found), told
+
+    def _averages(self, reports: Reports) -> dict[str, Metric]:
+        """Over the updates that were made."""
+        made = reports["made"].astype(jnp.float32)
+        share = made.sum() / made.size
+        found = {
+            name: jnp.where(reports["made"], reports[name], 0.0).sum() / jnp.maximum(made.sum(), 1.0)
+            for name in self._of_updates
+        }
+        return {name: Mean(x * share, share) for name, x in found.items()}
+
+
+def _one(obs: PyTree) -> PyTree:
+    """An observation of [R, B, *O] without its leading dimensions."""
+    return jax.tree.map(lambda x: x[0, 0], obs)

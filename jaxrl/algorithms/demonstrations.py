@@ -1,0 +1,135 @@
+"""Demonstrations as learners see them: the memory that they ask for, and what it draws.
+
+The memory itself is `jaxrl.experience.demonstrations`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import EnvSpec
+from jaxrl.types import Acting, Array, Axis, PyTree, Sharded
+
+
+@dataclass(frozen=True)
+class DemonstrationPlan:
+    """The memory of demonstrations that an algorithm asks for.
+
+    Episodes lie one after the other in lanes, as those of an environment lie in its rollouts.
+
+    Attributes:
+      field: of the configuration that names the folder, for errors.
+      folder: of the episodes.
+      spec: of the environment whose spaces they must have.
+      lanes: over all devices, which share them out.
+      rows: of each lane, a multiple of `chunk`; what the episodes leave empty is padding.
+      rows_field: of the configuration that says `rows`, for errors.
+      chunk: steps of a sequence.
+      validation: share of the episodes that is not learnt from.
+      axis: this device.
+    """
+
+    field: str
+    folder: str
+    spec: EnvSpec
+    lanes: int
+    rows: int
+    rows_field: str
+    chunk: int
+    validation: float
+    axis: Axis
+
+
+@flax.struct.dataclass
+class Demonstrated:
+    """Episodes one after the other in the lanes of this device; [R, B, ...].
+
+    Attributes:
+      obs: raw, in the dtype of the space.
+      reset: bool[R, B], True where `obs` is the first of its episode, and where padding begins.
+      action: as the environment took it.
+      action_mask: bool[R, B, A] or None.
+      valid: bool[R, B], False on padding.
+    """
+
+    obs: Annotated[PyTree, Sharded(1)]
+    reset: Annotated[Array, Sharded(1)]
+    action: Annotated[Array, Sharded(1)]
+    action_mask: Annotated[Array | None, Sharded(1)]
+    valid: Annotated[Array, Sharded(1)]
+
+
+@flax.struct.dataclass
+class DemonstrationDraw:
+    """Everything that there is, at each draw.
+
+    Attributes:
+      training: to learn from.
+      validation: of other episodes.
+    """
+
+    training: Demonstrated
+    validation: Demonstrated
+
+
+@flax.struct.dataclass
+class Retraced:
+    """What an agent says along demonstrations, as if it had seen them while acting.
+
+    Attributes:
+      carry: tree of [R / L, B, ...], before the first step of each chunk.
+      log_prob: float32[R, B], of the demonstrated actions.
+      greedy: [R, B, *A], its best actions.
+    """
+
+    carry: PyTree
+    log_prob: Array
+    greedy: Array
+
+
+def retrace(agent: PyTree, acting: Acting, shown: Demonstrated, action: Array, chunk: int) -> Retraced:
+    """Runs an agent over whole episodes, each from the carry that acting would begin it with.
+
+    Args:
+      agent: an actor-critic.
+      acting: its parameters and statistics.
+      shown: [R, B, ...]; R is a multiple of `chunk`.
+      action: [R, B, *A], the demonstrated ones as the agent stores them.
+      chunk: L; one after the other, so that what a pass keeps is that of one chunk.
+    """
+    seen = agent.normalize(acting, shown.obs)
+    split = lambda x: x.reshape(-1, chunk, *x.shape[1:])  # noqa: E731
+    inputs = jax.tree.map(split, (seen, shown.reset, shown.action_mask, action))
+
+    def step(carry: PyTree, xs: tuple[PyTree, Array, Array | None, Array]) -> tuple[PyTree, Retraced]:
+        obs, reset, mask, taken = xs
+        out = agent.apply(acting, obs, carry, reset, mask)
+        return out.carry, Retraced(carry, out.distribution.log_prob(taken), agent.greedy(out))
+
+    start = agent.initial_carry(shown.reset.shape[1])
+    _, found = jax.lax.scan(step, start, inputs)
+    join = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+    return Retraced(found.carry, join(found.log_prob), join(found.greedy))
+
+
+def class_weights(action: Array, valid: Array, classes: int, axis: Axis) -> Array:
+    """float32[...]: N / (K n_a) for the action a of each step, over the K actions that were demonstrated.
+
+    So every action weighs the same in the sum over all steps, which stays N ("balanced" in scikit-learn).
+
+    Args:
+      action: int[...], below `classes`.
+      valid: bool of the same shape; the others do not count.
+      classes: A.
+      axis: this device; counts are over all.
+    """
+    chosen = jax.nn.one_hot(action, classes, dtype=bool) & valid[..., None]
+    count_A = axis.psum(chosen.sum(tuple(range(action.ndim)), dtype=jnp.float32))
+    present = (count_A > 0).sum(dtype=jnp.float32)
+    weight_A = count_A.sum() / jnp.maximum(present * count_A, 1.0)
+    return jnp.where(valid, weight_A[jnp.clip(action, 0, classes - 1)], 0.0)

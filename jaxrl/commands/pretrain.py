@@ -1,0 +1,88 @@
+"""jaxrl pretrain --config=CONFIG --data=DIR: clones a policy from demonstrations.
+
+The network, environment and normalisation are CONFIG's, of any algorithm that
+has a policy. Of each pass over the episodes, what it has learnt is checked on
+those that it does not learn from; it ends when three checks in a row were no
+better. The folder is a run like any other, and jaxrl train CONFIG
+--config.init_from=DIR starts from it. RUN/clone.json has accuracy, likelihood
+and played return, and whether the clone is better than one that sees nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.config import ConfigError
+from jaxrl.config.fields import LARGEST_INT32
+from jaxrl.parallel.signals import Interruption, catch_signals
+
+ARGUMENTS = (
+    Argument("CONFIG", "a config file, or the name of a shipped one; or --config="),
+    Argument("--config=CONFIG"),
+    ENV,
+    Argument("--data=DIR", "the episodes: jaxrl record, jaxrl prepare-data", str, ""),
+    Argument("--bc-epochs=N", "passes over them at most (default: {default})", int, 10, 1, LARGEST_INT32),
+    Argument(
+        "--bc-batch-size=N", "steps of an update, about (default: {default})", int, 64, 1, LARGEST_INT32
+    ),
+    Argument("--bc-learning-rate=X", "of Adam (default: {default})", float, 3e-4, 0.0, 1e3),
+    Argument("--bc-patience=N", "checks without a better one that end it; 0: none does", int, 3, 0, 10**6),
+    Argument("--bc-validation=X", "share of the episodes that only checks", float, 0.1, 0.0, 0.9),
+    Argument("--class-weights=W", "balanced: each action weighs the same; none", str, "none"),
+    CONFIG_FIELD,
+    Argument("--workdir=DIR", "its folder (default: runs/CONFIG/DATE-TIME); an existing run resumes"),
+    DEBUG,
+)
+_OWN = [argument for argument in ARGUMENTS if argument.kind is not None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Clones as `argv` asks for; returns the exit code (2: bad input)."""
+    with catch_signals() as interruption:
+        job = lambda given: _job(given, interruption)  # noqa: E731
+        return command_line.run_job(help_text(__doc__, ARGUMENTS), job, argv)
+
+
+def _job(argv: Sequence[str], interruption: Interruption) -> int:
+    values, left = parse(_OWN, argv, known_only=True)
+    if not values["data"]:
+        raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
+    arguments = command_line.parse_training([argv[0], *left])
+    command_line.require_single(arguments.config, "jaxrl pretrain")
+    arguments.announce()
+
+    from jaxrl.training.cloning import CloningPlan
+    from jaxrl.training.cloning_run import clone
+
+    plan = CloningPlan(
+        data=values["data"],
+        epochs=values["bc-epochs"],
+        batch_size=values["bc-batch-size"],
+        learning_rate=values["bc-learning-rate"],
+        validation=values["bc-validation"],
+        patience=values["bc-patience"],
+        class_weights=values["class-weights"],
+    )
+    outcome, found = clone(arguments.config, plan, arguments.workdir, interruption, arguments.processes)
+    if found is not None:
+        _show(found, outcome.folder)
+    elif outcome.is_first:
+        command_line.say(f"it goes on with the same command and --workdir={outcome.folder}")
+    return outcome.exit_code
+
+
+def _show(found: dict[str, Any], folder: str) -> None:
+    of = f"{found['judged_by']} episodes"
+    for name in ("accuracy", "absolute_error"):
+        if name in found:
+            print(f"{name.replace('_', ' ')}: {found[name]:.4f} on {of}")
+    print(f"loss: {found['loss']:.4f} nats a step on {of}; {found['prior_loss']:.4f} without seeing anything")
+    for name, value in found["played"].items():
+        print(f"{name.removeprefix('eval/').replace('_', ' ')}: {value:.4g} in whole episodes")
+    if not found["passed"]:
+        print("warning: the clone is no better than one that sees nothing; train without --config.init_from")
+        return
+    command_line.say(f"train from it:  jaxrl train CONFIG --config.init_from={folder}")

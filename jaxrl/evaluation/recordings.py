@@ -1,0 +1,139 @@
+"""Folders of demonstrations from a trained policy, or from actions at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versions
+from jaxrl.config.errors import RunError
+from jaxrl.envs.base import EnvSpec, HostEnvError
+from jaxrl.evaluation import trained_policy
+from jaxrl.experience.demonstrations import (
+    Episode,
+    minari_files,
+    read_dataset,
+    record_episodes,
+    write_dataset,
+)
+from jaxrl.experience.demonstrations.dataset import DatasetFault
+from jaxrl.experience.demonstrations.episode import EpisodeFault
+from jaxrl.experience.demonstrations.recording import AgentPlayer, Player, RandomPlayer
+from jaxrl.parallel import tpu_slices
+from jaxrl.runs.commits import commits
+from jaxrl.runs.origin import origin
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """Who plays, and where.
+
+    Attributes:
+      env, wrappers, success: as in a configuration.
+      spec: of the environment with the wrappers.
+      player: acts.
+    """
+
+    env: str
+    spec: EnvSpec
+    player: Player
+    wrappers: tuple[str, ...] = ()
+    success: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is to be recorded, and where.
+
+    Attributes:
+      output: a new or empty folder.
+      episodes: how many.
+      seed: decides resets and choices.
+      workdir: the run whose policy plays; "": actions at random.
+      checkpoint: of it.
+      sample: draw actions instead of taking the best ones.
+      environment: what is played; "": the run's.
+      trust: import the modules that the run's configuration names.
+      minari: also write `output`/data, a Minari data set.
+    """
+
+    output: str
+    episodes: int
+    seed: int = 0
+    workdir: str = ""
+    checkpoint: str = "latest"
+    sample: bool = False
+    environment: str = ""
+    trust: bool = False
+    minari: bool = False
+
+    def write(self, tell: Callable[[int], None]) -> dict[str, Any]:
+        """Records, and returns the manifest.
+
+        Args:
+          tell: called with the number of episodes after each.
+
+        Raises:
+          ConfigError: there is no such run or environment, or the folder is not empty.
+          RunError: an environment failed, or the folder cannot be written.
+        """
+        tpu_slices.hush_libtpu()
+        cast = self._cast_of_run() if self.workdir else self._cast_at_random()
+        facts = {
+            "env": cast.env,
+            "wrappers": list(cast.wrappers),
+            "player": cast.player.name,
+            "seed": self.seed,
+            "mode": "sample" if self.sample else "greedy" if self.workdir else "random",
+            "made_with": {"versions": versions(), "commits": commits(), **origin()},
+        }
+
+        def told() -> Iterator[Episode]:
+            recorded = record_episodes(
+                cast.env, cast.wrappers, cast.player, self.episodes, self.seed, cast.success
+            )
+            for number, episode in enumerate(recorded, 1):
+                tell(number)
+                yield episode
+
+        try:
+            manifest = write_dataset(Path(self.output), told(), cast.spec, facts)
+            if self.minari:
+                _add_minari(Path(self.output), cast.spec)
+            return manifest
+        except DatasetFault as error:
+            raise ConfigError(f"`--output` (={self.output!r}): {error}") from error
+        except (OSError, HostEnvError) as error:
+            raise RunError(str(error)) from error
+
+    def _cast_at_random(self) -> _Cast:
+        spec = environment_spec("--env", self.environment, self.environment, ())
+        return _Cast(env=self.environment, spec=spec, player=RandomPlayer(spec))
+
+    def _cast_of_run(self) -> _Cast:
+        trained = trained_policy.load(self.workdir, self.checkpoint, devices=1, trust=self.trust)
+        if self.sample:
+            trained.agent.require_samples()
+        config = trained.config
+        env = self.environment or config.env.name
+        if self.environment:
+            check_same_spaces("--env", env, config.env)
+        label = f"{trained.folder} step {trained.step}"
+        return _Cast(
+            env=env,
+            spec=environment_spec("--env", env, env, config.env.wrappers),
+            player=AgentPlayer(trained.agent, trained.state, label, self.sample),
+            wrappers=config.env.wrappers,
+            success=config.env.success,
+        )
+
+
+def _add_minari(folder: Path, spec: EnvSpec) -> None:
+    """Writes the episodes of a folder once more, as a Minari data set in its folder `data`."""
+    episodes = read_dataset(str(folder), spec).episodes
+    try:
+        minari_files.write_episodes(folder / "data", episodes, spec, folder.name)
+    except EpisodeFault as error:
+        raise ConfigError(f"`--minari`: {error}") from error

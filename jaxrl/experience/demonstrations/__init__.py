@@ -1,0 +1,16 @@
+"""Demonstrations: episodes in files, how they are recorded, and the memory that deals them out."""
+
+from jaxrl.experience.demonstrations.dataset import Dataset, DatasetFault, read_dataset, write_dataset
+from jaxrl.experience.demonstrations.demonstrations import Demonstrations
+from jaxrl.experience.demonstrations.episode import Episode
+from jaxrl.experience.demonstrations.recording import record_episodes
+
+__all__ = [
+    "Dataset",
+    "DatasetFault",
+    "Demonstrations",
+    "Episode",
+    "read_dataset",
+    "record_episodes",
+    "write_dataset",
+]

@@ -1,0 +1,235 @@
+"""Folders of episodes: `DIR/*.npz` and, written last, `DIR/manifest.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.bounded_files import read_object
+from jaxrl.experience.demonstrations import minari_files
+from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault
+from jaxrl.experience.demonstrations.episode_files import encode, read_episode
+
+MANIFEST = "manifest.json"
+FORMAT = "jaxrl-episodes"
+_MOST_EPISODES = 1_000_000
+_PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+_SPLIT_SEED = 0x53504C49  # the same episodes validate whatever the seed of a run
+
+
+class DatasetFault(ValueError):
+    """A folder that is no set of demonstrations, or damaged. The message is one line that names the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """The episodes of a folder.
+
+    Attributes:
+      folder: where they lie.
+      episodes: in the order of their files' names.
+      digest: over the content of all.
+    """
+
+    folder: str
+    episodes: tuple[Episode, ...]
+    digest: str
+
+    def split(self, share: float) -> tuple[tuple[Episode, ...], tuple[Episode, ...]]:
+        """(training, validation): whole episodes, so that no step of one is learnt from and judged by.
+
+        Args:
+          share: of validation, of the episodes, rounded, but at least one; 0, or a single episode: none.
+        """
+        count = len(self.episodes)
+        held = min(max(round(share * count), 1), count - 1) if share else 0
+        order = np.random.default_rng(_SPLIT_SEED).permutation(count)
+        chosen = set(order[:held].tolist())
+        parts = [[e for i, e in enumerate(self.episodes) if (i in chosen) is part] for part in (False, True)]
+        return tuple(parts[0]), tuple(parts[1])
+
+    def summary(self) -> dict[str, Any]:
+        """Counts and means for people, as JSON values."""
+        lengths = np.array([len(e) for e in self.episodes])
+        returns = np.array([e.episode_return for e in self.episodes])
+        known = [e.success for e in self.episodes if e.success is not None]
+        found: dict[str, Any] = {
+            "episodes": len(self.episodes),
+            "steps": int(lengths.sum()),
+            "length": [int(lengths.min()), float(lengths.mean()), int(lengths.max())],
+            "return": [float(returns.min()), float(returns.mean()), float(returns.max())],
+            "players": sorted({e.player for e in self.episodes if e.player}),
+            "digest": self.digest,
+        }
+        if known:
+            found["success"] = float(np.mean(known))
+        return found
+
+
+def write_dataset(
+    folder: Path, episodes: Iterable[Episode], spec: EnvSpec, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes episodes into a new or empty folder, the manifest last; returns that.
+
+    Args:
+      folder: is made.
+      episodes: checked by whoever recorded them.
+      spec: of their environment.
+      facts: JSON values to keep: wrappers, who played, versions.
+
+    Raises:
+      DatasetFault: the folder exists and is not empty.
+      OSError: it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetFault(f"{folder}: exists and is no empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    listed: dict[str, Any] = {}
+    for i, episode in enumerate(episodes):
+        name, content = f"{i:06}.npz", encode(episode)
+        (folder / name).write_bytes(content)
+        listed[name] = {
+            "digest": _digest(content),
+            "length": len(episode),
+            "return": episode.episode_return,
+            "terminated": bool(episode.terminations[-1]),
+            "truncated": bool(episode.truncations[-1]),
+        }
+    manifest = {
+        "format": FORMAT,
+        "version": 1,
+        "env": spec.name,
+        "observation_space": _described(spec.observation_space),
+        "action_space": _described(spec.action_space),
+        **facts,
+        "episodes": listed,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def is_dataset(folder: Path) -> bool:
+    """True if the folder holds episodes and not, say, levels."""
+    if minari_files.data_folder(folder) is not None:
+        return True
+    return bool(next(folder.glob("*.npz"), None)) or _manifest_format(folder) == FORMAT
+
+
+def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """(environment, wrappers) that the manifest names; ("", ()) without one."""
+    if minari_files.data_folder(folder) is not None:
+        return "", ()
+    manifest = _manifest(folder)
+    name, wrappers = manifest.get("env"), manifest.get("wrappers", [])
+    if not isinstance(name, str) or not isinstance(wrappers, list):
+        return "", ()
+    return name, tuple(str(wrapper) for wrapper in wrappers)
+
+
+def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
+    """Reads every episode of a folder.
+
+    Args:
+      folder: of `.npz` files, with a manifest or without, or of a Minari data set.
+      spec: of the environment whose spaces they must have.
+      verify: also compare each file with the manifest, which must then be there.
+
+    Raises:
+      DatasetFault: the first fault, with its file.
+    """
+    place = Path(folder).expanduser()
+    if place.suffix in _PICKLES:
+        raise DatasetFault(
+            f"{folder}: pickled files can run any code and are not read; convert them where you trust them: "
+            "np.savez(FILE, observations=..., actions=..., rewards=..., terminations=..., truncations=...)"
+        )
+    if not place.is_dir():
+        raise DatasetFault(f"{folder}: is no folder of episodes")
+    if (minari := minari_files.data_folder(place)) is not None:
+        return _read_minari(folder, minari, spec)
+    files = sorted(place.glob("*.npz"))
+    if not files:
+        pickles = [file for file in sorted(place.iterdir()) if file.suffix in _PICKLES]
+        if pickles:
+            return read_dataset(str(pickles[0]), spec)
+        raise DatasetFault(f"{folder}: holds no episode (*.npz)")
+    if len(files) > _MOST_EPISODES:
+        raise DatasetFault(f"{folder}: holds more than {_MOST_EPISODES:,} episodes")
+    listed = _listed(place, files) if verify else {}
+    episodes, total = [], hashlib.blake2b(digest_size=16)
+    for file in files:
+        try:
+            episode = read_episode(file, spec)
+        except EpisodeFault as error:
+            raise DatasetFault(f"{file}: {error}") from error
+        digest = _digest(file.read_bytes())
+        if verify:
+            _compare(file, listed[file.name], episode, digest)
+        episodes.append(episode)
+        total.update(digest.encode())
+    return Dataset(folder, tuple(episodes), total.hexdigest())
+
+
+def _read_minari(folder: str, place: Path, spec: EnvSpec) -> Dataset:
+    try:
+        episodes = tuple(minari_files.read_episodes(place, spec))
+    except EpisodeFault as error:
+        raise DatasetFault(f"{place}: {error}") from error
+    if not episodes:
+        raise DatasetFault(f"{folder}: holds no episode")
+    total = hashlib.blake2b(digest_size=16)
+    for episode in episodes:
+        total.update(encode(episode))
+    return Dataset(folder, episodes, total.hexdigest())
+
+
+def _compare(file: Path, entry: Any, episode: Episode, digest: str) -> None:
+    found = {"digest": digest, "length": len(episode)}
+    for name, value in found.items():
+        if not isinstance(entry, dict) or entry.get(name) != value:
+            said = entry.get(name) if isinstance(entry, dict) else entry
+            raise DatasetFault(f"{file}: its {name} is {value}, in {MANIFEST} it is {said!r:.60}")
+
+
+def _listed(folder: Path, files: list[Path]) -> dict[str, Any]:
+    manifest = _manifest(folder)
+    listed = manifest.get("episodes")
+    if manifest.get("format") != FORMAT or not isinstance(listed, dict):
+        raise DatasetFault(f"{folder / MANIFEST}: is no manifest of episodes")
+    there = {file.name for file in files}
+    for name in sorted(set(listed) ^ there):
+        text = "is in manifest.json and not there" if name in listed else "is not in manifest.json"
+        raise DatasetFault(f"{folder / name}: {text}")
+    return listed
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        return read_object(folder / MANIFEST)
+    except OSError as error:
+        raise DatasetFault(f"{folder / MANIFEST}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DatasetFault(f"{folder / MANIFEST}: is no manifest: {error}") from error
+
+
+def _manifest_format(folder: Path) -> Any:
+    try:
+        return _manifest(folder).get("format")
+    except DatasetFault:
+        return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _described(space: Any) -> str:
+    text = str(space)
+    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,0 +1,136 @@
+"""One demonstrated episode, as arrays of numpy on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
+from jaxrl.envs.spaces import bounds
+
+# A float32 bound that was a float64, or a sum in another order: a value may lie so far outside.
+_SLACK = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """An episode of T steps.
+
+    Attributes:
+      observations: [T + 1, *O], a dict where the space is one; the last is what followed the last action.
+      actions: [T, *A], as the environment took them.
+      rewards: float32[T].
+      terminations, truncations: bool[T]; True at the last step only, if at all. An episode that has neither
+        there was cut off where the recording ended.
+      action_masks: bool[T, A], or None.
+      seed: of its recording, -1 if it is not known.
+      success: whether its task was done; None if nothing is known of that.
+      player: who acted: "random", a run, a person.
+    """
+
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    action_masks: np.ndarray | None = None
+    seed: int = -1
+    success: bool | None = None
+    player: str = ""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def episode_return(self) -> float:
+        """The sum of the rewards."""
+        return float(self.rewards.sum(dtype=np.float64))
+
+
+class EpisodeFault(ValueError):
+    """An episode that cannot be learnt from. The message is one line that names the array."""
+
+
+def check_episode(episode: Episode, spec: EnvSpec) -> None:
+    """Raises EpisodeFault unless an episode is complete, finite and of the environment's spaces."""
+    steps = len(episode)
+    if steps < 1:
+        raise EpisodeFault("has no step")
+    for name, x in named_observations(episode.observations):
+        _check_array(name, x, steps + 1)
+    for name in ("rewards", "terminations", "truncations"):
+        _check_array(name, getattr(episode, name), steps, ())
+    _check_array("actions", episode.actions, steps)
+    if (episode.terminations | episode.truncations)[:-1].any():
+        raise EpisodeFault("ends before its last step: one file holds one episode")
+    _check_space("observations", episode.observations, spec.observation_space)
+    _check_space("actions", episode.actions, spec.action_space)
+    if spec.has_action_mask:
+        if episode.action_masks is None:
+            raise EpisodeFault("has no action_masks, which the environment has")
+        _check_array("action_masks", episode.action_masks, steps, (spec.mask_size,))
+
+
+def named_observations(observations: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of observations by the names that files give them: `observations`, `observations.PART`."""
+    if not isinstance(observations, dict):
+        yield "observations", observations
+        return
+    for name in sorted(observations):
+        for inner, x in named_observations(observations[name]):
+            yield f"observations.{name}{inner.removeprefix('observations')}", x
+
+
+def observations_of(arrays: dict[str, np.ndarray], space: Space, name: str = "observations") -> Any:
+    """Inverse of `named_observations`, for a space.
+
+    Raises:
+      EpisodeFault: a part is missing.
+    """
+    if isinstance(space, Dict):
+        return {key: observations_of(arrays, part, f"{name}.{key}") for key, part in space.spaces}
+    if name not in arrays:
+        raise EpisodeFault(f"has no array {name}")
+    return arrays[name]
+
+
+def _check_array(name: str, x: np.ndarray, rows: int, shape: tuple[int, ...] | None = None) -> None:
+    if x.dtype.kind not in "biuf":
+        raise EpisodeFault(f"{name} (of dtype {x.dtype}) must hold numbers")
+    if x.ndim < 1 or len(x) != rows:
+        raise EpisodeFault(f"{name} (of shape {x.shape}) must have {rows} rows")
+    if shape is not None and x.shape[1:] != shape:
+        raise EpisodeFault(f"{name} (of shape {x.shape}) must have the shape {(rows, *shape)}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        row = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise EpisodeFault(f"{name} must be finite; row {row} is not")
+
+
+def _check_space(name: str, x: Any, space: Space) -> None:
+    if isinstance(space, Dict):
+        for key, part in space.spaces:
+            _check_space(f"{name}.{key}", x[key], part)
+        return
+    if x.shape[1:] != space.shape:
+        raise EpisodeFault(f"{name} (of shape {x.shape}) must have rows of the space's shape {space.shape}")
+    if np.issubdtype(space.dtype, np.integer) and x.dtype.kind == "f" and not (x == np.round(x)).all():
+        raise EpisodeFault(f"{name} must hold whole numbers")
+    # Environments of floats may leave the bounds that they state, as a last observation often does.
+    if name != "actions" and isinstance(space, Box):
+        return
+    low, high = _bounds(space)
+    outside = (x < low - _SLACK * np.abs(low)) | (x > high + _SLACK * np.abs(high))
+    if outside.any():
+        row = int(np.argwhere(outside)[0][0])
+        raise EpisodeFault(f"{name} must lie in the space {type(space).__name__}; row {row} does not")
+
+
+def _bounds(space: Discrete | MultiDiscrete | Box | Mixed) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(space, Mixed):
+        parts = [_bounds(part) for _, part in space.spaces]
+        low, high = (np.concatenate([np.ravel(part[i]) for part in parts]) for i in (0, 1))
+        return low, high
+    return bounds(space)

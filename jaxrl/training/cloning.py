@@ -1,0 +1,202 @@
+"""A policy cloned from demonstrations before it is trained: its configuration, its run, and its check."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from jaxrl.config import ConfigError, check_config, default_config, environment_spec
+from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
+from jaxrl.experience.demonstrations.lanes import rows_needed
+
+_ALGORITHM = "behavior_cloning"
+_MOST_LANES = 64
+_CHUNK = 16  # steps of a sequence, for networks with memory
+_MOST_PADDING = 1.25  # rows, times those of the layout with fewest
+_LEAST_GAIN = 0.01  # nats a step; what a clone must be better than one that sees nothing
+_ROUNDING = 8  # sequences of a lane are a multiple of so many, so that they divide into minibatches
+# What of a configuration decides what acts, and how it is watched.
+_KEPT = ("env", "network", "evaluate", "host", "log", "storage", "population")
+_KEPT_FIELDS = ("seed", "num_devices", "notes", "init_from", "init_names")
+
+
+@dataclass(frozen=True)
+class CloningPlan:
+    """How a policy is to be cloned.
+
+    Attributes:
+      data: folder of the episodes.
+      epochs: passes over them at most.
+      batch_size: steps of an update, about.
+      learning_rate: of Adam.
+      validation: share of the episodes.
+      patience: validations without a better likelihood that end it; 0: none does.
+      class_weights: see `behavior_cloning.class_weights`.
+    """
+
+    data: str
+    epochs: int = 10
+    batch_size: int = 64
+    learning_rate: float = 3e-4
+    validation: float = 0.1
+    patience: int = 3
+    class_weights: str = "none"
+
+
+@dataclass(frozen=True)
+class CloningLayout:
+    """The order of episodes in arrays.
+
+    Attributes:
+      lanes, rows: of them.
+      chunk: steps of a sequence.
+      minibatches: of a pass.
+    """
+
+    lanes: int
+    rows: int
+    chunk: int
+    minibatches: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], batch_size: int, chunk: int, multiple: int) -> CloningLayout:
+        """The layout with many lanes and little padding, and minibatches of about `batch_size` steps.
+
+        Args:
+          lengths: of the training episodes.
+          batch_size: steps of an update.
+          chunk: steps of a sequence, at most the longest episode.
+          multiple: of the lanes, for devices to share them out.
+        """
+        chunk = min(chunk, max(lengths))
+        unit = chunk * _ROUNDING
+
+        def rows(lanes: int) -> int:
+            return -(-rows_needed(lengths, lanes) // unit) * unit
+
+        most = max(min(len(lengths), _MOST_LANES) // multiple, 1) * multiple
+        cost = {n: n * rows(n) for n in range(multiple, most + 1, multiple)}
+        # Many lanes are stepped side by side: for that some padding is worth its work.
+        lanes = max(n for n, size in cost.items() if size <= _MOST_PADDING * min(cost.values()))
+        length = rows(lanes)
+        wanted = max(lanes * length // max(batch_size, chunk), 1)
+        counts = (d * k for d in _divisors(lanes // multiple) for k in _divisors(length // chunk))
+        return cls(lanes, length, chunk, min(counts, key=lambda m: (abs(math.log(m / wanted)), m)))
+
+
+def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, Dataset]:
+    """(the configuration of the cloning run, its data) before the run of `config`.
+
+    Network, environment and normalisation of observations stay, so that `init_from` gives that run all of
+    the clone.
+
+    Raises:
+      ConfigError: the data cannot be learnt from.
+    """
+    checked = check_config(config)
+    name = checked.env.name
+    spec = environment_spec("env.name", name, name, checked.env.wrappers)
+    try:
+        dataset = read_dataset(plan.data, spec)
+    except DatasetFault as error:
+        raise ConfigError(f"`--data`: {error}") from error
+    training, _ = dataset.split(plan.validation)
+    chunk = 1 if checked.network.core == "none" else _CHUNK
+    devices = max(checked.num_devices, 1)
+    layout = CloningLayout.of([len(e) for e in training], plan.batch_size, chunk, devices)
+    clone = default_config(_ALGORITHM)
+    given = config.to_dict()
+    for section in _KEPT:
+        for field, value in given[section].items():
+            clone[section][field] = value
+    for field in _KEPT_FIELDS:
+        clone[field] = given[field]
+    clone.normalize.observations = config.normalize.observations
+    clone.normalize.clip_observations = config.normalize.clip_observations
+    clone.env.num_envs = layout.lanes
+    clone.env.stagger = False
+    clone.num_devices = devices
+    clone[_ALGORITHM].update(
+        data=plan.data,
+        rollout_length=layout.rows,
+        sequence_length=layout.chunk,
+        num_minibatches=layout.minibatches,
+        learning_rate=plan.learning_rate,
+        validation=plan.validation,
+        patience=plan.patience,
+        class_weights=plan.class_weights,
+    )
+    updates = layout.minibatches
+    clone.stop.steps = plan.epochs * updates
+    clone.log.every_steps = updates
+    clone.evaluate.every_steps = 0
+    clone.checkpoint.every_steps = updates
+    return clone, dataset
+
+
+def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
+
+    Args:
+      plan: how it was made.
+      dataset: of its episodes.
+      spec: of the environment.
+      row: the last metrics of the run.
+    """
+    training, validation = dataset.split(plan.validation)
+    cost = row.get(f"{_ALGORITHM}/validation_loss")
+    judged = "validation" if validation and cost is not None else "training"
+    cost = cost if judged == "validation" else row.get("loss/policy")
+    prior = prior_loss(training, validation if judged == "validation" else training, spec)
+    passed = cost is not None and math.isfinite(cost) and cost < prior - _LEAST_GAIN
+    names = ("accuracy", "absolute_error")
+    prefix = f"{_ALGORITHM}/validation_" if judged == "validation" else f"{_ALGORITHM}/"
+    told = {name: row[f"{prefix}{name}"] for name in names if f"{prefix}{name}" in row}
+    played = {name: value for name, value in row.items() if name.startswith("eval/")}
+    return {
+        "passed": passed,
+        "judged_by": judged,
+        "loss": cost,
+        "prior_loss": prior,
+        **told,
+        "training_loss": row.get("loss/policy"),
+        "played": played,
+        "plan": asdict(plan),
+        "data": dataset.summary(),
+        "episodes": {"training": len(training), "validation": len(validation)},
+    }
+
+
+def prior_loss(training: Sequence[Episode], judged: Sequence[Episode], spec: EnvSpec) -> float:
+    """The negative log-likelihood per step of a policy that sees nothing, in nats.
+
+    Of discrete actions it knows the frequencies, with one more of each so that none is impossible; of
+    others mean and standard deviation of each component.
+    """
+    own, other = (np.concatenate([e.actions for e in part]) for part in (training, judged))
+    space = spec.action_space
+    if isinstance(space, Discrete | MultiDiscrete):
+        sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
+        columns = zip(sizes, own.reshape(len(own), -1).T, other.reshape(len(other), -1).T, strict=True)
+        return float(sum(_categorical_loss(n, a, b) for n, a, b in columns))
+    own, other = own.astype(np.float64), other.astype(np.float64)
+    std = np.maximum(own.std(axis=0), 1e-3)
+    z = (other - own.mean(axis=0)) / std
+    return float((0.5 * (z**2 + math.log(2 * math.pi)) + np.log(std)).sum(axis=-1).mean())
+
+
+def _categorical_loss(classes: int, own: np.ndarray, other: np.ndarray) -> float:
+    counts = Counter(own.tolist())
+    total = len(own) + classes
+    return float(-np.mean([math.log((counts[a] + 1) / total) for a in other.tolist()]))
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]

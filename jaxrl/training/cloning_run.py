@@ -1,0 +1,62 @@
+"""The run that clones a policy, from a configuration to a report in its folder."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import environment_spec
+from jaxrl.parallel.processes import Processes
+from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.records import MetricsTail
+from jaxrl.training.cloning import CloningPlan, cloning_config, report
+from jaxrl.training.outcome import RunOutcome
+from jaxrl.training.run import run
+
+log = logging.getLogger(__name__)
+REPORT = "clone"
+
+
+def clone(
+    config: ConfigDict,
+    plan: CloningPlan,
+    workdir: str,
+    interruption: Interruption,
+    processes: Processes = Processes(),  # noqa: B008
+) -> tuple[RunOutcome, dict[str, Any] | None]:
+    """Clones, or goes on where a run in `workdir` was stopped.
+
+    Args:
+      config: of the training that is to start from the clone.
+      plan: how it is made.
+      workdir: the run's folder.
+      interruption: asks it to save and stop.
+      processes: which others take part.
+
+    Returns:
+      (the end of the run, what is known of the clone, which the folder has as clone.json; None if a signal
+      ended it).
+
+    Raises:
+      ConfigError: the configuration, the data or the folder is wrong.
+      RunError: it cannot continue.
+    """
+    cloning, dataset = cloning_config(config, plan)
+    outcome = run(cloning, workdir, interruption, processes=processes)
+    if outcome.exit_code or not outcome.is_first:
+        return outcome, None
+    folder = RunFolder(outcome.folder)
+    stored = folder.read_config()
+    spec = environment_spec("env.name", stored.env.name, stored.env.name, stored.env.wrappers)
+    _, rows = MetricsTail(folder.path).poll()
+    merged: dict[str, Any] = {}
+    for row in rows:
+        merged |= row
+    found = report(plan, dataset, spec, merged)
+    folder.write_report(REPORT, found)
+    if not found["passed"]:
+        log.warning("the clone is no better than one that sees nothing: %s", found["loss"])
+    return outcome, found

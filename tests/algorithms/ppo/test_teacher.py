@@ -1,0 +1,132 @@
+"""PPO beside a teacher, and with a value function that warms up alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.ppo import teacher
+from jaxrl.config import ConfigError
+from jaxrl.metrics.reduction import row
+from jaxrl.networks.divergence import kl_divergence
+from tests.algorithms.tiny import assert_equal, first_state, iteration_of, loud, tiny_config
+
+TAUGHT = {
+    "learner__teacher": "a run",
+    "learner__num_epochs": 1,
+    "learner__num_minibatches": 1,
+    "learner__learning_rate": 5e-2,
+}
+
+
+def taught(state: Any, policy: Any) -> Any:
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, teacher=policy))
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    iteration = iteration_of(tiny_config("ppo", **TAUGHT))
+    return iteration, jax.jit(iteration.iterate), jax.jit(iteration.rollout)
+
+
+def test_the_divergence_is_that_of_the_teacher_along_the_same_episodes(program: Any) -> None:
+    iteration, iterate, rollout = program
+    algorithm = iteration.learning.algorithm
+    own, other = (first_state(iteration, seed) for seed in (0, 1))
+    policy = dataclasses.replace(other.learner.policy, params=loud(other.learner.policy.params, 1000.0))
+    state, total = taught(own, policy), []
+    carry = algorithm.agent.initial_carry(8)
+    # Two rollouts: the teacher's memory goes on through the second.
+    for _ in range(2):
+        _, trajectory, _ = rollout(state)
+        acting = state.learner.policy
+
+        def along(acting: Any, carry: Any, trajectory: Any = trajectory) -> Any:
+            def step(carry: Any, xs: Any) -> Any:
+                out = algorithm.agent.forward(acting, xs[0], carry, xs[1], xs[2])
+                return out.carry, out.distribution
+
+            xs = (trajectory.obs, trajectory.reset, trajectory.action_mask)
+            return jax.lax.scan(step, carry, xs)
+
+        first = jax.tree.map(lambda x: x[0], trajectory.carry)
+        carry, theirs = along(policy, carry)
+        _, ours = along(acting, first)
+        total.append(float(kl_divergence(theirs, ours).mean()))
+        state, metrics = iterate(state)
+        found = row(metrics)
+        assert found["ppo/teacher_kl"] == pytest.approx(total[-1], rel=1e-4)
+    assert min(total) > 0.05
+    assert_equal(state.learner.teacher, policy)
+    np.testing.assert_allclose(*map(jax.tree.leaves, (state.learner.teacher_carry, carry)), atol=1e-5)
+
+
+def test_the_policy_is_pulled_and_less_so_later(program: Any) -> None:
+    iteration, iterate, _ = program
+    own, other = (first_state(iteration, seed) for seed in (0, 1))
+    policy = dataclasses.replace(other.learner.policy, params=loud(other.learner.policy.params, 1000.0))
+    state, found = taught(own, policy), []
+    for _ in range(10):
+        state, metrics = iterate(state)
+        found.append(row(metrics))
+    # Ten updates in all, of which the weight falls over the first half.
+    weights = [each["ppo/teacher_coef"] for each in found]
+    np.testing.assert_allclose(weights, [1, 0.8, 0.6, 0.4, 0.2, 0, 0, 0, 0, 0], atol=1e-6)
+    # Five updates, as if the first half were over.
+    late = dataclasses.replace(own.learner, updates=jnp.int32(5))
+    free = taught(dataclasses.replace(own, learner=late), policy)
+    for _ in range(5):
+        free, metrics = iterate(free)
+    assert row(metrics)["ppo/teacher_coef"] == 0
+    assert found[5]["ppo/teacher_kl"] < 0.9 * row(metrics)["ppo/teacher_kl"]
+
+
+def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
+    iteration, iterate, _ = program
+    state, metrics = iterate(first_state(iteration))
+    assert not iteration.learning.algorithm.is_finite(state.learner, metrics)
+
+
+def test_the_weight_by_hand() -> None:
+    found = [float(teacher.weight(2.0, 0.5, jnp.int32(n), 100)) for n in (0, 25, 50, 75)]
+    assert found == [2.0, 1.0, 0.0, 0.0]
+    assert float(teacher.weight(2.0, 0.0, jnp.int32(1), 100)) == 0.0
+
+
+@pytest.mark.parametrize("separate", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_only_the_value_function_warms_up(separate: bool) -> None:
+    config = tiny_config("ppo", learner__value_warmup=2, network__separate_value=separate)
+    iteration = iteration_of(config)
+    iterate = jax.jit(iteration.iterate)
+    before = first_state(iteration)
+    agent = iteration.learning.algorithm.agent
+    obs = jax.random.normal(jax.random.key(0), (5, 3))
+
+    def said(state: Any) -> tuple[Any, Any]:
+        inputs = (obs, agent.initial_carry(5), jnp.ones(5, bool), jnp.ones((5, 3), bool))
+        out = agent.forward(state.learner.policy, *inputs)
+        return out.distribution, out.value
+
+    state = iterate(iterate(before)[0])[0]
+    assert_equal(said(state)[0], said(before)[0])
+    assert np.abs(said(state)[1] - said(before)[1]).max() > 1e-3
+    if not separate:
+        moved = jax.tree.map(
+            lambda x, y: bool((x != y).any()), state.learner.policy.params, before.learner.policy.params
+        )
+        assert {name for name, x in moved.items() if any(jax.tree.leaves(x))} == {"value"}
+    after = iterate(state)[0]
+    assert np.abs(said(after)[0].logits - said(before)[0].logits).max() > 1e-5
+
+
+def test_make_train_reads_no_teacher() -> None:
+    import jaxrl
+    from tests.algorithms.tiny import config_fields
+
+    with pytest.raises(ConfigError, match="`ppo.teacher` .='a run'. must be empty: make_train"):
+        jaxrl.make_train(config_fields("ppo", learner__teacher="a run"))

@@ -1,0 +1,100 @@
+"""`jaxrl prepare-data`, `record`, `verify-data`, `pretrain` on episodes: what they write, say, refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrl.commands import prepare_data, pretrain, record, verify_data
+from jaxrl.envs import registry
+from jaxrl.experience.demonstrations import read_dataset
+
+ENV = "jaxrl:ProbeMemory"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "episodes"
+    arguments = (f"--env-name={ENV}", f"--output-dir={folder}", "--episodes=7", "--seed=5")
+    assert prepare_data.main(["jaxrl prepare-data", *arguments]) == 0
+    return folder
+
+
+def verify(folder: Path, *more: str) -> int:
+    return verify_data.main(["jaxrl verify-data", f"--data-dir={folder}", *more])
+
+
+def test_what_is_written(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((written / "manifest.json").read_text())
+    assert (manifest["env"], manifest["player"], manifest["seed"]) == (ENV, "random", 5)
+    assert len(manifest["episodes"]) == 7
+    assert verify(written) == 0
+    said = capsys.readouterr().out
+    assert "episodes  7, " in said
+    assert "players   random" in said
+    found = read_dataset(str(written), registry.spec_of(ENV), verify=True)
+    assert [len(e) for e in found.episodes] == [x["length"] for x in manifest["episodes"].values()]
+
+
+def test_the_first_fault_is_one_line_with_its_file(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "copy"))
+    with np.load(folder / "000003.npz") as stored:
+        arrays: dict[str, Any] = dict(stored)
+    arrays["rewards"][0] = np.nan
+    np.savez(folder / "000003.npz", **arrays)
+    assert verify(folder) == 1
+    said = capsys.readouterr().err
+    assert said == f"error: {folder}/000003.npz: rewards must be finite; row 0 is not\n"
+    # Of another environment.
+    assert verify(written, "--env=jaxrl:ProbeContinuous") == 1
+    assert "must" in capsys.readouterr().err
+
+
+def test_a_manifest_imports_no_module(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(written, tmp_path / "copy"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"env": "no_such_module:Env"}))
+    assert verify(folder) == 2
+    assert "names the module of 'no_such_module:Env', which is not imported" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "`--data` is missing"),
+        (["--data=nowhere"], "`--data`: nowhere: is no folder of episodes"),
+        (["--data=expert.pkl"], "`--data`: expert.pkl: pickled files can run any code and are not read"),
+        (
+            ["--data={data}", "--class-weights=some"],
+            "`behavior_cloning.class_weights` (='some') must be one of",
+        ),
+        (["--data={data}", "--bc-epochs=0"], "bc-epochs"),
+    ],
+)
+def test_bad_input_of_pretrain(
+    arguments: list[str], message: str, written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [argument.format(data=written) for argument in arguments]
+    run = [f"--env={ENV}", f"--workdir={tmp_path / 'run'}"]
+    assert pretrain.main(["jaxrl pretrain", "--config=ppo_mlp", *run, *given]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("error:") == 1
+
+
+def test_bad_input_of_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert record.main(["jaxrl record", f"--output={tmp_path / 'x'}"]) == 2
+    assert "`--workdir` is missing" in capsys.readouterr().err
+    assert record.main(["jaxrl record", str(tmp_path)]) == 2
+    assert "`--output` is missing" in capsys.readouterr().err
+    assert record.main(["jaxrl record", str(tmp_path), f"--output={tmp_path / 'x'}"]) == 2
+    assert "holds no config.json" in capsys.readouterr().err

@@ -1,0 +1,89 @@
+"""Minari data sets: what is written, Minari reads; what is read has its names, spaces and numbers checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrl.envs.base import Box, Dict, Discrete
+from jaxrl.experience.demonstrations import DatasetFault, minari_files, read_dataset
+from tests.experience.demonstrations.samples import SPEC, episode
+
+minari = pytest.importorskip("minari")
+pytest.importorskip("h5py")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    episodes = [episode(5, 1), episode(3, 2, terminated=False)]
+    minari_files.write_episodes(tmp_path / "line/data", episodes, SPEC, "line")
+    return tmp_path / "line"
+
+
+def test_minari_reads_what_is_written(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(written.parent))
+    found = list(minari.MinariDataset(written / "data").iterate_episodes())
+    assert [len(e) for e in found] == [5, 3]
+    np.testing.assert_array_equal(found[0].observations, episode(5, 1).observations)
+    np.testing.assert_array_equal(found[1].truncations, episode(3, 2, terminated=False).truncations)
+
+
+def test_what_is_written_is_read(written: Path) -> None:
+    for place in (written, written / "data"):
+        found = read_dataset(str(place), SPEC, verify=True)
+        assert [len(e) for e in found.episodes] == [5, 3]
+        np.testing.assert_array_equal(found.episodes[1].actions, episode(3).actions)
+        assert not found.episodes[1].terminations.any()
+
+
+def test_dict_observations(tmp_path: Path) -> None:
+    space = Dict((("map", Box.of(0, 9, (2, 2), np.uint8)), ("own", Discrete(9))))
+    spec = dataclasses.replace(SPEC, observation_space=space)
+    rows = {"map": np.ones((4, 2, 2), np.uint8), "own": np.arange(4)}
+    one = dataclasses.replace(episode(3), observations=rows)
+    minari_files.write_episodes(tmp_path / "d/data", [one], spec, "d")
+    (found,) = read_dataset(str(tmp_path / "d"), spec).episodes
+    np.testing.assert_equal(found.observations, rows)
+    other = Dict((("map", Box.of(0, 9, (3, 2), np.uint8)), ("own", Discrete(9))))
+    wrong = dataclasses.replace(SPEC, observation_space=other)
+    with pytest.raises(DatasetFault, match="episode 0: observations.map .* must have rows of the space's"):
+        read_dataset(str(tmp_path / "d"), wrong)
+
+
+def without_spaces(written: Path) -> None:
+    """With an environment that Minari would import to ask it for its spaces."""
+    file = written / "data/metadata.json"
+    metadata: dict[str, Any] = json.loads(file.read_text())
+    del metadata["action_space"]
+    file.write_text(json.dumps(metadata | {"env_spec": json.dumps({"entry_point": "no_such_module:Env"})}))
+
+
+def cut(written: Path) -> None:
+    file = written / "data/main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:500])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [(without_spaces, "metadata.json: names no spaces"), (cut, "cannot be read")],
+)
+def test_faults_are_one_line(written: Path, damage: Any, message: str) -> None:
+    damage(written)
+    with pytest.raises(DatasetFault, match=message) as caught:
+        read_dataset(str(written), SPEC)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_are_checked(tmp_path: Path) -> None:
+    bad = episode(5).observations.copy()
+    bad[2, 0] = np.nan
+    minari_files.write_episodes(
+        tmp_path / "n/data", [episode(4), dataclasses.replace(episode(5), observations=bad)], SPEC, "n"
+    )
+    with pytest.raises(DatasetFault, match="episode 1: observations must be finite; row 2 is not"):
+        read_dataset(str(tmp_path / "n"), SPEC)
