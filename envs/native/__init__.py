@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.games import players
 from jaxrl.envs.names import check_32_bits, check_arguments
 from jaxrl.envs.native.bit_flip import BitFlip
+from jaxrl.envs.native.games import ENVIRONMENTS as GAMES
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
@@ -46,6 +48,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "ProbeTermination": ProbeTermination,
     "ProbeTruncation": ProbeTruncation,
     "ProbeValue": ProbeValue,
+    **GAMES,
     **MEMORY,
 }
 
@@ -53,6 +56,11 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
 def names() -> Sequence[str]:
     """The environments of this suite."""
     return tuple(_ENVIRONMENTS)
+
+
+def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The module of a game's opponent, which making it imports; None for the scripted ones."""
+    return players.module_of(arguments)
 
 
 def make(name: str, **kwargs: Any) -> JaxEnv:

@@ -39,6 +39,7 @@ from jaxrl.config.sections import (
     StopConfig,
     StorageConfig,
 )
+from jaxrl.config.selfplay import SelfPlayConfig
 
 __all__ = [
     "A2CConfig",
@@ -61,6 +62,7 @@ __all__ = [
     "R2D2Config",
     "ReplayConfig",
     "SACConfig",
+    "SelfPlayConfig",
     "StopConfig",
     "StorageConfig",
     "changed_fields",

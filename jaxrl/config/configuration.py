@@ -23,6 +23,7 @@ from jaxrl.config.sections import (
     StopConfig,
     StorageConfig,
 )
+from jaxrl.config.selfplay import SelfPlayConfig
 
 _MOST_DEVICES = 65_536  # far beyond what any machine has
 
@@ -81,6 +82,7 @@ class Config(BuiltInSections):
     notes: str = field("", help="free text that is stored with every checkpoint; verify-checkpoint shows it")
     env: EnvConfig
     curriculum: CurriculumConfig
+    selfplay: SelfPlayConfig
     host: HostConfig
     network: NetworkConfig
     normalize: NormalizeConfig
