@@ -27,7 +27,8 @@ def get_config() -> ConfigDict:
     c.ppo.learning_rate = 1e-3
     c.ppo.gamma = 1.0
     c.ppo.gae_lambda = 0.9
-    c.ppo.entropy_coef = 0.02
+    # With 0.02 both sides settle on a few lines, and lose where another opponent leaves them.
+    c.ppo.entropy_coef = 0.1
     c.stop.steps = 3_000_000
     c.log.every_steps = 100_000
     c.evaluate.every_steps = 500_000

@@ -64,9 +64,7 @@ class GameEnv(JaxEnv):
         game, owed = self._others(game, seat, others_key)
         return GameEnvState(game, seat, owed), self.game.observe(game, seat)
 
-    def step(
-        self, key: jax.Array, state: GameEnvState, action: jax.Array
-    ) -> tuple[GameEnvState, TimeStep]:
+    def step(self, key: jax.Array, state: GameEnvState, action: jax.Array) -> tuple[GameEnvState, TimeStep]:
         step_key, others_key = jax.random.split(key)
         game = self.game.play(step_key, state.game, action)
         reward = self.game.rewards(game)[state.seat]

@@ -23,6 +23,7 @@ COMMANDS = (
     "benchmark",
     "inference-benchmark",
     "compare",
+    "tournament",
     "export",
     "convert",
     "environments",

@@ -19,10 +19,17 @@ class SelfPlayConfig:
         False, help="the other seat of the game is played by the policy itself and its past", fixed=True
     )
     pool_size: int = field(
-        20, at_least(1), at_most(10_000), help="snapshots of the policy that are kept as opponents", fixed=True
+        20,
+        at_least(1),
+        at_most(10_000),
+        help="snapshots of the policy that are kept as opponents",
+        fixed=True,
     )
     every_steps: int = field(
-        200_000, at_least(1), at_most(LARGEST_INT32), help="environment steps until the next snapshot, at most"
+        200_000,
+        at_least(1),
+        at_most(LARGEST_INT32),
+        help="environment steps until the next snapshot, at most",
     )
     win_rate: float = field(
         0.55,

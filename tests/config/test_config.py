@@ -196,6 +196,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
     others |= {"ppo.auxiliary_loss"}
     others |= {f"curriculum.{name}" for name in ("name", "stages", "start_stage")}
+    others |= {f"selfplay.{name}" for name in ("enabled", "pool_size", "groups")}
     assert kept.keys() == env | network | others | {"population.seeds"}
     assert kept["seed"] == (1, 2)
     assert kept["ppo.rollout_length"] == (64, 128)

@@ -116,6 +116,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     # Of a curriculum (tests/experience/curriculum/test_stage_sampler.py).
     curriculum = ("stage", "steps", "episodes", "success_rate", "collisions", "earlier_success_rate")
     elsewhere |= {f"curriculum/{name}" for name in curriculum}
+    # Of games of two (tests/training/test_selfplay.py).
+    elsewhere |= {f"selfplay/{name}" for name in ("win_rate", "draw_rate", "elo", "pool")}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}

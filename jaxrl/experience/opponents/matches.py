@@ -169,7 +169,9 @@ class Matches:
             return count + 1, *self._other_move(keys_B, count, state, reward)
 
         _, state, reward = jax.lax.while_loop(
-            lambda loop: jnp.any(self._is_other_turn(loop[1])), move, (jnp.zeros((), jnp.int32), state, reward)
+            lambda loop: jnp.any(self._is_other_turn(loop[1])),
+            move,
+            (jnp.zeros((), jnp.int32), state, reward),
         )
         return state, reward
 

@@ -229,5 +229,3 @@ def _score(record: PyTree) -> Array:
     """float32[P], sums of scores: 1 a win, 0.5 a draw."""
     scores: Array = record[:, WINS] + 0.5 * record[:, DRAWS]
     return scores
-
-
