@@ -36,7 +36,7 @@ class VectorState:
 
 
 class Environments(Protocol):
-    """B environments that start anew where an episode has ended, as a collector steps them; see `VectorEnv`."""
+    """B environments that start anew where an episode has ended, as collectors step them: a `VectorEnv`."""
 
     @property
     def spec(self) -> EnvSpec: ...

@@ -17,7 +17,7 @@ from jaxrl.envs.names import format_call
 
 @flax.struct.dataclass
 class GameEnvState:
-    """The state of the game; int32[], the agent's seat; float32[], what moves before its first turn gave it."""
+    """The state of the game; int32[], the agent's seat; float32[], what it got before its first turn."""
 
     game: Any
     seat: jax.Array

@@ -46,7 +46,8 @@ def make(label: str, game: Game, name: str) -> Player:
     if not isinstance(name, str) or ":" not in name:
         listed = ", ".join(found)
         raise ValueError(
-            f"{label}: opponent (={name!r}) must be one of {listed}, or must be of the form path.to.module:name"
+            f"{label}: opponent (={name!r}) must be one of {listed}, "
+            "or must be of the form path.to.module:name"
         )
     function = modules.load_attribute(f"{label}: opponent", name)
     if not callable(function) or isinstance(function, type):

@@ -322,7 +322,8 @@ def _check_game(c: Config) -> None:
         raise ConfigError(f"`env.name` (={name!r}) is no game of two, which `selfplay.enabled` needs")
     if c.env.wrappers:
         raise ConfigError(
-            f"`env.wrappers` (={c.env.wrappers}) must be empty with `selfplay.enabled`: a wrapper sees one seat"
+            f"`env.wrappers` (={c.env.wrappers}) must be empty with `selfplay.enabled`: "
+            "a wrapper sees one seat"
         )
 
 

@@ -61,8 +61,8 @@ class SelfPlayConfig:
     opponents: str = field(
         PRIORITIZED,
         one_of(UNIFORM, PRIORITIZED),
-        help="how the pool's opponents are drawn: uniform, or prioritized fictitious self-play, by (1 - score)^2 "
-        "of the policy against each",
+        help="how the pool's opponents are drawn: uniform, or prioritized fictitious self-play, by "
+        "(1 - score)^2 of the policy against each",
     )
     drop: str = field(
         WEAKEST, one_of(WEAKEST, OLDEST), help="the snapshot that a full pool drops for a new one"
@@ -85,5 +85,6 @@ class SelfPlayConfig:
         """Raises ConfigError unless the groups share a device's environments evenly."""
         if envs_per_device % self.groups:
             raise ConfigError(
-                f"`selfplay.groups` (={self.groups}) must divide the {envs_per_device} environments of a device"
+                f"`selfplay.groups` (={self.groups}) must divide the {envs_per_device} environments of a "
+                "device"
             )

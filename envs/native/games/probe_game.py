@@ -29,9 +29,9 @@ class ProbeGame(Game):
     Seat 0 moves, seat 1 sees it, and its own move gives seat 0 what the table `PAYOFFS` says. The best moves
     of both are 1: in each round seat 0 gets 0.5, and seat 1 loses as much. Seat 0 gets -1 where it
     hopes for the 1.0 in the table. So the value of seat 0's turn is 0.5 for each round that is left,
-    discounted, and that of seat 1's turn after a best move the opposite; after a worse one seat 1 gains 1 in that
-    round. It fails if a reward is seen from the wrong seat, if the next state is the one before the other's
-    move, or if the mask is lost.
+    discounted, and that of seat 1's turn after a best move the opposite; after a worse one seat 1 gains 1 in
+    that round. It fails if a reward is seen from the wrong seat, if the next state is the one before the
+    other's move, or if the mask is lost.
 
     Observation float32[5]: the seat; the round; and at seat 1's turn one-hot whether seat 0 has moved 0 or
     1; 1.

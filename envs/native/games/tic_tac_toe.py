@@ -27,7 +27,8 @@ class TicTacToeState:
 class TicTacToe(Game):
     """Three in a row win. The one who wins gets 1, the other -1; a draw gives nothing.
 
-    Observation float32[3, 3, 2]: 1 on the observer's own cells in the first plane, on the other's in the second.
+    Observation float32[3, 3, 2]: 1 on the observer's own cells in the first plane, on the other's in the
+    second.
     Action: the cell, by rows. With perfect play the game is a draw.
     """
 

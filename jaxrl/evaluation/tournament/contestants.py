@@ -147,7 +147,8 @@ def enter(names: Sequence[str], entry: Entry) -> list[Contestant]:
             contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
         else:
             raise ConfigError(
-                f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: {', '.join(scripts)}"
+                f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
+                f"{', '.join(scripts)}"
             )
     return contestants
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 FILES = ("tournament.html", "tournament.json", "tournament.png")
 _NOTES = (
-    "The score is the share of games won, where a draw is half a win. Elo is the most likely rating, with a 95% "
-    "interval; the mean of all players is 0, and each pair counts one drawn game more. Elo in turn changes by "
-    "K = 32 with each game, in a fixed random order.",
-    "Every pair plays as many games from either seat, and all pairs with the same random keys. Two players that "
-    "draw nothing at random play the same game again and again.",
+    "The score is the share of games won, where a draw is half a win. Elo is the most likely rating, with a "
+    "95% interval; the mean of all players is 0, and each pair counts one drawn game more. Elo in turn "
+    "changes by K = 32 with each game, in a fixed random order.",
+    "Every pair plays as many games from either seat, and all pairs with the same random keys. Two players "
+    "that draw nothing at random play the same game again and again.",
 )
 
 
@@ -66,7 +66,8 @@ def write(results: Results, folder: str) -> list[str]:
     sections.insert(1, Section("Elo", name="elo", svg=render(figure, "svg"), png=render(figure, "png")))
     page = html_page(
         title=f"Tournament in {results.game}",
-        introduction=f"{len(results.standings)} players, {results.games:,} games of each pair, half from each seat.",
+        introduction=f"{len(results.standings)} players, {results.games:,} games of each pair, half from "
+        "each seat.",
         problems=(),
         sections=sections,
         notes=_NOTES,

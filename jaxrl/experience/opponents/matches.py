@@ -28,8 +28,8 @@ class MatchState:
     Attributes:
       game: of the rules, leaves [B, ...].
       seat: int32[B], the learner's.
-      waits: bool[B]; the game has begun and the other seat has the first move, so that the learner has no turn:
-        the row is no transition, its action is ignored.
+      waits: bool[B]; the game has begun and the other seat has the first move, so that the learner has no
+        turn: the row is no transition, its action is ignored.
       carry: tree of [B, ...], the opponents' recurrent carries.
       fresh: bool[B]; the opponent has not moved in this game, so that its carry counts as zeros.
       total: float32[B], the learner's rewards in this game.
@@ -50,9 +50,9 @@ class Matches:
     """Games that restart where they have ended, with the interface of `VectorEnv`.
 
     A step is the learner's move and then the opponents': its reward is what both gave the learner, and the
-    observation after it is the one of the learner's next turn. Where the learner has the second seat, a game begins
-    with a row of its own that only waits (`is_turn`), so that a step never takes more than one pass of opponents
-    who alternate.
+    observation after it is the one of the learner's next turn. Where the learner has the second seat, a game
+    begins with a row of its own that only waits (`is_turn`), so that a step never takes more than one pass of
+    opponents who alternate.
 
     Attributes:
       spec: of the game as its player sees it.

@@ -30,8 +30,8 @@ _LEAST_WEIGHT = 1e-3
 class OpponentState:
     """The pool and who plays whom; replicated. Of P + 1 slots one is always free for the next snapshot.
 
-    A snapshot is written to a free slot alone: if its iteration fails, the numbers beside the slots are rolled
-    back and it does not count.
+    A snapshot is written to a free slot alone: if its iteration fails, the numbers beside the slots are
+    rolled back and it does not count.
 
     Attributes:
       snapshots: what acted when each was taken, leaves [P + 1, ...].
@@ -165,10 +165,7 @@ class Opponents:
         place = jnp.where(due, slot, slots)  # beyond the last it is dropped
         number = state.number.at[place].set(taken, mode="drop")
         alive = number > 0
-        if config.drop == OLDEST:
-            rank = number.astype(jnp.float32)
-        else:
-            rank = state.rating
+        rank = number.astype(jnp.float32) if config.drop == OLDEST else state.rating
         # Never the new one.
         victim = jnp.argmin(jnp.where(alive & (number != taken), rank, jnp.inf))
         is_full = jnp.sum(alive, dtype=jnp.int32) > config.pool_size

@@ -37,8 +37,9 @@ class Turn:
 class Seats:
     """The groups of environments, each of which shares one opponent.
 
-    Environment i, counted over all devices, is of group i modulo `latest + pooled`. So each device has the same
-    number of environments of each group, and what it computes does not depend on how many devices there are.
+    Environment i, counted over all devices, is of group i modulo `latest + pooled`. So each device has the
+    same number of environments of each group, and what it computes does not depend on how many devices there
+    are.
 
     Attributes:
       agent: acts, with the parameters of whoever it is.
@@ -66,8 +67,8 @@ class Seats:
     def move(self, now: Acting, snapshots: Acting, turn: Turn) -> tuple[Array, PyTree]:
         """The moves [B] of all opponents, and their carries after them.
 
-        One product for all environments that play the policy as it is now, and a batched one for the others: the
-        parameters of a snapshot are there once for each group, never for each environment.
+        One product for all environments that play the policy as it is now, and a batched one for the others:
+        the parameters of a snapshot are there once for each group, never for each environment.
 
         Args:
           now: the policy.

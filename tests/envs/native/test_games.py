@@ -1,4 +1,4 @@
-"""Games of two: the rules, the solution of tic-tac-toe, scripted players, and a game as one player sees it."""
+"""Games of two: the rules, the solution of tic-tac-toe, scripted players, and what one player sees."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_policy_against_itself_is_even(policy: Trained) -> None:
 
 
 def test_games_are_a_plain_loop(policy: Trained) -> None:
-    """The best moves of a policy with memory against itself, one call at a time, with carries of their own."""
+    """The best moves of a policy with memory against itself, one call at a time, with carries of each."""
     greedy = Trained("greedy", GAME, policy.agent, policy.acting, samples=False)
     found = play(greedy, greedy, jax.random.split(jax.random.key(0), 2))
     state = GAME.start(jax.random.key(0))
