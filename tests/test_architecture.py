@@ -43,7 +43,8 @@ MESH_MODULES = ("jax.distributed.", "jax.experimental.multihost_utils.")
 OPTIONAL = set(
     "brax clu craftax envpool fpdf gcsfs gymnasium IPython jaxmarl jinja2 jumanji matplotlib mlflow "
     "mujoco_playground navix "
-    "neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn "
+    "neptune onnx onnxruntime openskill optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy "
+    "seaborn "
     "sklearn tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 

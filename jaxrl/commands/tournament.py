@@ -60,12 +60,12 @@ def _job(argv: Sequence[str]) -> int:
         command_line.require_writable_folder("output", output)
 
     from jaxrl.evaluation.tournament import report, tournament
-    from jaxrl.evaluation.tournament.contestants import Entry, enter
+    from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
     from jaxrl.reporting.display import table
 
     if output:
         report.require_packages()
-    entry = Entry(values["game"], values["checkpoint"], not values["best-moves"], values["trust"])
+    entry = EntryTerms(values["game"], values["checkpoint"], not values["best-moves"], values["trust"])
     contestants = enter(names, entry)
     results = tournament.run(
         contestants, values["games"], values["seed"], values["openskill"], command_line.say

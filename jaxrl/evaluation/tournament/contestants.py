@@ -101,7 +101,7 @@ class Trained(Contestant):
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryTerms:
     """How contestants are read.
 
     Attributes:
@@ -117,7 +117,7 @@ class Entry:
     trust: bool = False
 
 
-def enter(names: Sequence[str], entry: Entry) -> list[Contestant]:
+def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
     """The contestants of a tournament, in the order given.
 
     Args:
@@ -159,7 +159,7 @@ def _folder(name: str) -> tuple[str, str]:
     return (folder, checkpoint) if at and os.path.isdir(folder) else (name, "")
 
 
-def _load(name: str, entry: Entry) -> trained_policy.TrainedPolicy:
+def _load(name: str, entry: EntryTerms) -> trained_policy.TrainedPolicy:
     folder, checkpoint = _folder(name)
     return trained_policy.load(folder, checkpoint or entry.checkpoint, devices=1, trust=entry.trust)
 

@@ -156,6 +156,6 @@ def test_policies_of_other_games_are_refused(monkeypatch: pytest.MonkeyPatch, tm
         config = resolve(config(**{"env.name": "gymnax:CartPole-v1", "selfplay.enabled": False}), 1)
 
     monkeypatch.setattr(contestants.trained_policy, "load", lambda *_, **__: Run)
-    entry = contestants.Entry(game="jaxrl:TicTacToe")
+    entry = contestants.EntryTerms(game="jaxrl:TicTacToe")
     with pytest.raises(ConfigError, match="is a policy of gymnax:CartPole-v1, which is no game of two"):
         contestants.enter([str(tmp_path), "random"], entry)
