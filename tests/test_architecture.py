@@ -42,9 +42,8 @@ MESH_MODULES = ("jax.distributed.", "jax.experimental.multihost_utils.")
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
     "brax clu craftax envpool fpdf gcsfs gymnasium IPython jaxmarl jinja2 jumanji matplotlib mlflow "
-    "mujoco_playground navix "
-    "neptune onnx onnxruntime openskill optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy "
-    "seaborn "
+    "mujoco_playground navix openskill "
+    "neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn "
     "sklearn tensorboard tensorflow torch wandb xminigrid xprof".split()
 )
 
