@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.adapters.suite import raw_key, suite_rules
-from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.envs.games.game import Game
 from jaxrl.envs.trees import strong_types
 
@@ -36,6 +36,7 @@ class PgxGame(Game):
 
     def __init__(self, label: str, env: Any, spec: EnvSpec):
         self._env = env
+        assert isinstance(spec.observation_space, Box)
         self._dtype = spec.observation_space.dtype
         self.spec = EnvSpec(
             name=label,

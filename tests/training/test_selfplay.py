@@ -16,6 +16,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError, resolve
+from jaxrl.parallel.sharding import Topology
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.capacity import require_memory
 from jaxrl.training.trainer import Trainer
@@ -167,12 +168,9 @@ def test_wrong_configurations(fields: dict[str, Any], message: str) -> None:
 def test_a_pool_larger_than_memory() -> None:
     program = iteration()
     resolved = program.learning.config
-    large = dataclasses.replace(
-        resolved, selfplay=dataclasses.replace(resolved.selfplay, pool_size=10_000), network=resolved.network
-    )
-    trainer = Trainer(config(), writer=MultiWriter(()))
-    topology, agent = trainer.runtime.learning.topology, program.collector.agent
-    trainer.close()
+    section = dataclasses.replace(resolved.selfplay, pool_size=10_000)
+    large = dataclasses.replace(resolved, selfplay=section)
+    topology, agent = Topology.of(1), program.collector.agent
     require_memory(resolved, topology, agent.spec, agent)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jaxrl.training.capacity.memory_of", lambda _: 16 * 2**20)

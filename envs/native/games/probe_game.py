@@ -64,8 +64,8 @@ class ProbeGame(Game):
 
     def observe(self, state: ProbeGameState, seat: jax.Array) -> jax.Array:
         seen = jnp.arange(2) == jnp.where(self.seat(state) == 1, state.first, -1)
-        own = jnp.stack([seat, state.moves // 2 >= 1]).astype(jnp.float32)
-        return jnp.concatenate([own, seen.astype(jnp.float32), jnp.ones(1)])
+        own = jnp.stack([seat == 1, state.moves >= 2])
+        return jnp.concatenate([own, seen, jnp.ones(1, bool)]).astype(jnp.float32)
 
     def action_mask(self, state: ProbeGameState) -> jax.Array:
         return jnp.arange(3) < 2

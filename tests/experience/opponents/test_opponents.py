@@ -43,7 +43,7 @@ def first() -> tuple[OpponentState, Any]:
 
 def games(*of_groups: tuple[float, float, float]) -> jax.Array:
     """float32[B, 3], of environments 0 to 3, one of each group; the others play no game."""
-    return jnp.zeros((B, 3)).at[: len(of_groups)].set(jnp.array(of_groups))
+    return jnp.zeros((B, 3)).at[: len(of_groups)].set(np.array(of_groups, np.float32))
 
 
 NONE = (0.0, 0.0, 0.0)
@@ -64,7 +64,7 @@ def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
     assert state.number.tolist() == [1, 2, 0]
     state = dataclasses.replace(state, playing=jnp.array([1, 0]))
     # Those of the first two groups are against the policy itself and count for nobody.
-    results = games((9, 9, 9), (8, 8, 8), (3, 1, 0), (0, 2, 4)).at[6].set(jnp.array([1, 0, 0]))
+    results = games((9, 9, 9), (8, 8, 8), (3, 1, 0), (0, 2, 4)).at[6].set(jnp.array([1.0, 0.0, 0.0]))
     after, metrics = opponents().update(state, results, first()[1], KEY)
     np.testing.assert_array_equal(after.record, [[0, 2, 4], [4, 1, 0], [0, 0, 0]])
     assert float(metrics["selfplay/win_rate"].value()) == pytest.approx(4 / 11)
@@ -86,7 +86,7 @@ def test_a_beaten_snapshot_makes_another_one_due(results: tuple[float, ...], is_
     assert after.number.tolist() == ([1, 2, 0] if is_due else [1, 0, 0])
     assert int(after.snapshot_age) == (0 if is_due else 64)
     if is_due:
-        np.testing.assert_array_equal(after.record, np.zeros((3, 3)))
+        np.testing.assert_array_equal(after.record, [results, NONE, NONE])
         assert float(after.rating[1]) == float(after.elo)
         assert after.playing.tolist()[0] == 1  # the first of the groups plays the newest
         assert after.swapped.tolist()[0]
@@ -132,8 +132,8 @@ def test_hard_opponents_are_drawn_more_often() -> None:
     # Two drawn games more: scores 8/10 and 1/10.
     np.testing.assert_allclose(opponents()._weights(state)[:2], [0.2**2, 0.9**2], rtol=1e-6)
     np.testing.assert_array_equal(changed(opponents="uniform")._weights(state), np.ones(3))
-    others = changed(swap_steps=1)
-    draw = jax.jit(jax.vmap(lambda key: others._draw(state, key).playing[1]))
+    due = dataclasses.replace(state, draw_age=jnp.int32(100))
+    draw = jax.jit(jax.vmap(lambda key: changed(swap_steps=100)._draw(due, key).playing[1]))
     drawn = np.bincount(draw(jax.random.split(KEY, 2000)), minlength=3) / 2000
     share = 0.04 / 0.85
     assert drawn[2] == 0
