@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxrl import algorithms, envs
+from jaxrl.commands import play as play_command
 from jaxrl.commands import tournament as command
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
@@ -20,6 +21,7 @@ from jaxrl.evaluation.tournament import ratings, report, tournament
 from jaxrl.evaluation.tournament.contest import play, play_both
 from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
 from jaxrl.evaluation.tournament.ratings import MatchGame
+from jaxrl.evaluation.tournament.session import GameSession, converse
 from tests.experience.opponents.self_play import config
 
 GAME = envs.make("jaxrl:TicTacToe").game
@@ -159,3 +161,26 @@ def test_policies_of_other_games_are_refused(monkeypatch: pytest.MonkeyPatch, tm
     entry = contestants.EntryTerms(game="jaxrl:TicTacToe")
     with pytest.raises(ConfigError, match="is a policy of gymnax:CartPole-v1, which is no game of two"):
         contestants.enter([str(tmp_path), "random"], entry)
+
+
+def test_a_person_plays_in_text() -> None:
+    said: list[str] = []
+    lines = iter(["12", "x", "4", *map(str, range(9)), *map(str, range(9))])
+    session = GameSession(scripted("minimax"), seat=1, key=jax.random.key(2))
+    assert converse(session, lambda prompt: next(lines), said.append)
+    assert said[0] == "you play x and move second; q leaves"
+    assert said[1].count("o") == 1  # the opponent has begun
+    assert "'12' is no move that is allowed here" in said
+    assert said[-1] in ("you lose", "a draw")
+    answers = [line for line in said if line.startswith("the opponent moves")]
+    assert said[-2].count("o") == len(answers) + 1
+    left = GameSession(scripted("random"), seat=0, key=jax.random.key(2))
+    assert left.allowed == list(range(9))
+    assert not converse(left, lambda prompt: "q", said.append)
+
+
+def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
+    assert play_command.main(["jaxrl play", "jaxrl:TicTacToe", "--opponent=nobody"]) == 2
+    assert "neither the folder of a run nor a player" in capfd.readouterr().err
+    assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
+    assert "is no game of two" in capfd.readouterr().err
