@@ -123,6 +123,7 @@ def test_values_of_the_probe_are_the_known_ones() -> None:
         "ppo.gamma": gamma,
         "ppo.gae_lambda": 0.9,
         "ppo.entropy_coef": 0.001,
+        "stop.steps": 120 * 64 * 16,  # the learning rate goes by it
         "selfplay.every_steps": 20_000,
         "selfplay.swap_steps": 10_000,
     }
