@@ -1,7 +1,7 @@
-"""jaxrl play [GAME] [--opponent=RUN]: you play a game of two, or levels of jaxrl:Platformer.
+"""jaxrl play [GAME]: you play a game of two, or levels of jaxrl:Platformer.
 
-With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, you type the numbers of
-your moves. Without one:
+With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, you type the numbers
+of your moves. Without one the levels begin.
 
 Keys: left and right run, until down stops; up jumps (or a, d, s, w and space);
 r starts over, n goes to the next level, q leaves. The clock starts with the

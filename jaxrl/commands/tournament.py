@@ -1,4 +1,4 @@
-"""jaxrl tournament RUN|PLAYER...: plays policies of a game of two against each other, and rates them.
+"""jaxrl tournament RUN|PLAYER...: plays policies of a game, and rates them.
 
 A player is the folder of a run, RUN@best or RUN@STEP for another checkpoint of
 it, or a scripted one: random, greedy (looks one move ahead), and minimax where

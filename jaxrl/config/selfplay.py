@@ -13,7 +13,7 @@ WEAKEST, OLDEST = "weakest", "oldest"
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlayConfig:
-    """Games of two against the policy itself and its past (docs/selfplay.md)."""
+    """Games of two against the policy and its past (docs/selfplay.md)."""
 
     enabled: bool = field(
         False, help="the other seat of the game is played by the policy itself and its past", fixed=True
