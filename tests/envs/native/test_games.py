@@ -68,8 +68,9 @@ def test_the_solution_is_the_known_one() -> None:
     assert best((0, 4, 1)) == [2]  # stops the other
 
 
-def results(opponent: str, player: str, seat: int, games: int = 64) -> np.ndarray:
-    env = envs.make(f"jaxrl:TicTacToe(opponent='{opponent}', seat={seat})")
+def results(opponent: str, player: str, games: int = 256) -> np.ndarray:
+    """float32[games], of `player`, who begins in half of them."""
+    env = envs.make(f"jaxrl:TicTacToe(opponent='{opponent}')")
     chosen = players.make("test", env.game, player)
 
     def one(key: jax.Array) -> jax.Array:
@@ -87,11 +88,9 @@ def results(opponent: str, player: str, seat: int, games: int = 64) -> np.ndarra
 
 
 def test_scripted_players_play_as_well_as_they_say() -> None:
-    for seat in range(2):
-        assert (results("minimax", "minimax", seat) == 0).all()
-        assert (results("random", "minimax", seat) >= 0).all()
-        assert (results("minimax", "random", seat) <= 0).all()
-        assert results("random", "greedy", seat, 256).mean() > results("random", "random", seat, 256).mean()
+    assert (results("minimax", "minimax") == 0).all()
+    assert (results("random", "minimax") >= 0).all()
+    assert results("random", "greedy").mean() > 0.3
     game = TicTacToe()
     greedy = players.make("test", game, "greedy")
     chosen = {int(greedy(after(game, (0, 3, 1, 4)), key)) for key in jax.random.split(KEY, 8)}
