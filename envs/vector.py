@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import flax.struct
 import jax
@@ -33,6 +33,42 @@ class VectorState:
 
     env: Any
     first_episode_left: jax.Array | None = None
+
+
+class Environments(Protocol):
+    """B environments that start anew where an episode has ended, as collectors step them: a `VectorEnv`."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def resets_in_rounds(self) -> bool: ...
+
+    @property
+    def staggered(self) -> bool: ...
+
+    def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]: ...
+
+    def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]: ...
+
+    def step(
+        self,
+        keys_B: jax.Array,
+        state: Any,
+        action_B: jax.Array,
+        starts: tuple[Any, Any] | None = None,
+        conditional: bool = True,
+        task_B: Any = None,
+    ) -> tuple[Any, TimeStep]: ...
+
+    def action_mask(self, state: Any) -> jax.Array | None: ...
+
+    def is_turn(self, state: Any) -> jax.Array | None:
+        """bool[B], False where the next action is ignored, as nothing of the agent's is due; None: nowhere.
+
+        Such a row may only be the first of an episode, which begins again with the row after it.
+        """
+        ...
 
 
 class VectorEnv:
@@ -150,6 +186,9 @@ class VectorEnv:
         if not self.spec.has_action_mask:
             return None
         return jax.vmap(self.env.action_mask)(state.env)
+
+    def is_turn(self, state: VectorState) -> None:
+        """None: every action counts."""
 
     def _reset_ended(
         self, keys_B: jax.Array, task_B: Any, done_B: jax.Array, stepped: tuple[Any, Any]

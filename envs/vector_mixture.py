@@ -90,6 +90,9 @@ class MixtureVectorEnv:
         joined: jax.Array = self._joined(sum(len(mask) for mask in masks if mask is not None), masks)
         return joined
 
+    def is_turn(self, state: Any) -> None:
+        """See `VectorEnv.is_turn`."""
+
     def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
         """See `VectorEnv.select`."""
         rows = self.rows(len(mask_B))

@@ -346,6 +346,7 @@ class TrainState:
         the process.
       memory: what the memory between collecting and learning holds; None if it holds nothing.
       tasks: what decides the tasks of environments; None without a task sampler.
+      opponents: the pool of self-play and who plays whom; None without self-play.
       key: the typed base key; every other key is derived from it and the counters.
       iteration: int32[], rollouts finished.
     """
@@ -356,3 +357,4 @@ class TrainState:
     iteration: Array
     memory: PyTree = None
     tasks: PyTree = None
+    opponents: PyTree = None

@@ -11,16 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import modules
+from jaxrl.envs.adapters.pgx_game import PgxGame, PgxGameState
 from jaxrl.envs.adapters.suite import load, raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.games import players
 from jaxrl.envs.names import format_call
 from jaxrl.envs.trees import strong_types
 
 _RANDOM = "random"
 _AGENT = 0
 
-# (observation, bool[A] of the allowed actions, key) -> action
-Opponent = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+# (state, key) -> action
+_Opponent = Callable[[Any, jax.Array], jax.Array]
 
 
 def names() -> Sequence[str]:
@@ -33,17 +35,16 @@ def make(name: str, opponent: str = _RANDOM) -> Pgx:
 
     Args:
       name: of the game.
-      opponent: who plays all other players: "random" chooses evenly among the allowed actions;
-        "path.to.module:function" is called with (observation, bool[A] of the allowed actions, key), of one
-        game, and returns an action.
+      opponent: who plays all other players: "random" chooses evenly among the allowed actions, "greedy" in
+        games of two among those that give it most at once; "path.to.module:function" is called with
+        (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
     """
     return Pgx(name, opponent)
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
     """The module of the opponent, which making the game imports; None for "random"."""
-    opponent = arguments.get("opponent")
-    return opponent.rpartition(":")[0] or None if isinstance(opponent, str) else None
+    return players.module_of(arguments)
 
 
 @flax.struct.dataclass
@@ -61,11 +62,13 @@ class Pgx(JaxEnv):
     moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
     its episode is that step, whatever the action. Of games for several players `info["success"]` says whether
     the agent has won.
+
+    Attributes:
+      game: the rules alone, of games of two; else None.
     """
 
     def __init__(self, name: str, opponent: str):
         label = f"pgx:{name}"
-        self._opponent = _random if opponent == _RANDOM else _users(label, opponent)
         with suite_rules():
             self._env = load("pgx", "pgx").make(name)
             self._is_alone = self._env.num_players == 1
@@ -80,6 +83,8 @@ class Pgx(JaxEnv):
             has_action_mask=True,
             reports=() if self._is_alone else (InfoMetric("success", "last"),),
         )
+        self.game = PgxGame(label, self._env, self.spec) if self._env.num_players == 2 else None
+        self._opponent = _opponent(label, self.game, opponent)
 
     def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
         start_key, others_key = jax.random.split(key)
@@ -121,7 +126,7 @@ class Pgx(JaxEnv):
         def move(loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
             state, reward, key = loop
             key, choice_key, step_key = jax.random.split(key, 3)
-            action = self._opponent(state.observation, state.legal_action_mask, choice_key)
+            action = self._opponent(state, choice_key)
             state = strong_types(self._env.step(state, action, raw_key(step_key)))
             return state, reward + state.rewards[_AGENT], key
 
@@ -140,13 +145,12 @@ class Pgx(JaxEnv):
         return (state, state.observation), state.legal_action_mask
 
 
-def _random(obs: jax.Array, allowed: jax.Array, key: jax.Array) -> jax.Array:
-    return jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
-
-
-def _users(label: str, name: str) -> Opponent:
+def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:
+    if name == _RANDOM:
+        return lambda state, key: players.evenly(key, state.legal_action_mask)
+    if name == "greedy" and game is not None:
+        return lambda state, key: players.greedy(game, PgxGameState(state, jnp.int32(0)), key)
     found = modules.load_attribute(f"{label}: opponent", name)
     if not callable(found) or isinstance(found, type):
-        raise ValueError(f"{label}: opponent (={name!r}) must be random or name a function")
-    opponent: Opponent = found
-    return opponent
+        raise ValueError(f"{label}: opponent (={name!r}) must be random, greedy or name a function")
+    return lambda state, key: found(state.observation, state.legal_action_mask, key)

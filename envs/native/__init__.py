@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.games import players
 from jaxrl.envs.names import check_32_bits, check_arguments
 from jaxrl.envs.native.bit_flip import BitFlip
+from jaxrl.envs.native.games import ENVIRONMENTS as GAMES
 from jaxrl.envs.native.maze import Maze
 from jaxrl.envs.native.memory import ENVIRONMENTS as MEMORY
 from jaxrl.envs.native.mixture import mixture
@@ -51,6 +53,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "ProbeTermination": ProbeTermination,
     "ProbeTruncation": ProbeTruncation,
     "ProbeValue": ProbeValue,
+    **GAMES,
     **MEMORY,
 }
 
@@ -60,9 +63,12 @@ def names() -> Sequence[str]:
     return tuple(_ENVIRONMENTS)
 
 
-def module_of(name: str, arguments: dict[str, Any]) -> str | None:
-    """The module that making an environment imports because an argument says so; None if there is none."""
-    return module_of_tasks(arguments) if name == "Mixture" else None
+def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The module that making an environment imports because an argument says so; None if there is none.
+
+    A task of a mixture and the opponent of a game may be of a module.
+    """
+    return module_of_tasks(arguments) if name == "Mixture" else players.module_of(arguments)
 
 
 def make(name: str, **kwargs: Any) -> JaxEnv:

@@ -17,10 +17,18 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "network.head": lambda c: c.network.head != "auto",
     "host.overlap": lambda c: c.host.overlap is True,
     "evaluate.sample": lambda c: c.evaluate.sample,
+    "selfplay.enabled": lambda c: c.selfplay.enabled,
 }
 # The options that learning by epochs of minibatches honours, whatever the loss.
 OF_MINIBATCHES = frozenset(
-    ("normalize.observations", "normalize.rewards", "normalize.clip_rewards", "nonfinite", "network.frozen")
+    (
+        "normalize.observations",
+        "normalize.rewards",
+        "normalize.clip_rewards",
+        "nonfinite",
+        "network.frozen",
+        "selfplay.enabled",
+    )
 )
 # Those of an agent that samples from a distribution and has a value function.
 OF_ACTOR_CRITICS = frozenset(("network.separate_value", "network.head", "evaluate.sample"))

@@ -26,6 +26,7 @@ COMMANDS = (
     "compare",
     "architectures",
     "experiment",
+    "tournament",
     "export",
     "deploy",
     "models",

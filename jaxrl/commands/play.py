@@ -1,4 +1,7 @@
-"""jaxrl play [--category=C] [--levels=DIR]: you play levels of jaxrl:Platformer.
+"""jaxrl play [GAME]: you play a game of two, or levels of jaxrl:Platformer.
+
+With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, you type the numbers
+of your moves. Without one the levels begin.
 
 Keys: left and right run, until down stops; up jumps (or a, d, s, w and space);
 r starts over, n goes to the next level, q leaves. The clock starts with the
@@ -31,6 +34,19 @@ if TYPE_CHECKING:
 _LABEL = "`jaxrl play`: "
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
 ARGUMENTS = (
+    Argument("GAME", "a game of two, against --opponent"),
+    Argument(
+        "--opponent=RUN",
+        "of GAME: the folder of a run, random, greedy, or minimax where the game is solved (default: "
+        "{default})",
+        str,
+        "random",
+    ),
+    Argument("--seat=N", "of GAME: 0 begins (default), 1 does not", int, 0, low=0, high=1),
+    Argument(
+        "--seed=K", "of GAME: decides the opponent's moves", int, 0, low=0, high=command_line.LARGEST_SEED
+    ),
+    Argument("--trust", "import the modules that the run's configuration names (module:Class)", bool),
     Argument(
         "--levels=DIR",
         "whose levels: train (default), test, or a folder that jaxrl prepare-data has written, such as "
@@ -55,7 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str]) -> int:
-    chosen, _ = parse(ARGUMENTS, argv)
+    chosen, games = parse(ARGUMENTS, argv, positional=True)
+    if len(games) > 1:
+        raise ConfigError(f"one game is played, not {', '.join(games)}")
+    if games:
+        return _game(games[0], chosen)
     if chosen["record"] and chosen["replay"]:
         raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
     rounds = _recordings(chosen) if chosen["replay"] else _levels(chosen)
@@ -65,6 +85,21 @@ def _job(argv: Sequence[str]) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RunError("`jaxrl play` needs a terminal to draw on and to read keys from")
     return _show(rounds, chosen, record)
+
+
+def _game(game: str, chosen: dict[str, Any]) -> int:
+    """Lets a person play a game of two on standard input."""
+    import jax
+
+    from jaxrl.config.common_names import full_name
+    from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
+    from jaxrl.evaluation.tournament.session import GameSession, converse
+
+    terms = EntryTerms(full_name("GAME", game)[0], trust=chosen["trust"])
+    (opponent,) = enter([chosen["opponent"]], terms)
+    session = GameSession(opponent, chosen["seat"], jax.random.key(chosen["seed"]))
+    converse(session, input, command_line.say)
+    return 0
 
 
 def _levels(chosen: dict[str, Any]) -> list[Round]:

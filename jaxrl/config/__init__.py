@@ -40,6 +40,7 @@ from jaxrl.config.sections import (
     StopConfig,
     StorageConfig,
 )
+from jaxrl.config.selfplay import SelfPlayConfig
 
 __all__ = [
     "A2CConfig",
@@ -64,6 +65,7 @@ __all__ = [
     "R2D2Config",
     "ReplayConfig",
     "SACConfig",
+    "SelfPlayConfig",
     "StopConfig",
     "StorageConfig",
     "changed_fields",

@@ -24,6 +24,7 @@ from jaxrl.config.sections import (
     StopConfig,
     StorageConfig,
 )
+from jaxrl.config.selfplay import SelfPlayConfig
 
 _MOST_DEVICES = 65_536  # far beyond what any machine has
 
@@ -89,6 +90,7 @@ class Config(BuiltInSections):
     env: EnvConfig
     curriculum: CurriculumConfig
     levels: LevelsConfig
+    selfplay: SelfPlayConfig
     host: HostConfig
     network: NetworkConfig
     normalize: NormalizeConfig

@@ -78,6 +78,8 @@ def check_environment(c: Config) -> None:
                 raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
     if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
         raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
+    if c.selfplay.enabled:
+        _check_game(c)
     if registry.is_host(c.env.name):
         _check_host(c)
     if c.env.tasks and c.evaluate.unseen:
@@ -125,6 +127,21 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
         raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
     except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
         raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
+
+
+def _check_game(c: Config) -> None:
+    """Self-play has a game of two, in which both see what the game says."""
+    from jaxrl.envs import registry
+    from jaxrl.envs.games import game_of
+
+    name = c.env.name
+    if registry.is_host(name) or game_of(registry.make(name)) is None:
+        raise ConfigError(f"`env.name` (={name!r}) is no game of two, which `selfplay.enabled` needs")
+    if c.env.wrappers:
+        raise ConfigError(
+            f"`env.wrappers` (={c.env.wrappers}) must be empty with `selfplay.enabled`: "
+            "a wrapper sees one seat"
+        )
 
 
 def _check_host(c: Config) -> None:

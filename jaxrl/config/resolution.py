@@ -285,6 +285,8 @@ def _check_rules(config: Config) -> None:
     """Fields fit together that no algorithm asks for."""
     if config.env.success:
         Success.parse(config.env.success, "env.success")
+    if config.selfplay.enabled:
+        config.selfplay.check_counts(config.envs_per_device)
     endless = config.stop.steps is None and config.stop.seconds is None and config.stop.wall_seconds is None
     if endless and not config.stages:
         raise ConfigError(

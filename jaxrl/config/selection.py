@@ -23,6 +23,7 @@ _MADE_FOR = {
     "jaxrl:Navigation": "ppo_navigation",
     "jaxrl:Platformer": "ppo_platformer",
     "jaxrl:ProbeMemory": "ppo_memory",
+    "jaxrl:TicTacToe": "ppo_tictactoe",
 }
 
 

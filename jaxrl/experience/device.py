@@ -15,7 +15,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.spaces import Discrete, MultiDiscrete, has_choice
 from jaxrl.envs.trees import select_rows
-from jaxrl.envs.vector_mixture import BatchedEnv
+from jaxrl.envs.vector import Environments
 from jaxrl.experience import final_rows
 from jaxrl.experience.base import Collector
 from jaxrl.experience.packing import Packing
@@ -56,7 +56,7 @@ class DeviceCollector(Collector):
     """
 
     agent: Agent
-    env: BatchedEnv
+    env: Environments
     length: int
     chunk: int
     axis: Axis = Axis()  # noqa: RUF009
@@ -222,10 +222,16 @@ class DeviceCollector(Collector):
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B] whether an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
-        options = {"starts": given.starts, "conditional": not self.few_kernels, "task_B": task_B}
+        options: dict[str, Any] = {
+            "starts": given.starts,
+            "conditional": not self.few_kernels,
+            "task_B": task_B,
+        }
         if not self.agent.needs_final_observations:
+            valid = self.env.is_turn(env_state)
             env_state, timestep = self.env.step(given.keys, env_state, action, **options)
-            return env_state, timestep, timestep.done, None
+            begins = timestep.done if valid is None else timestep.done | ~valid
+            return env_state, timestep, begins, valid
         after, timestep = final_rows.step(self.env, given.keys, env_state, action, **options)
         return after, timestep, env_state.is_final, ~env_state.is_final
 

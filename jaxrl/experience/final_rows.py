@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.trees import select_rows
-from jaxrl.envs.vector_mixture import BatchedEnv
+from jaxrl.envs.vector import Environments
 from jaxrl.types import Array, PyTree
 
 
@@ -35,7 +35,7 @@ def begin(env_state: PyTree, obs: PyTree, num_envs: int) -> FinalRowsState:
 
 
 def step(
-    env: BatchedEnv, keys_B: Array, state: FinalRowsState, action_B: Array, **options: Any
+    env: Environments, keys_B: Array, state: FinalRowsState, action_B: Array, **options: Any
 ) -> tuple[FinalRowsState, TimeStep]:
     """Advances every environment by one step, except where the last observation of an episode is acted on.
 

@@ -13,8 +13,10 @@ from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.trees import select_rows
+from jaxrl.envs.vector import Environments, VectorEnv
 from jaxrl.envs.vector_mixture import vector_env
-from jaxrl.experience import curriculum, memory
+from jaxrl.experience import curriculum, memory, opponents
 from jaxrl.experience.device import DeviceCollector
 from jaxrl.experience.episodes import play
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -22,11 +24,23 @@ from jaxrl.experience.tasks import TASK_KEY, LevelResults, TaskSampler
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.programs.learning import Learning, environment_keys, iteration_keys
-from jaxrl.types import Array, Axis, EpisodeTotals, LearnerState, PyTree, TrainState, Trajectory, unless
+from jaxrl.types import (
+    Acting,
+    Array,
+    Axis,
+    CollectorState,
+    EpisodeTotals,
+    LearnerState,
+    PyTree,
+    TrainState,
+    Trajectory,
+    unless,
+)
 
 # Keeps the keys of rollouts that choose levels apart from those of training.
 _REFRESH = 0x52465348
-
+# Keeps the keys of games that begin with another opponent apart from those of steps.
+_SWAP = 0x53574150
 Members = tuple[TrainState, Interval, Array]
 
 
@@ -72,13 +86,15 @@ class Iteration:
           axis: this device among all.
           tasks: chooses the tasks of episodes; None takes what the configuration says.
         """
-        collector, reports = None, EpisodeReports()
+        collector, reports, others = None, EpisodeReports(), None
         if env is not None:
             reports = EpisodeReports.of(env.spec, config.env.success)
             tasks = tasks or curriculum.build(config, env, reports)
+            others = opponents.build(config, env, agent, axis)
+            environments: Environments = vector_env(env, stagger=config.env.stagger)
             collector = DeviceCollector(
                 agent=agent,
-                env=vector_env(env, stagger=config.env.stagger),
+                env=environments if others is None else others.matches,
                 length=config.rollout_length,
                 chunk=config.sequence_length,
                 axis=axis,
@@ -88,7 +104,7 @@ class Iteration:
                 tasks=tasks,
             )
         algorithm = algorithms.build(config, agent, axis)
-        learning = Learning(config, algorithm, memory.build(algorithm.memory), axis, reports, tasks)
+        learning = Learning(config, algorithm, memory.build(algorithm.memory), axis, reports, tasks, others)
         return cls(learning, collector)
 
     def init(self, key: Array, hyperparams: PyTree) -> TrainState:
@@ -106,7 +122,12 @@ class Iteration:
             return collect.collect(collector, acting, self._environment_keys(reset_key), tasks)[1]
 
         state = self.learning.init(params_key, run_key, hyperparams, collector, example)
-        return dataclasses.replace(state, tasks=tasks)
+        return dataclasses.replace(state, tasks=tasks, opponents=self._opponents(state))
+
+    def _opponents(self, state: TrainState) -> PyTree:
+        """The first state of the opponents; None without self-play."""
+        others, learning = self.learning.opponents, self.learning
+        return None if others is None else others.init(learning.algorithm.acting(state.learner))
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """One rollout and what is learnt from it."""
@@ -197,12 +218,9 @@ class Iteration:
             return state, None, None
         with tracing.phase("rollout"):
             key, _ = iteration_keys(state.key, state.iteration)
-            collector, trajectory, totals = self.collector.collect(
-                state.collector,
-                self.learning.algorithm.acting(state.learner),
-                self._environment_keys(key),
-                state.tasks,
-            )
+            acting, keys = self.learning.algorithm.acting(state.learner), self._environment_keys(key)
+            collect, start = self._against(self.collector, state, acting, keys)
+            collector, trajectory, totals = collect.collect(start, acting, keys, state.tasks)
         return dataclasses.replace(state, collector=collector), trajectory, totals
 
     def refresh(self, state: TrainState) -> TrainState:
@@ -211,7 +229,9 @@ class Iteration:
         assert collect is not None
         assert tasks is not None
         acting = self.learning.algorithm.acting(state.learner)
-        env, reports = vector_env(collect.env.env), collect.reports
+        # Levels are tasks, which only copies of one environment have.
+        assert isinstance(collect.env, VectorEnv)
+        env, reports = VectorEnv(collect.env.env), collect.reports
 
         def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
             found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)
@@ -223,6 +243,24 @@ class Iteration:
         key = jax.random.fold_in(iteration_keys(state.key, state.iteration)[0], _REFRESH)
         axis = self.learning.axis
         return dataclasses.replace(state, tasks=tasks.refresh(state.tasks, play_levels, key, axis))
+
+    def _against(
+        self, collect: DeviceCollector, state: TrainState, acting: Acting, keys_B: Array
+    ) -> tuple[DeviceCollector, CollectorState | None]:
+        """The collector with this iteration's opponents, and where it begins; as they are without self-play.
+
+        Environments whose opponent is another one begin anew, and so does the policy's carry there: a game
+        counts only for an opponent that played all of it.
+        """
+        others = self.learning.opponents
+        if others is None:
+            return collect, state.collector
+        assert state.collector is not None
+        fresh = collect.init(jax.vmap(lambda key: jax.random.fold_in(key, _SWAP))(keys_B))
+        swapped = others.swapped(state.opponents, len(keys_B))
+        start: CollectorState = select_rows(swapped, fresh, state.collector)
+        start = dataclasses.replace(start, env_state=others.matches.clear_results(start.env_state))
+        return dataclasses.replace(collect, env=others.against(state.opponents, acting)), start
 
     def _environment_keys(self, key: Array) -> Array:
         n = self.learning.config.envs_per_device

@@ -14,6 +14,7 @@ from jaxrl.algorithms import Algorithm, Learned
 from jaxrl.config import Config
 from jaxrl.experience.base import declared_metrics, episode_metrics, report_metric
 from jaxrl.experience.memory import Memory
+from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
@@ -31,6 +32,8 @@ from jaxrl.types import (
 
 # Keeps the keys of draws from a memory apart from those of learning.
 _DRAW = 0x44524157
+# Of the draws of opponents.
+_OPPONENTS = 0x4F505053
 # A display has no room for more.
 _MOST_REPORTS_SHOWN = 3
 
@@ -48,6 +51,7 @@ class Learning:
       axis: how this device sums with the others.
       reports: what is reported of episodes.
       tasks: chooses the tasks of episodes, or None.
+      opponents: have the other seat of a game of two, or None.
     """
 
     config: Config
@@ -56,6 +60,7 @@ class Learning:
     axis: Axis
     reports: EpisodeReports
     tasks: TaskSampler | None = None
+    opponents: Opponents | None = None
 
     def __post_init__(self) -> None:
         if self.tasks is not None:
@@ -66,7 +71,8 @@ class Learning:
         """Names and reductions of what `update` reports."""
         episodes = declared_metrics(self.reports) if self.config.collects else {}
         tasks = {} if self.tasks is None else self.tasks.metrics
-        return {**self.algorithm.metrics, **episodes, **tasks}
+        others = {} if self.opponents is None else self.opponents.metrics
+        return {**self.algorithm.metrics, **episodes, **tasks, **others}
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
@@ -75,12 +81,9 @@ class Learning:
         success = ((f"env/{SUCCESS}", "success"),) if SUCCESS in labels else ()
         others = [label for label in labels if label != SUCCESS][:_MOST_REPORTS_SHOWN]
         tasks = () if self.tasks is None else self.tasks.highlights
-        return (
-            *success,
-            *tasks,
-            *self.algorithm.highlights,
-            *((report_metric(label), label) for label in others),
-        )
+        games = () if self.opponents is None else self.opponents.highlights
+        shown = ((report_metric(label), label) for label in others)
+        return (*success, *games, *tasks, *self.algorithm.highlights, *shown)
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations."""
@@ -135,6 +138,7 @@ class Learning:
             metrics |= episode_metrics(over_devices(self.axis, totals))
         collector = state.collector
         tasks, told = self._update_tasks(state.tasks, trajectory, learned)
+        opponents, results = self._update_opponents(state, learned.learner, key)
         if self.config.nonfinite == "skip" and collector is not None:
             collector = dataclasses.replace(collector, carry=_without_nonfinite(collector.carry))
         state = dataclasses.replace(
@@ -143,9 +147,10 @@ class Learning:
             collector=collector,
             memory=memory,
             tasks=tasks,
+            opponents=opponents,
             iteration=state.iteration + 1,
         )
-        return state, metrics | told
+        return state, metrics | told | results
 
     def _learnable(self, trajectory: Trajectory | None) -> Trajectory | None:
         """The trajectory, in which rows that the task sampler leaves out of learning are not valid."""
@@ -168,6 +173,17 @@ class Learning:
         signals = {name: learned.signals[name] for name in self.tasks.signals}
         tasks = self.tasks.update(tasks, trajectory.episodes, signals, self.axis)
         return tasks, self.tasks.report(tasks, trajectory.episodes, self.axis)
+
+    def _update_opponents(
+        self, state: TrainState, learner: LearnerState, key: Array
+    ) -> tuple[PyTree, Metrics]:
+        """(the state of the opponents after a rollout and what was learnt from it, its metrics)."""
+        if self.opponents is None:
+            return None, {}
+        assert state.collector is not None
+        now = self.algorithm.acting(learner)
+        results_B = state.collector.env_state.results
+        return self.opponents.update(state.opponents, results_B, now, jax.random.fold_in(key, _OPPONENTS))
 
     def _learn_from_memory(
         self, state: TrainState, trajectory: Trajectory | None, key: Array

@@ -38,7 +38,10 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
     """
     available = memory_of(topology)
     num_envs = config.envs_per_device if config.collects else 0
-    network = _COPIES * _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
+    policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
+    network = _COPIES * policy
+    if config.selfplay.enabled:
+        _require_pool(config, available - network, policy)
     rollout = num_envs * config.rollout_length * _step_bytes(spec)
     # One time step of all environments: carries before and after it, and a number for each choice.
     step = num_envs * (2 * _bytes(jax.eval_shape(lambda: agent.initial_carry(1))) + 4 * _choices(spec))
@@ -56,6 +59,18 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
         f"`env.num_envs` (={config.env.num_envs}) with rollouts of {config.rollout_length} steps needs "
         f"{sizes}: use fewer environments, shorter rollouts (`{config.section}`) or more devices"
     )
+
+
+def _require_pool(config: Config, available: int, policy: int) -> None:
+    """Raises ConfigError unless a device holds the snapshots, each of `policy` bytes, beside the network."""
+    section = config.selfplay
+    # One slot is free, and each group has a copy of the parameters of its opponent.
+    pool = (section.pool_size + 1 + section.pool_groups) * policy
+    if pool > available:
+        raise ConfigError(
+            f"`selfplay.pool_size` (={section.pool_size}) with snapshots of {text.size(policy)} needs "
+            f"{text.size(pool)}, a device has {text.size(max(available, 0))} for them"
+        )
 
 
 def _step_bytes(spec: EnvSpec) -> int:

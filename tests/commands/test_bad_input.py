@@ -130,6 +130,16 @@ BAD_OVERRIDES = [
     ("population.seeds=0", "must be at least 1"),
     ("resume_from=/nowhere", "must be a folder"),
     ("hardware_profile=best", "must be one of"),
+    ("selfplay.pool_size=0", "must be at least 1"),
+    ("selfplay.every_steps=0", "must be at least 1"),
+    ("selfplay.win_rate=2", "must lie between 0.0 and 1.0"),
+    ("selfplay.games=0", "must be at least 1"),
+    ("selfplay.latest_share=-1", "must lie between 0.0 and 1.0"),
+    ("selfplay.groups=0", "must be at least 1"),
+    ("selfplay.swap_steps=0", "must be at least 1"),
+    ("selfplay.opponents=strong", "must be one of uniform, prioritized"),
+    ("selfplay.drop=newest", "must be one of weakest, oldest"),
+    ("selfplay.first_rating=1e9", "must be at most"),
 ]
 # Names that are looked up where they are registered, which takes jax, but before anything is written.
 BAD_NAMES = [
@@ -147,6 +157,7 @@ BAD_NAMES = [
     ("network.recurrence=pallas", "is a kernel for TPUs and GPUs; on cpu it must be scan or auto"),
     ("init_from=/etc", "holds no checkpoint"),
     ("evaluate.unseen=gymnax:CartPol-v1", "did you mean gymnax:CartPole-v1"),
+    ("selfplay.enabled=True", "is no game of two"),
     ("evaluate.suite=cartpol", "cannot be read: No such file or directory; did you mean `cartpole`"),
     ("curriculum.name=stage", "must be stages, plr, robust_plr, accel, learnability, or module:Class"),
     ("curriculum.file=navigatio", "cannot be read: No such file or directory; did you mean `navigation`"),

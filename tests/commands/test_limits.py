@@ -54,6 +54,7 @@ def test_numbers_without_end_are_refused(arguments: list[str], tmp_path: Path, c
         ["benchmark", "ppo", "--seconds=inf"],
         ["compare", ".", "--resamples=99999999999999999999"],
         ["compare", ".", "--threshold=nan"],
+        ["tournament", "random", "greedy", "--games=99999999999999999999"],
         ["watch", ".", "--interval=inf"],
         ["watch", ".", "--interval=nan"],
     ],

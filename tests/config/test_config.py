@@ -198,6 +198,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     others |= {"ppo.auxiliary_loss", "ppo.teacher"}
     others |= {f"curriculum.{name}" for name in ("name", "stages", "start_stage")}
     others |= {"levels.capacity", "levels.kept"}
+    others |= {f"selfplay.{name}" for name in ("enabled", "pool_size", "groups")}
     assert kept.keys() == env | network | others | {"population.seeds"}
     assert kept["seed"] == (1, 2)
     assert kept["ppo.rollout_length"] == (64, 128)

@@ -122,6 +122,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     # Of levels by what can be learnt from them (tests/training/test_level_replay.py).
     levels = ("score", "staleness", "filled", "replayed", "edited", "new_success_rate", "learnability")
     elsewhere |= {f"levels/{name}" for name in (*levels, "refresh_steps")}
+    # Of games of two (tests/training/test_selfplay.py).
+    elsewhere |= {f"selfplay/{name}" for name in ("win_rate", "draw_rate", "elo", "pool")}
     # Of a suite (tests/evaluation/test_during_training.py).
     suite = ("success_rate", "efficiency", "safety", "cost", "steps", "return")
     elsewhere |= {f"eval/CATEGORY/{name}" for name in suite}

@@ -193,6 +193,8 @@ def test_nothing_is_imported_from_the_run_in_which_one_works(
         ("gymnasium:a.b:C-v0(x=1)", "a.b"),
         ("gymnasium:GymV21Environment-v0(env_id='a:b')", "GymV21Environment-v0"),
         (" a.b:C", "a.b"),
+        ("jaxrl:TicTacToe(opponent='minimax')", None),
+        ("jaxrl:TicTacToe(opponent='a.b:play')", "a.b"),
         ("pgx:hex", None),
         ("pgx:hex(opponent='random')", None),
         ("pgx:hex(opponent='a.b:play')", "a.b"),

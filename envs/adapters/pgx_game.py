@@ -1,0 +1,77 @@
+"""Pgx's games of two as the rules alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.adapters.suite import raw_key, suite_rules
+from jaxrl.envs.base import Box, EnvSpec
+from jaxrl.envs.games.game import Game
+from jaxrl.envs.trees import strong_types
+
+# Those in which a player may move twice in a row, by the beginnings of their names.
+_UNEVEN = ("backgammon", "leduc_holdem")
+
+
+@flax.struct.dataclass
+class PgxGameState:
+    """The suite's own state, and int32[], the player who has seat 0: the suite draws who begins."""
+
+    env: Any
+    first: jax.Array
+
+
+class PgxGame(Game):
+    """The rules of a game of two of the suite.
+
+    Args:
+      label: the full name, such as "pgx:hex".
+      env: of the suite.
+      spec: of the environment that shows one of its players, with these spaces.
+    """
+
+    def __init__(self, label: str, env: Any, spec: EnvSpec):
+        self._env = env
+        assert isinstance(spec.observation_space, Box)
+        self._dtype = spec.observation_space.dtype
+        self.spec = EnvSpec(
+            name=label,
+            observation_space=spec.observation_space,
+            action_space=spec.action_space,
+            max_episode_steps=spec.max_episode_steps,
+            has_action_mask=True,
+        )
+        self.alternates = not label.removeprefix("pgx:").startswith(_UNEVEN)
+
+    def start(self, key: jax.Array) -> PgxGameState:
+        with suite_rules():
+            state = strong_types(self._env.init(raw_key(key)))
+        return PgxGameState(state, state.current_player.astype(jnp.int32))
+
+    def play(self, key: jax.Array, state: PgxGameState, action: jax.Array) -> PgxGameState:
+        with suite_rules():
+            after = strong_types(self._env.step(state.env, action, raw_key(key)))
+        return PgxGameState(after, state.first)
+
+    def seat(self, state: PgxGameState) -> jax.Array:
+        return state.env.current_player.astype(jnp.int32) ^ state.first
+
+    def observe(self, state: PgxGameState, seat: jax.Array) -> Any:
+        with suite_rules():
+            obs = self._env._observe(state.env, seat ^ state.first)
+        return obs.astype(self._dtype)
+
+    def action_mask(self, state: PgxGameState) -> jax.Array:
+        mask: jax.Array = state.env.legal_action_mask
+        return mask
+
+    def rewards(self, state: PgxGameState) -> jax.Array:
+        rewards = state.env.rewards.astype(jnp.float32)
+        return jnp.stack([rewards[state.first], rewards[1 - state.first]])
+
+    def ends(self, state: PgxGameState) -> tuple[jax.Array, jax.Array]:
+        return state.env.terminated, state.env.truncated

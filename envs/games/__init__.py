@@ -1,0 +1,6 @@
+"""Games of two: the rules alone, scripted players, and a game as one of its players sees it."""
+
+from __future__ import annotations
+
+from jaxrl.envs.games.game import Game as Game
+from jaxrl.envs.games.game import game_of as game_of

@@ -1,0 +1,104 @@
+"""A game of two as an environment for one of its players."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.games import players
+from jaxrl.envs.games.game import Game
+from jaxrl.envs.names import format_call
+
+
+@flax.struct.dataclass
+class GameEnvState:
+    """The state of the game; int32[], the agent's seat; float32[], what it got before its first turn."""
+
+    game: Any
+    seat: jax.Array
+    owed: jax.Array
+
+
+class GameEnv(JaxEnv):
+    """A game as one of its players sees it; a scripted opponent has the other seat.
+
+    A step is the agent's move and the opponent's until it is the agent's turn again; the reward is what these
+    moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
+    its episode is that step, whatever the action. `info["success"]` says whether the agent has won: whether
+    it has got more than nothing in all.
+
+    Args:
+      game: the rules.
+      opponent: as of `players.make`.
+      seat: of the agent: 0 begins, 1 does not, -1 draws it at each reset.
+    """
+
+    def __init__(self, game: Game, opponent: str = players.RANDOM, seat: int = -1):
+        label = game.spec.name
+        if seat not in (-1, 0, 1) or isinstance(seat, bool):
+            raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
+        self.game = game
+        self._seat = seat
+        self._opponent = players.make(label, game, opponent)
+        arguments = {
+            **({} if opponent == players.RANDOM else {"opponent": opponent}),
+            **({} if seat < 0 else {"seat": seat}),
+        }
+        self.spec = dataclasses.replace(
+            game.spec,
+            name=format_call(label, arguments),
+            has_action_mask=True,
+            reports=(InfoMetric("success", "last"),),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[GameEnvState, Any]:
+        start_key, seat_key, others_key = jax.random.split(key, 3)
+        game = self.game.start(start_key)
+        drawn = jax.random.bernoulli(seat_key).astype(jnp.int32)
+        seat = drawn if self._seat < 0 else jnp.int32(self._seat)
+        game, owed = self._others(game, seat, others_key)
+        return GameEnvState(game, seat, owed), self.game.observe(game, seat)
+
+    def step(self, key: jax.Array, state: GameEnvState, action: jax.Array) -> tuple[GameEnvState, TimeStep]:
+        step_key, others_key = jax.random.split(key)
+        game = self.game.play(step_key, state.game, action)
+        reward = self.game.rewards(game)[state.seat]
+        # A game that was over before the agent's first turn stands still.
+        was_over = self.game.is_over(state.game)
+        game = jax.tree.map(lambda old, new: jnp.where(was_over, old, new), state.game, game)
+        reward = jnp.where(was_over, 0.0, reward)
+        game, more = self._others(game, state.seat, others_key)
+        reward = reward + more + state.owed
+        terminated, truncated = self.game.ends(game)
+        timestep = TimeStep(
+            obs=self.game.observe(game, state.seat),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            info={"success": (terminated | truncated) & (reward > 0)},
+        )
+        return GameEnvState(game, state.seat, jnp.zeros((), jnp.float32)), timestep
+
+    def action_mask(self, state: GameEnvState) -> jax.Array:
+        return self.game.choices(state.game)
+
+    def _others(self, game: Any, seat: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
+        """The game when it is the agent's turn or over, and what the agent got until then."""
+
+        def waits(loop: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+            game, *_ = loop
+            return (self.game.seat(game) != seat) & ~self.game.is_over(game)
+
+        def move(loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+            game, reward, key = loop
+            key, choice_key, step_key = jax.random.split(key, 3)
+            game = self.game.play(step_key, game, self._opponent(game, choice_key))
+            return game, reward + self.game.rewards(game)[seat], key
+
+        game, reward, _ = jax.lax.while_loop(waits, move, (game, jnp.zeros((), jnp.float32), key))
+        return game, reward

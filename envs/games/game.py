@@ -1,0 +1,69 @@
+"""The interface of a game of two."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import EnvSpec, JaxEnv
+
+
+class Game(abc.ABC):
+    """The rules of a game of two, as pure functions of one game; nobody plays in it.
+
+    Seat 0 has the first move, seat 1 the other. What follows an end is never looked at.
+
+    Attributes:
+      spec: name and spaces, alike for both seats; actions are `Discrete`.
+      alternates: whether nobody moves twice in a row.
+    """
+
+    spec: EnvSpec
+    alternates: bool = True
+
+    @abc.abstractmethod
+    def start(self, key: jax.Array) -> Any:
+        """The state before the first move."""
+
+    @abc.abstractmethod
+    def play(self, key: jax.Array, state: Any, action: jax.Array) -> Any:
+        """The state after a move of the seat whose turn it is; only `action_mask` makes sure it is legal."""
+
+    @abc.abstractmethod
+    def seat(self, state: Any) -> jax.Array:
+        """int32[], the seat whose turn it is."""
+
+    @abc.abstractmethod
+    def observe(self, state: Any, seat: jax.Array) -> Any:
+        """The observation of a seat, int32[], whoever's turn it is."""
+
+    @abc.abstractmethod
+    def action_mask(self, state: Any) -> jax.Array:
+        """bool[A], the moves allowed to the seat whose turn it is; after an end anything."""
+
+    @abc.abstractmethod
+    def rewards(self, state: Any) -> jax.Array:
+        """float32[2], what the last move gave each seat."""
+
+    @abc.abstractmethod
+    def ends(self, state: Any) -> tuple[jax.Array, jax.Array]:
+        """(terminated, truncated), bool[], see `TimeStep`."""
+
+    def is_over(self, state: Any) -> jax.Array:
+        """bool[], whether the game has ended in either way."""
+        terminated, truncated = self.ends(state)
+        return terminated | truncated
+
+    def choices(self, state: Any) -> jax.Array:
+        """`action_mask` where something is allowed, else everything: what chooses needs a choice."""
+        mask = self.action_mask(state)
+        return mask | ~jnp.any(mask)
+
+
+def game_of(env: JaxEnv) -> Game | None:
+    """The game that an environment shows one player of; None if it is no game of two."""
+    found: Game | None = getattr(env, "game", None)
+    return found

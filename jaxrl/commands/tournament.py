@@ -1,0 +1,78 @@
+"""jaxrl tournament RUN|PLAYER...: plays policies of a game, and rates them.
+
+A player is the folder of a run, RUN@best or RUN@STEP for another checkpoint of
+it, or a scripted one: random, greedy (looks one move ahead), and minimax where
+the game is solved. Every pair plays from both seats, with fixed keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.config import ConfigError
+
+_MOST_GAMES = 1_000_000
+ARGUMENTS = (
+    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, minimax"),
+    Argument(
+        "--games=N",
+        "of each pair, half from each seat (default: {default})",
+        int,
+        400,
+        low=2,
+        high=_MOST_GAMES,
+    ),
+    Argument(
+        "--seed=K", "decides the games (default: {default})", int, 0, low=0, high=command_line.LARGEST_SEED
+    ),
+    Argument("--best-moves", "policies take the most likely move instead of drawing one", bool),
+    Argument("--checkpoint=S", "of runs: latest (default), best, or a step", str, "latest"),
+    Argument("--game=E", "the game, where no run says it, such as jaxrl:TicTacToe", str, ""),
+    Argument("--openskill", "rate by OpenSkill too; needs the `openskill` extra", bool),
+    Argument(
+        "--output=DIR",
+        "where tournament.html, tournament.json and tournament.png go (default: nowhere)",
+        str,
+    ),
+    Argument("--trust", "import the modules that the runs' configurations name (module:Class)", bool),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plays the tournament that `argv` asks for; returns the exit code (2: bad input)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values, names = parse(ARGUMENTS, argv, positional=True)
+    if len(names) < 2:
+        raise ConfigError("two players are needed: jaxrl tournament RUN random")
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{twice!r} is named twice")
+    if values["games"] % 2:
+        raise ConfigError(f"`--games` (={values['games']}) must be even: half are from each seat")
+    output = values["output"]
+    if output:
+        command_line.require_writable_folder("output", output)
+
+    from jaxrl.evaluation.tournament import report, tournament
+    from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
+    from jaxrl.reporting.display import table
+
+    if output:
+        report.require_packages()
+    entry = EntryTerms(values["game"], values["checkpoint"], not values["best-moves"], values["trust"])
+    contestants = enter(names, entry)
+    results = tournament.run(
+        contestants, values["games"], values["seed"], values["openskill"], command_line.say
+    )
+    for each in report.tables(results):
+        print()
+        table.show(each.headings, each.rows, names=each.names, title=each.title)
+    if output:
+        command_line.say(f"written to {', '.join(report.write(results, output))}")
+    return 0

@@ -1,0 +1,90 @@
+"""The section of self-play."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
+
+UNIFORM, PRIORITIZED = "uniform", "prioritized"
+WEAKEST, OLDEST = "weakest", "oldest"
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfPlayConfig:
+    """Games of two against the policy and its past (docs/selfplay.md)."""
+
+    enabled: bool = field(
+        False, help="the other seat of the game is played by the policy itself and its past", fixed=True
+    )
+    pool_size: int = field(
+        20,
+        at_least(1),
+        at_most(10_000),
+        help="snapshots of the policy that are kept as opponents",
+        fixed=True,
+    )
+    every_steps: int = field(
+        200_000,
+        at_least(1),
+        at_most(LARGEST_INT32),
+        help="environment steps until the next snapshot, at most",
+    )
+    win_rate: float = field(
+        0.55,
+        between(0.0, 1.0),
+        help="a snapshot is due earlier once the policy scores more than this against the last one, where a "
+        "draw is half a win; 1: never",
+    )
+    games: int = field(
+        400, at_least(1), at_most(1_000_000), help="games against a snapshot over which that is counted"
+    )
+    latest_share: float = field(
+        0.8,
+        between(0.0, 1.0),
+        help="share of the environments whose opponent is the policy as it is now; the others play the pool",
+    )
+    groups: int = field(
+        16,
+        at_least(1),
+        at_most(65_536),
+        help="groups of environments, each with one opponent; divides the environments of a device",
+        fixed=True,
+    )
+    swap_steps: int = field(
+        50_000,
+        at_least(1),
+        at_most(LARGEST_INT32),
+        help="environment steps after which groups that play the pool draw opponents anew",
+    )
+    opponents: str = field(
+        PRIORITIZED,
+        one_of(UNIFORM, PRIORITIZED),
+        help="how the pool's opponents are drawn: uniform, or prioritized fictitious self-play, by "
+        "(1 - score)^2 of the policy against each",
+    )
+    drop: str = field(
+        WEAKEST, one_of(WEAKEST, OLDEST), help="the snapshot that a full pool drops for a new one"
+    )
+    first_rating: float = field(
+        0.0, above(-1e6), at_most(1e6), help="Elo rating of the untrained policy, the first of the pool"
+    )
+
+    @property
+    def latest_groups(self) -> int:
+        """The groups whose opponent is the policy as it is now."""
+        return round(self.latest_share * self.groups)
+
+    @property
+    def pool_groups(self) -> int:
+        """The groups whose opponents come from the pool."""
+        return self.groups - self.latest_groups
+
+    def check_counts(self, envs_per_device: int) -> None:
+        """Raises ConfigError unless the groups share a device's environments evenly."""
+        if envs_per_device % self.groups:
+            raise ConfigError(
+                f"`selfplay.groups` (={self.groups}) must divide the {envs_per_device} environments of a "
+                "device"
+            )

@@ -1,0 +1,131 @@
+"""A game between a person, who types moves, and a contestant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.evaluation.tournament.contestants import Contestant
+from jaxrl.types import Array
+
+_LEAVE = "q"
+
+
+class GameSession:
+    """A game in progress; the contestant answers each move of the person at once.
+
+    Attributes:
+      seat: of the person; 0 begins.
+    """
+
+    def __init__(self, opponent: Contestant, seat: int, key: Array) -> None:
+        """Starts a game, in which the opponent may have the first move."""
+        self.seat = seat
+        self._opponent, self._game = opponent, opponent.game
+        start_key, self._key = jax.random.split(key)
+        self._state = self._game.start(start_key)
+        self._carry, self._fresh = opponent.initial_carry(1), True
+        self._total = 0.0
+        self._moves = 0
+        self._play = jax.jit(self._game.play)
+        self._choose = jax.jit(opponent.move)
+        self._answer()
+
+    @property
+    def is_over(self) -> bool:
+        """True once the game has ended."""
+        return bool(self._game.is_over(self._state))
+
+    @property
+    def allowed(self) -> list[int]:
+        """The moves that the person may make."""
+        return [int(move) for move in np.flatnonzero(self._game.choices(self._state))]
+
+    @property
+    def outcome(self) -> str:
+        """The result for the person, in words."""
+        if self._total == 0:
+            return "a draw"
+        return "you win" if self._total > 0 else "you lose"
+
+    def board(self) -> str:
+        """The cells of the first two planes of the person's observation: x its own, o the opponent's.
+
+        "" if the observation is no board of [height, width, planes].
+        """
+        obs = np.asarray(self._game.observe(self._state, jnp.int32(self.seat)))
+        if obs.ndim != 3 or obs.shape[-1] < 2:
+            return ""
+        cells = np.where(obs[..., 0] > 0, "x", np.where(obs[..., 1] > 0, "o", "."))
+        return "\n".join(" ".join(row) for row in cells)
+
+    def move(self, action: int) -> list[int]:
+        """Makes the person's move and the opponent's; returns the latter."""
+        self._advance(jnp.int32(action))
+        return self._answer()
+
+    def _answer(self) -> list[int]:
+        """The opponent's moves until it is the person's turn or the game is over."""
+        made: list[int] = []
+        while not self.is_over and int(self._game.seat(self._state)) != self.seat:
+            keys = jax.random.fold_in(self._key, 2 * self._moves)[None]
+            states: Any = jax.tree.map(lambda x: x[None], self._state)
+            action, self._carry = self._choose(
+                self._opponent.acting, states, self._carry, jnp.array([self._fresh]), keys
+            )
+            self._fresh = False
+            made.append(int(action[0]))
+            self._advance(action[0])
+        return made
+
+    def _advance(self, action: Array) -> None:
+        key = jax.random.fold_in(self._key, 2 * self._moves + 1)
+        self._state = self._play(key, self._state, action)
+        self._total += float(self._game.rewards(self._state)[self.seat])
+        self._moves += 1
+
+
+def converse(session: GameSession, read: Callable[[str], str], say: Callable[[str], None]) -> bool:
+    """Plays a game to its end in text.
+
+    Args:
+      session: just begun.
+      read: asks for a line with a prompt; raises EOFError where there is none.
+      say: shows a text.
+
+    Returns:
+      False if the person left it.
+    """
+    say(f"you play x and {'begin' if session.seat == 0 else 'move second'}; q leaves")
+    while not session.is_over:
+        say(session.board())
+        allowed = session.allowed
+        try:
+            text = read(f"your move ({_listed(allowed)}): ").strip()
+        except EOFError:
+            text = _LEAVE
+        if text == _LEAVE:
+            return False
+        if not text.isascii() or not text.isdecimal() or int(text) not in allowed:
+            say(f"{text!r} is no move that is allowed here")
+            continue
+        for action in session.move(int(text)):
+            say(f"the opponent moves {action}")
+    say(session.board())
+    say(session.outcome)
+    return True
+
+
+def _listed(moves: list[int]) -> str:
+    """Numbers, neighbours as ranges: 0-3, 7."""
+    parts: list[list[int]] = []
+    for move in moves:
+        if parts and move == parts[-1][-1] + 1:
+            parts[-1].append(move)
+        else:
+            parts.append([move])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

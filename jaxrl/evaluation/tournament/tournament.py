@@ -1,0 +1,167 @@
+"""A tournament: every pair of contestants from both seats, and what follows from the games."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxrl.evaluation.tournament import ratings
+from jaxrl.evaluation.tournament.contest import play_both
+from jaxrl.evaluation.tournament.contestants import Contestant
+from jaxrl.evaluation.tournament.ratings import MatchGame
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A contestant after all games.
+
+    Attributes:
+      name: of the contestant.
+      wins, draws, losses: games, from both seats.
+      elo: the most likely rating; the mean of all contestants is 0.
+      elo_half_width: of its 95% interval.
+      elo_in_turn: the rating that changes with each game, K = 32, in a fixed random order of the games.
+      skill: (mean, standard deviation) by OpenSkill; None where nobody asked.
+    """
+
+    name: str
+    wins: int
+    draws: int
+    losses: int
+    elo: float
+    elo_half_width: float
+    elo_in_turn: float
+    skill: tuple[float, float] | None
+
+    @property
+    def games(self) -> int:
+        """All of its games."""
+        return self.wins + self.draws + self.losses
+
+    @property
+    def score(self) -> float:
+        """The share of wins, where a draw is half a win."""
+        return (self.wins + self.draws / 2) / max(self.games, 1)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What all games came to.
+
+    Attributes:
+      game: its name.
+      games: of each pair, half from each seat.
+      seed: decides the games.
+      standings: the best first.
+      by_seat: int[P, P, 2, 3], wins, draws and losses of the row against the column, with the first move and
+        without; players in the order of the standings.
+    """
+
+    game: str
+    games: int
+    seed: int
+    standings: Sequence[Standing]
+    by_seat: np.ndarray
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """int[P, P, 3], from both seats together."""
+        found: np.ndarray = self.by_seat.sum(axis=2)
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        names = [standing.name for standing in self.standings]
+        kinds = ("wins", "draws", "losses")
+        return {
+            "game": self.game,
+            "games_per_pair": self.games,
+            "seed": self.seed,
+            "standings": [
+                {
+                    **{name: getattr(each, name) for name in ("name", *kinds, "score", "elo")},
+                    "elo_interval": [each.elo - each.elo_half_width, each.elo + each.elo_half_width],
+                    "elo_in_turn": each.elo_in_turn,
+                    **(
+                        {}
+                        if each.skill is None
+                        else {"openskill": {"mu": each.skill[0], "sigma": each.skill[1]}}
+                    ),
+                }
+                for each in self.standings
+            ],
+            "pairs": [
+                {
+                    "one": names[i],
+                    "other": names[j],
+                    **{
+                        seat: dict(zip(kinds, map(int, self.by_seat[i, j, s]), strict=True))
+                        for s, seat in enumerate(("first", "second"))
+                    },
+                }
+                for i in range(len(names))
+                for j in range(i + 1, len(names))
+            ],
+        }
+
+
+def run(
+    contestants: Sequence[Contestant],
+    games: int,
+    seed: int,
+    openskill: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Results:
+    """Plays every pair.
+
+    Args:
+      contestants: at least two, of one game.
+      games: of each pair; even.
+      seed: decides the games; those of all pairs have the same keys.
+      openskill: rate by OpenSkill too.
+      tell: is given a line after each pair.
+
+    Raises:
+      ConfigError: OpenSkill is asked for and not installed.
+    """
+    count = len(contestants)
+    by_seat = np.zeros((count, count, 2, 3), int)
+    played: list[MatchGame] = []
+    for i in range(count):
+        for j in range(i + 1, count):
+            results = [_results(x) for x in play_both(contestants[i], contestants[j], seed, games)]
+            by_seat[i, j] = [x.sum(axis=0) for x in results]
+            # Seen from the other side a win is a loss, and the first move the second.
+            by_seat[j, i] = by_seat[i, j, ::-1, ::-1]
+            played += [MatchGame(i, j, float(score)) for x in results for score in x @ (1.0, 0.5, 0.0)]
+            wins, draws, losses = by_seat[i, j].sum(axis=0)
+            tell(f"{contestants[i].name} - {contestants[j].name}: {wins} won, {draws} drawn, {losses} lost")
+    order = np.random.default_rng(seed).permutation(len(played))
+    in_order = [played[x] for x in order]
+    pairs = by_seat.sum(axis=2)
+    elo, half_width = ratings.maximum_likelihood(pairs @ np.array([1.0, 0.5, 0.0]), pairs.sum(axis=2))
+    in_turn = ratings.in_turn(in_order, count)
+    skills = ratings.open_skill(in_order, count) if openskill else [None] * count
+    best = np.argsort(-elo, kind="stable")
+    standings = [
+        Standing(
+            name=contestants[i].name,
+            wins=int(pairs[i, :, 0].sum()),
+            draws=int(pairs[i, :, 1].sum()),
+            losses=int(pairs[i, :, 2].sum()),
+            elo=float(elo[i]),
+            elo_half_width=float(half_width[i]),
+            elo_in_turn=float(in_turn[i]),
+            skill=skills[i],
+        )
+        for i in best
+    ]
+    return Results(contestants[0].game.spec.name, games, seed, standings, by_seat[np.ix_(best, best)])
+
+
+def _results(total: np.ndarray) -> np.ndarray:
+    """int[E, 3], whether a game in which somebody got so much was won, drawn or lost."""
+    return np.stack([total > 0, total == 0, total < 0], axis=-1).astype(int)

@@ -1,0 +1,246 @@
+"""A batch of games of two in which the learner has one seat and opponents have the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import EnvSpec, TimeStep
+from jaxrl.envs.games import Game
+from jaxrl.envs.trees import select_rows, strong_types
+from jaxrl.experience.opponents.seats import Seats, Turn
+from jaxrl.types import Acting, Array, Axis, PyTree
+
+# What the keys of an environment are folded with; far above any step or player of a game.
+_RESET, _SEAT, _OWN, _OTHER, _NOISE = 0x52455345, 0x53454154, 0x4F574E, 0x4F544845, 0x4E4F4953
+WINS, DRAWS, LOSSES = range(3)
+
+
+@flax.struct.dataclass
+class MatchState:
+    """State of B games.
+
+    Attributes:
+      game: of the rules, leaves [B, ...].
+      seat: int32[B], the learner's.
+      waits: bool[B]; the game has begun and the other seat has the first move, so that the learner has no
+        turn: the row is no transition, its action is ignored.
+      carry: tree of [B, ...], the opponents' recurrent carries.
+      fresh: bool[B]; the opponent has not moved in this game, so that its carry counts as zeros.
+      total: float32[B], the learner's rewards in this game.
+      results: float32[B, 3], games won, drawn and lost by the learner since `clear_results`.
+    """
+
+    game: PyTree
+    seat: Array
+    waits: Array
+    carry: PyTree
+    fresh: Array
+    total: Array
+    results: Array
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Games that restart where they have ended, with the interface of `VectorEnv`.
+
+    A step is the learner's move and then the opponents': its reward is what both gave the learner, and the
+    observation after it is the one of the learner's next turn. Where the learner has the second seat, a game
+    begins with a row of its own that only waits (`is_turn`), so that a step never takes more than one pass of
+    opponents who alternate.
+
+    Attributes:
+      spec: of the game as its player sees it.
+      game: the rules.
+      seats: who plays against whom.
+      axis: this device among all; tells the global indices of its environments.
+      now: the policy as it is now, for the opponents; None where only `reset` is called.
+      snapshots: the opponents of the pooled groups, leaves [pooled, ...].
+    """
+
+    spec: EnvSpec
+    game: Game
+    seats: Seats
+    axis: Axis
+    now: Acting | None = None
+    snapshots: Acting | None = None
+
+    @property
+    def resets_in_rounds(self) -> bool:
+        """False: first states are computed for all environments at once."""
+        return False
+
+    @property
+    def staggered(self) -> bool:
+        """False: no first game is cut off."""
+        return False
+
+    def against(self, now: Acting, snapshots: Acting) -> Matches:
+        """The same games with these opponents."""
+        return dataclasses.replace(self, now=now, snapshots=snapshots)
+
+    def reset(self, keys_B: Array, task_B: PyTree = None) -> tuple[MatchState, PyTree]:
+        """Starts a game in every environment; returns `(state, obs_B)`."""
+        (n,) = keys_B.shape
+        (game, seat, waits), obs = jax.vmap(self._begin)(keys_B)
+        state = MatchState(
+            game=game,
+            seat=seat,
+            waits=waits,
+            carry=self.seats.agent.initial_carry(n),
+            fresh=jnp.ones(n, bool),
+            total=jnp.zeros(n, jnp.float32),
+            results=jnp.zeros((n, 3), jnp.float32),
+        )
+        return state, obs
+
+    def starts(self, keys_B: Array, task_B: PyTree = None) -> tuple[Any, PyTree]:
+        """What `step` with these keys starts, if anything: `((game, seat, waits), obs_B)`."""
+        return jax.vmap(lambda key: self._begin(jax.random.fold_in(key, _RESET)))(keys_B)
+
+    def step(
+        self,
+        keys_B: Array,
+        state: MatchState,
+        action_B: Array,
+        starts: tuple[Any, PyTree] | None = None,
+        conditional: bool = True,
+        task_B: PyTree = None,
+    ) -> tuple[MatchState, TimeStep]:
+        """Advances every game to the learner's next turn; see `VectorEnv.step`."""
+        moved, reward = self._own_move(keys_B, state, action_B)
+        moved, reward = self._other_moves(keys_B, moved, reward)
+        terminated, truncated = jax.vmap(self.game.ends)(moved.game)
+        done = terminated | truncated
+        total = state.total + reward
+        moved = dataclasses.replace(
+            moved,
+            waits=jnp.zeros_like(done),
+            total=jnp.where(done, 0.0, total),
+            results=state.results + (_result(total) & done[:, None]).astype(jnp.float32),
+        )
+        final_obs = jax.vmap(self.game.observe)(moved.game, moved.seat)
+        after, obs = self._restart(keys_B, moved, final_obs, done, starts, conditional)
+        timestep = TimeStep(
+            obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            final_obs=final_obs,
+            info={"success": done & (total > 0)},
+        )
+        return after, timestep
+
+    def action_mask(self, state: MatchState) -> Array:
+        """bool[B, A], the moves allowed to whoever has the turn."""
+        return jax.vmap(self.game.choices)(state.game)
+
+    def is_turn(self, state: MatchState) -> Array:
+        """bool[B], whether the learner's next action is a move; see `MatchState.waits`."""
+        return ~state.waits
+
+    def clear_results(self, state: MatchState) -> MatchState:
+        """With no games counted."""
+        return dataclasses.replace(state, results=jnp.zeros_like(state.results))
+
+    def _begin(self, key: Array) -> tuple[tuple[PyTree, Array, Array], PyTree]:
+        seat = jax.random.bernoulli(jax.random.fold_in(key, _SEAT)).astype(jnp.int32)
+        game = strong_types(self.game.start(key))
+        return (game, seat, self.game.seat(game) != seat), self.game.observe(game, seat)
+
+    def _own_move(self, keys_B: Array, state: MatchState, action_B: Array) -> tuple[MatchState, Array]:
+        """(state, reward) after the learner's moves, where it has a turn."""
+        game, reward = self._play(keys_B, _OWN, state, action_B)
+        game = select_rows(state.waits, state.game, game)
+        return dataclasses.replace(state, game=game), jnp.where(state.waits, 0.0, reward)
+
+    def _other_moves(self, keys_B: Array, state: MatchState, reward: Array) -> tuple[MatchState, Array]:
+        """(state, reward) when it is the learner's turn everywhere, or the game is over."""
+        if self.game.alternates:
+            return self._other_move(keys_B, jnp.zeros((), jnp.int32), state, reward)
+
+        def move(loop: tuple[Array, MatchState, Array]) -> tuple[Array, MatchState, Array]:
+            count, state, reward = loop
+            return count + 1, *self._other_move(keys_B, count, state, reward)
+
+        _, state, reward = jax.lax.while_loop(
+            lambda loop: jnp.any(self._is_other_turn(loop[1])),
+            move,
+            (jnp.zeros((), jnp.int32), state, reward),
+        )
+        return state, reward
+
+    def _is_other_turn(self, state: MatchState) -> Array:
+        seat, over = jax.vmap(self.game.seat)(state.game), jax.vmap(self.game.is_over)(state.game)
+        return (seat != state.seat) & ~over
+
+    def _other_move(
+        self, keys_B: Array, count: Array, state: MatchState, reward: Array
+    ) -> tuple[MatchState, Array]:
+        """(state, reward) after one move of each opponent whose turn it is."""
+        assert self.now is not None and self.snapshots is not None  # noqa: PT018
+        turn = self._is_other_turn(state)
+        keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, count)
+        agent = self.seats.agent
+        index = self.axis.index() * len(keys_B) + jnp.arange(len(keys_B))
+        draw = lambda key, i: agent.draw_noise(jax.random.fold_in(key, _NOISE), (), i)  # noqa: E731
+        seen = Turn(
+            obs=jax.vmap(self.game.observe)(state.game, 1 - state.seat),
+            mask=jax.vmap(self.game.choices)(state.game),
+            carry=state.carry,
+            reset=state.fresh,
+            noise=jax.vmap(draw)(keys_B, index),
+        )
+        action, carry = self.seats.move(self.now, self.snapshots, seen)
+        game, more = self._play(keys_B, _OTHER, state, action)
+        state = dataclasses.replace(
+            state,
+            game=select_rows(turn, game, state.game),
+            carry=select_rows(turn, carry, state.carry),
+            fresh=state.fresh & ~turn,
+        )
+        return state, reward + jnp.where(turn, more, 0.0)
+
+    def _play(self, keys_B: Array, stream: int, state: MatchState, action_B: Array) -> tuple[PyTree, Array]:
+        """(games after a move in each, float32[B] what it gave the learner)."""
+
+        def play(key: Array, game: PyTree, seat: Array, action: Array) -> tuple[PyTree, Array]:
+            game = strong_types(self.game.play(jax.random.fold_in(key, stream), game, action))
+            return game, self.game.rewards(game)[seat]
+
+        played: tuple[PyTree, Array] = jax.vmap(play)(keys_B, state.game, state.seat, action_B)
+        return played
+
+    def _restart(
+        self,
+        keys_B: Array,
+        state: MatchState,
+        obs: PyTree,
+        done: Array,
+        starts: tuple[Any, PyTree] | None,
+        conditional: bool,
+    ) -> tuple[MatchState, PyTree]:
+        """With new games where one has ended, whose opponents begin with a carry of zeros."""
+        stepped = (state.game, state.seat, state.waits), obs
+
+        def restart() -> tuple[Any, PyTree]:
+            begun = self.starts(keys_B) if starts is None else starts
+            selected: tuple[Any, PyTree] = select_rows(done, begun, stepped)
+            return selected
+
+        if starts is None and conditional:
+            (game, seat, waits), obs = jax.lax.cond(jnp.any(done), restart, lambda: stepped)
+        else:
+            (game, seat, waits), obs = restart()
+        after = dataclasses.replace(state, game=game, seat=seat, waits=waits, fresh=state.fresh | done)
+        return after, obs
+
+
+def _result(total: Array) -> Array:
+    """bool[B, 3], whether a game in which the learner got so much was won, drawn or lost."""
+    return jnp.stack([total > 0, total == 0, total < 0], axis=-1)

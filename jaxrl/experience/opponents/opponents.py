@@ -1,0 +1,228 @@
+"""The pool of opponents: which snapshots are kept, and which group of environments plays which of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms import Agent
+from jaxrl.config import Config
+from jaxrl.config.selfplay import OLDEST, PRIORITIZED, SelfPlayConfig
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.games import game_of
+from jaxrl.experience.opponents.matches import DRAWS, WINS, Matches
+from jaxrl.experience.opponents.ratings import rating_of
+from jaxrl.experience.opponents.seats import Seats
+from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
+from jaxrl.types import Acting, Array, Axis, Bulk, PyTree
+
+# A score of 1 has the weight 0; but where the policy beats all of a pool it must still play somebody.
+_LEAST_WEIGHT = 1e-3
+
+
+@flax.struct.dataclass
+class OpponentState:
+    """The pool and who plays whom; replicated. Of P + 1 slots one is always free for the next snapshot.
+
+    A snapshot is written to a free slot alone: if its iteration fails, the numbers beside the slots are
+    rolled back and it does not count.
+
+    Attributes:
+      snapshots: what acted when each was taken, leaves [P + 1, ...].
+      number: int32[P + 1], 1 for the first snapshot of the run and so on; 0 for a free slot.
+      rating: float32[P + 1], Elo, as the policy's was when it was taken.
+      record: float32[P + 1, 3], wins, draws and losses of the policy against each, of its latest games.
+      playing: int32[pooled], the slot that each of the groups plays against.
+      swapped: bool[pooled], whether that is another opponent than in the last iteration, so that games start
+        anew.
+      snapshot_age: int32[], steps since the last snapshot.
+      draw_age: int32[], steps since opponents were drawn.
+      elo: float32[], the rating of the policy.
+    """
+
+    snapshots: Annotated[Acting, Bulk()]
+    number: Array
+    rating: Array
+    record: Array
+    playing: Array
+    swapped: Array
+    snapshot_age: Array
+    draw_age: Array
+    elo: Array
+
+
+@dataclass(frozen=True)
+class Opponents:
+    """Decides over opponents between iterations; pure functions, the same on all devices.
+
+    Attributes:
+      config: the section of the configuration.
+      matches: the games.
+      steps_per_iteration: of all environments.
+      axis: sums over devices.
+    """
+
+    config: SelfPlayConfig
+    matches: Matches
+    steps_per_iteration: int
+    axis: Axis
+
+    metrics: ClassVar[Mapping[str, type[Metric]]] = {
+        "selfplay/win_rate": Mean,
+        "selfplay/draw_rate": Mean,
+        "selfplay/elo": LastMean,
+        "selfplay/pool": Last,
+    }
+    highlights: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("selfplay/win_rate", "wins against pool"),
+        ("selfplay/elo", "elo"),
+    )
+
+    @property
+    def seats(self) -> Seats:
+        """The groups of environments."""
+        return self.matches.seats
+
+    def init(self, acting: Acting) -> OpponentState:
+        """A pool of one, the policy before it has learnt anything."""
+        slots, pooled = self.config.pool_size + 1, self.seats.pooled
+        zeros = jnp.zeros(slots, jnp.float32)
+        zero = jnp.zeros((), jnp.int32)
+        first = jnp.float32(self.config.first_rating)
+        return OpponentState(
+            snapshots=jax.tree.map(lambda x: jnp.zeros((slots, *x.shape), x.dtype).at[0].set(x), acting),
+            number=zeros.astype(jnp.int32).at[0].set(1),
+            rating=zeros.at[0].set(first),
+            record=jnp.zeros((slots, 3), jnp.float32),
+            playing=jnp.zeros(pooled, jnp.int32),
+            swapped=jnp.zeros(pooled, bool),
+            snapshot_age=zero,
+            draw_age=zero,
+            elo=first,
+        )
+
+    def against(self, state: OpponentState, now: Acting) -> Matches:
+        """The games of an iteration; the snapshots that are played are copied once for each group."""
+        return self.matches.against(now, jax.tree.map(lambda x: x[state.playing], state.snapshots))
+
+    def swapped(self, state: OpponentState, count: int) -> Array:
+        """bool[B], the environments of this device whose opponent is another one since the last iteration."""
+        swapped_G = jnp.concatenate([jnp.zeros(self.seats.latest, bool), state.swapped])
+        return self.seats.of_groups(swapped_G, count)
+
+    def update(
+        self, state: OpponentState, results_B: Array, now: Acting, key: Array
+    ) -> tuple[OpponentState, Metrics]:
+        """The state after an iteration, and its metrics.
+
+        Args:
+          state: before; its opponents have been played.
+          results_B: float32[B, 3], games that this device's environments won, drew and lost.
+          now: the policy, as it is to act from here on.
+          key: the same on all devices.
+        """
+        results_G = self.axis.psum(self.seats.over_groups(results_B))[self.seats.latest :]
+        record = self._recorded(state, results_G)
+        newest = jnp.argmax(state.number)
+        elo = rating_of(_score(record), record.sum(axis=1), state.rating, state.rating[newest])
+        state = dataclasses.replace(
+            state,
+            record=record,
+            elo=elo,
+            snapshot_age=state.snapshot_age + self.steps_per_iteration,
+            draw_age=state.draw_age + self.steps_per_iteration,
+        )
+        state = self._draw(self._with_snapshot(state, newest, now), key)
+        games = results_G.sum()
+        return state, {
+            "selfplay/win_rate": Mean(results_G[:, WINS].sum(), games),
+            "selfplay/draw_rate": Mean(results_G[:, DRAWS].sum(), games),
+            "selfplay/elo": LastMean(state.elo, jnp.ones((), jnp.float32)),
+            "selfplay/pool": Last(jnp.sum(state.number > 0, dtype=jnp.int32)),
+        }
+
+    def _recorded(self, state: OpponentState, results_G: Array) -> Array:
+        """The records with an iteration's games; beyond `games` older ones count less and less."""
+        record = state.record.at[state.playing].add(results_G)
+        total = record.sum(axis=1, keepdims=True)
+        return record * jnp.minimum(1.0, self.config.games / jnp.maximum(total, 1.0))
+
+    def _with_snapshot(self, state: OpponentState, newest: Array, now: Acting) -> OpponentState:
+        """With a snapshot of the policy if one is due, and without another one if the pool was full."""
+        config, slots = self.config, len(state.number)
+        games = state.record[newest].sum()
+        # The sum of a scaled record may be a rounding below the number of games.
+        is_beaten = (games > config.games - 0.5) & (_score(state.record)[newest] > config.win_rate * games)
+        due = is_beaten | (state.snapshot_age >= config.every_steps)
+        taken = state.number[newest] + 1
+        slot = jnp.argmin(state.number)  # the first free one
+        place = jnp.where(due, slot, slots)  # beyond the last it is dropped
+        number = state.number.at[place].set(taken, mode="drop")
+        alive = number > 0
+        rank = number.astype(jnp.float32) if config.drop == OLDEST else state.rating
+        # Never the new one.
+        victim = jnp.argmin(jnp.where(alive & (number != taken), rank, jnp.inf))
+        is_full = jnp.sum(alive, dtype=jnp.int32) > config.pool_size
+        number = number.at[jnp.where(is_full, victim, slots)].set(0, mode="drop")
+        return dataclasses.replace(
+            state,
+            snapshots=jax.tree.map(lambda x, y: x.at[place].set(y, mode="drop"), state.snapshots, now),
+            number=number,
+            rating=state.rating.at[place].set(state.elo, mode="drop"),
+            record=jnp.where((number == 0)[:, None], 0.0, state.record.at[place].set(0.0, mode="drop")),
+            snapshot_age=jnp.where(due, 0, state.snapshot_age),
+        )
+
+    def _draw(self, state: OpponentState, key: Array) -> OpponentState:
+        """With other opponents where the time has come, or theirs is not in the pool any more.
+
+        Of several groups the first always plays the newest snapshot, so that its games are counted.
+        """
+        pooled = self.seats.pooled
+        alive = state.number > 0
+        logits = jnp.where(alive, jnp.log(self._weights(state)), -jnp.inf)
+        drawn = jax.random.categorical(key, logits, shape=(pooled,)).astype(jnp.int32)
+        is_due = state.draw_age >= self.config.swap_steps
+        playing = jnp.where(is_due | ~alive[state.playing], drawn, state.playing)
+        if pooled > 1:
+            playing = playing.at[0].set(jnp.argmax(state.number).astype(jnp.int32))
+        return dataclasses.replace(
+            state,
+            playing=playing,
+            swapped=playing != state.playing,
+            draw_age=jnp.where(is_due, 0, state.draw_age),
+        )
+
+    def _weights(self, state: OpponentState) -> Array:
+        """float32[P + 1], how often each is drawn, up to a factor.
+
+        Prioritized: (1 - score)^2, the hard opponents of Vinyals et al. 2019, where two drawn games are added
+        to each record.
+        """
+        if self.config.opponents != PRIORITIZED:
+            return jnp.ones_like(state.rating)
+        score = (_score(state.record) + 1.0) / (state.record.sum(axis=1) + 2.0)
+        return jnp.maximum(jnp.square(1.0 - score), _LEAST_WEIGHT)
+
+
+def build(config: Config, env: JaxEnv, agent: Agent, axis: Axis) -> Opponents | None:
+    """The opponents of a configuration; None without self-play."""
+    section = config.selfplay
+    game = game_of(env)
+    if not section.enabled or game is None:
+        return None
+    seats = Seats(agent, latest=section.latest_groups, pooled=section.pool_groups)
+    matches = Matches(spec=env.spec, game=game, seats=seats, axis=axis)
+    return Opponents(section, matches, config.steps_per_iteration, axis)
+
+
+def _score(record: PyTree) -> Array:
+    """float32[P], sums of scores: 1 a win, 0.5 a draw."""
+    scores: Array = record[:, WINS] + 0.5 * record[:, DRAWS]
+    return scores

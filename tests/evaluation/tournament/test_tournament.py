@@ -1,0 +1,186 @@
+"""Tournaments: games held against a plain loop, results by seat, ratings by hand, and bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import algorithms, envs
+from jaxrl.commands import play as play_command
+from jaxrl.commands import tournament as command
+from jaxrl.config import ConfigError, resolve
+from jaxrl.envs.games import players
+from jaxrl.evaluation.tournament import ratings, report, tournament
+from jaxrl.evaluation.tournament.contest import play, play_both
+from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
+from jaxrl.evaluation.tournament.ratings import MatchGame
+from jaxrl.evaluation.tournament.session import GameSession, converse
+from tests.experience.opponents.self_play import config
+
+GAME = envs.make("jaxrl:TicTacToe").game
+
+
+def scripted(name: str) -> Contestant:
+    return Scripted(name, GAME, players.make("test", GAME, name))
+
+
+@pytest.fixture(scope="module")
+def policy() -> Trained:
+    """Untrained, with memory, and sharp enough to tell who plays."""
+    resolved = resolve(config(), 1)
+    agent = algorithms.build_agent(resolved, envs.make("jaxrl:TicTacToe").spec)
+    acting = jax.tree.map(lambda x: 5.0 * x, agent.init(jax.random.key(3)))
+    return Trained("policy", GAME, agent, acting, samples=True)
+
+
+def test_a_policy_against_itself_is_even(policy: Trained) -> None:
+    """Over both seats it scores what it loses: 0.5, within three standard deviations."""
+    first, second = play_both(policy, policy, seed=0, games=2000)
+    np.testing.assert_array_equal(first, -second)  # the same keys, the other side
+    score = (np.concatenate([first, second]) + 1) / 2
+    assert score.mean() == 0.5
+    # Of different games it is even in expectation alone.
+    keys = jax.random.split(jax.random.key(9), 1000)
+    other = (np.concatenate([first, -play(policy, policy, keys)]) + 1) / 2
+    assert abs(other.mean() - 0.5) < 3 * 0.5 / math.sqrt(2000)
+
+
+def test_games_are_a_plain_loop(policy: Trained) -> None:
+    """The best moves of a policy with memory against itself, one call at a time, with carries of each."""
+    greedy = Trained("greedy", GAME, policy.agent, policy.acting, samples=False)
+    found = play(greedy, greedy, jax.random.split(jax.random.key(0), 2))
+    state = GAME.start(jax.random.key(0))
+    carries, fresh, total = [policy.agent.initial_carry(1) for _ in range(2)], [True, True], 0.0
+    while not GAME.is_over(state):
+        seat = int(GAME.seat(state))
+        obs, mask = GAME.observe(state, jnp.int32(seat))[None], GAME.action_mask(state)[None]
+        out = policy.agent.forward(policy.acting, obs, carries[seat], jnp.array([fresh[seat]]), mask)
+        carries[seat], fresh[seat] = out.carry, False
+        state = GAME.play(jax.random.key(0), state, policy.agent.greedy(out)[0])
+        total += float(GAME.rewards(state)[0])
+    np.testing.assert_array_equal(found, [total, total])
+
+
+def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
+    contestants = [scripted(name) for name in ("random", "minimax", "greedy")]
+    lines: list[str] = []
+    results = tournament.run(contestants, games=200, seed=1, tell=lines.append)
+    assert len(lines) == 3
+    assert [each.name for each in results.standings] == ["minimax", "greedy", "random"]
+    best, _, worst = results.standings
+    assert best.losses == 0
+    assert best.elo - best.elo_half_width > worst.elo + worst.elo_half_width
+    assert sum(each.elo for each in results.standings) == pytest.approx(0, abs=1e-6)
+    assert sum(each.elo_in_turn for each in results.standings) == pytest.approx(0, abs=1e-6)
+    assert all(each.games == 400 for each in results.standings)
+    # A win of one is a loss of the other, and the first move is the other's second.
+    np.testing.assert_array_equal(results.by_seat[0, 2], results.by_seat[2, 0, ::-1, ::-1])
+    assert results.by_seat[1, 2, 0, 0] > results.by_seat[1, 2, 1, 0]  # who begins wins more
+    assert (results.by_seat[0, 1].sum(axis=1) == 100).all()
+    again = tournament.run(contestants[:2], games=200, seed=1)
+    np.testing.assert_array_equal(again.by_seat[0, 1], results.by_seat[0, 2])  # keys are fixed
+    files = report.write(results, str(tmp_path / "out"))
+    record = json.loads(Path(files[1]).read_text())
+    assert record["standings"][0]["name"] == "minimax"
+    assert record["pairs"][1]["first"]["losses"] == 0
+    page = Path(files[0]).read_text()
+    assert "minimax" in page
+    assert "Standings" in page
+    assert Path(files[2]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_most_likely_ratings_by_hand() -> None:
+    # 29.5 of 39 and a draw more: odds of 3, whose middle is 0.
+    score = np.array([[0, 29.5], [9.5, 0]])
+    elo, half = ratings.maximum_likelihood(score, np.array([[0, 39], [39, 0]]))
+    distance = 400 * math.log10(3)
+    np.testing.assert_allclose(elo, [distance / 2, -distance / 2], rtol=1e-6)
+    # Information of 40 games at 3/4: of the difference 7.5, of a half of it four times as much.
+    np.testing.assert_allclose(half, 1.959964 * 400 / math.log(10) / math.sqrt(7.5) / 2, rtol=1e-5)
+
+
+def test_ratings_in_turn_by_hand() -> None:
+    games = [MatchGame(0, 1, 1.0), MatchGame(1, 0, 0.5)]
+    expected = 1 / (1 + 10 ** (32 / 400))  # of the second player, 32 points behind
+    change = 32 * (0.5 - expected)
+    np.testing.assert_allclose(ratings.in_turn(games, 2), [16 - change, -16 + change])
+
+
+def test_open_skill_orders_players() -> None:
+    pytest.importorskip("openskill")
+    games = [MatchGame(0, 1, 1.0), MatchGame(1, 2, 0.5), MatchGame(0, 2, 1.0)] * 10
+    (best, sigma), (second, _), (third, _) = ratings.open_skill(games, 3)
+    assert best > second
+    assert best > third
+    assert sigma < 25 / 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["random"], "two players are needed"),
+        (["random", "random"], "is named twice"),
+        (["random", "greedy"], "`--game` must name the game"),
+        (
+            ["random", "nobody", "--game=jaxrl:TicTacToe"],
+            "neither the folder of a run nor a player of jaxrl:Tic",
+        ),
+        (["random", "greedy", "--game=gymnax:CartPole-v1"], "is no game of two"),
+        (["random", "greedy", "--game=jaxrl:TicTacToe", "--games=3"], "must be even"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, capfd: Any) -> None:
+    assert command.main(["jaxrl tournament", *arguments]) == 2
+    error = capfd.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert message in error[0]
+
+
+def test_the_command_plays_scripted_players(capfd: Any) -> None:
+    arguments = ["random", "minimax", "--game=jaxrl:TicTacToe", "--games=20"]
+    assert command.main(["jaxrl tournament", *arguments]) == 0
+    shown = capfd.readouterr().out
+    assert "Standings" in shown
+    assert "random - minimax: 0 won" in shown
+
+
+def test_policies_of_other_games_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from jaxrl.evaluation.tournament import contestants
+
+    class Run:
+        config = resolve(config(**{"env.name": "gymnax:CartPole-v1", "selfplay.enabled": False}), 1)
+
+    monkeypatch.setattr(contestants.trained_policy, "load", lambda *_, **__: Run)
+    entry = contestants.EntryTerms(game="jaxrl:TicTacToe")
+    with pytest.raises(ConfigError, match="is a policy of gymnax:CartPole-v1, which is no game of two"):
+        contestants.enter([str(tmp_path), "random"], entry)
+
+
+def test_a_person_plays_in_text() -> None:
+    said: list[str] = []
+    lines = iter(["12", "x", "4", *map(str, range(9)), *map(str, range(9))])
+    session = GameSession(scripted("minimax"), seat=1, key=jax.random.key(2))
+    assert converse(session, lambda prompt: next(lines), said.append)
+    assert said[0] == "you play x and move second; q leaves"
+    assert said[1].count("o") == 1  # the opponent has begun
+    assert "'12' is no move that is allowed here" in said
+    assert said[-1] in ("you lose", "a draw")
+    answers = [line for line in said if line.startswith("the opponent moves")]
+    assert said[-2].count("o") == len(answers) + 1
+    left = GameSession(scripted("random"), seat=0, key=jax.random.key(2))
+    assert left.allowed == list(range(9))
+    assert not converse(left, lambda prompt: "q", said.append)
+
+
+def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
+    assert play_command.main(["jaxrl play", "jaxrl:TicTacToe", "--opponent=nobody"]) == 2
+    assert "neither the folder of a run nor a player" in capfd.readouterr().err
+    assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
+    assert "is no game of two" in capfd.readouterr().err

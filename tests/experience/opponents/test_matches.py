@@ -1,0 +1,164 @@
+"""Games against opponents, held against a plain loop over the bare rules with each policy called alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.games import Game
+from jaxrl.experience.opponents.matches import Matches
+from jaxrl.experience.opponents.seats import Seats
+from jaxrl.types import Acting, Axis
+from tests.experience.opponents.self_play import iteration
+
+T, B, LATEST, POOLED = 24, 8, 2, 2
+# As `Matches` folds keys; written out, so that a change of them is noticed.
+RESET, SEAT, OWN, OTHER, NOISE = 0x52455345, 0x53454154, 0x4F574E, 0x4F544845, 0x4E4F4953
+
+
+def players() -> tuple[Any, Acting, Acting]:
+    """(agent, the policy, two other ones [2, ...]), so different that each plays its own way."""
+    agent = iteration().collector.agent
+    every = [agent.init(jax.random.key(i)) for i in range(3)]
+    # Fresh heads are near 0: then all would play at random, and nobody would see who plays.
+    sharp = [jax.tree.map(lambda x, i=i: 6.0 * x + 0.05 * i, acting) for i, acting in enumerate(every)]
+    return agent, sharp[0], jax.tree.map(lambda *x: jnp.stack(x), *sharp[1:])
+
+
+class Loop:
+    """One environment: Python, one call at a time."""
+
+    def __init__(self, game: Game, agent: Any, opponent: Acting, index: int, key: jax.Array):
+        self.game, self.agent, self.opponent, self.index = game, agent, opponent, index
+        self.play, self.forward = jax.jit(game.play), jax.jit(agent.forward)
+        self.begin(key)
+
+    def begin(self, key: jax.Array) -> None:
+        self.seat = int(jax.random.bernoulli(jax.random.fold_in(key, SEAT)))
+        self.state = self.game.start(key)
+        self.carry, self.fresh = self.agent.initial_carry(1), True
+        self.waits = int(self.game.seat(self.state)) != self.seat
+
+    @property
+    def obs(self) -> np.ndarray:
+        return np.asarray(self.game.observe(self.state, jnp.int32(self.seat)))
+
+    def step(self, key: jax.Array, action: int) -> tuple[float, bool, np.ndarray]:
+        reward = 0.0
+        if not self.waits:
+            self.state = self.play(jax.random.fold_in(key, OWN), self.state, jnp.int32(action))
+            reward += float(self.game.rewards(self.state)[self.seat])
+        key_of_move = jax.random.fold_in(key, 0)
+        if not self.game.is_over(self.state):
+            other = 1 - self.seat
+            one = lambda x: jnp.asarray(x)[None]  # noqa: E731
+            out = self.forward(
+                self.opponent,
+                one(self.game.observe(self.state, jnp.int32(other))),
+                self.carry,
+                jnp.array([self.fresh]),
+                one(self.game.action_mask(self.state)),
+            )
+            noise = self.agent.draw_noise(jax.random.fold_in(key_of_move, NOISE), (), self.index)
+            move = int(self.agent.choose(out, noise[None])[0][0])
+            assert self.game.action_mask(self.state)[move]
+            self.carry, self.fresh = out.carry, False
+            self.state = self.play(jax.random.fold_in(key_of_move, OTHER), self.state, jnp.int32(move))
+            reward += float(self.game.rewards(self.state)[self.seat])
+        final, over = self.obs, bool(self.game.is_over(self.state))
+        self.waits = False
+        if over:
+            self.begin(jax.random.fold_in(key, RESET))
+        return reward, over, final
+
+
+def test_matches_are_a_plain_loop_over_the_game() -> None:
+    """Seats, rewards, the next state after the other's move, masks, and carries of the opponents' own.
+
+    A snapshot in the pool acts as its parameters do alone.
+    """
+    agent, now, snapshots = players()
+    program = iteration()
+    game = program.learning.opponents.matches.game
+    seats = Seats(agent, LATEST, POOLED)
+    matches = Matches(program.collector.env.spec, game, seats, Axis()).against(now, snapshots)
+    keys_B = jax.random.split(jax.random.key(5), B)
+    of_group = [now, now, *(jax.tree.map(lambda x, i=i: x[i], snapshots) for i in range(POOLED))]
+    loops = [Loop(game, agent, of_group[b % 4], b, keys_B[b]) for b in range(B)]
+    rng = np.random.default_rng(2)
+    state, obs = jax.jit(matches.reset)(keys_B)
+    step = jax.jit(matches.step)
+    results = np.zeros((B, 3))
+    totals, ended = np.zeros(B), 0
+    for t in range(T):
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, t)
+        np.testing.assert_array_equal(state.seat, [loop.seat for loop in loops])
+        np.testing.assert_array_equal(matches.is_turn(state), [not loop.waits for loop in loops])
+        np.testing.assert_array_equal(obs, [loop.obs for loop in loops])
+        mask = np.asarray(matches.action_mask(state))
+        action = [int(rng.choice(np.flatnonzero(mask[b]))) for b in range(B)]
+        state, timestep = step(keys, state, jnp.array(action))
+        obs = timestep.obs
+        for b, loop in enumerate(loops):
+            reward, over, final = loop.step(keys[b], action[b])
+            totals[b] += reward
+            assert (float(timestep.reward[b]), bool(timestep.terminated[b])) == (reward, over), (t, b)
+            np.testing.assert_array_equal(timestep.final_obs[b], final)
+            assert bool(timestep.info["success"][b]) == (over and totals[b] > 0)
+            if over:
+                results[b, int(1 - np.sign(totals[b]))] += 1
+                totals[b] = 0
+                ended += 1
+    assert ended > 2 * B
+    assert {0, 1} == {loop.seat for loop in loops}
+    np.testing.assert_array_equal(state.results, results)
+    assert (results.sum(axis=0) > 0).all(), results  # won, drawn and lost
+
+
+class Uneven(Game):
+    """Seat 1 moves twice after each move of seat 0, and pays 1 each time; after six moves it is over."""
+
+    alternates = False
+
+    def __init__(self, spec: Any):
+        self.spec = spec
+
+    def start(self, key: jax.Array) -> jax.Array:
+        return jnp.int32(0)
+
+    def play(self, key: jax.Array, state: jax.Array, action: jax.Array) -> jax.Array:
+        return state + 1
+
+    def seat(self, state: jax.Array) -> jax.Array:
+        return (state % 3 > 0).astype(jnp.int32)
+
+    def observe(self, state: jax.Array, seat: jax.Array) -> jax.Array:
+        return jnp.full((3, 3, 2), state, jnp.float32)
+
+    def action_mask(self, state: jax.Array) -> jax.Array:
+        return jnp.ones(9, bool)
+
+    def rewards(self, state: jax.Array) -> jax.Array:
+        paid = ((state - 1) % 3 > 0).astype(jnp.float32)
+        return jnp.stack([paid, -paid])
+
+    def ends(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return state >= 6, jnp.zeros((), bool)
+
+
+def test_opponents_move_until_it_is_the_learners_turn() -> None:
+    agent, now, snapshots = players()
+    program = iteration()
+    spec = program.collector.env.spec
+    matches = Matches(spec, Uneven(spec), Seats(agent, LATEST, POOLED), Axis()).against(now, snapshots)
+    keys = jax.random.split(jax.random.key(5), B)
+    state, _ = matches.reset(keys)
+    state, step = jax.jit(matches.step)(keys, state, jnp.zeros(B, jnp.int32))
+    first = np.asarray(state.seat) == 0
+    assert 0 < first.sum() < B
+    # Both of seat 1's moves pay seat 0; seat 1 has waited for seat 0's only move.
+    np.testing.assert_array_equal(step.reward, np.where(first, 2.0, 0.0))
+    np.testing.assert_array_equal(state.game, np.where(first, 3, 1))
