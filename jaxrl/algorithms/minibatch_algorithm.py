@@ -124,6 +124,13 @@ class MinibatchAlgorithm(Algorithm):
         """
         return None
 
+    def keeps_statistics(self, learner: Any) -> Array | None:
+        """bool[]: whether this rollout's observations are to be left out of the statistics; None: never.
+
+        May be overridden.
+        """
+        return None
+
     @property
     def metrics(self) -> Mapping[str, type[Metric]]:
         """As `Algorithm.metrics`: `NAME/updates` are gradient steps since the start of the run."""
@@ -140,6 +147,7 @@ class MinibatchAlgorithm(Algorithm):
         return self.config.learner.num_epochs  # type: ignore[attr-defined]
 
     def init(self, key: Array, hyperparams: Any) -> RolloutState:
+        """As `Algorithm.init`. May be overridden, by one that adds to this state."""
         policy = self.agent.init(key)
         flat, _ = jax.flatten_util.ravel_pytree(policy.params)
         zeros = jnp.zeros(self.config.envs_per_device, jnp.float32)
@@ -162,7 +170,8 @@ class MinibatchAlgorithm(Algorithm):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
             epochs = self._update(prepared, self._seen_by(learner, trajectory), key)
-            learner = self._with_observations(epochs.learner, trajectory)
+            keeps = self.keeps_statistics(before)
+            learner = self._with_observations(epochs.learner, trajectory, keeps)
         metrics: Metrics = self._averages(epochs.reports) | prepared.metrics
         if self.config.log.layers:
             made = epochs.reports["made"].any().astype(jnp.float32)
@@ -298,17 +307,26 @@ class MinibatchAlgorithm(Algorithm):
         # Of several tasks every one has rows in every rollout.
         return jax.lax.cond(stats.count > 0 if stats.count.ndim == 0 else (stats.count > 0).all(), run, skip)
 
-    def _with_observations(self, learner: Any, trajectory: Trajectory) -> Any:
-        """With the trajectory's observations in the statistics, if observations are normalised."""
+    def _with_observations(self, learner: Any, trajectory: Trajectory, keeps: Array | None) -> Any:
+        """With the trajectory's observations in the statistics, if observations are normalised.
+
+        Args:
+          learner: after the updates.
+          trajectory: of the rollout.
+          keeps: bool[], whether statistics of anything stay as they are; None: they do not.
+        """
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
         task = task_of(self.agent.spec, trajectory.obs)
         if task is None:
-            stats = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
+            after = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
         else:
-            stats = task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, self.axis.psum)
-        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=stats))
+            after = task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, self.axis.psum)
+        if keeps is not None:
+            keeps = keeps & (stats.count > 0).all()
+            after = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), stats, after)
+        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
 
     def _reward_stats(self) -> PyTree:
         """Statistics of nothing, of each of several tasks."""

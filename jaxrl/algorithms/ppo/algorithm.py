@@ -86,6 +86,10 @@ class PPO(MinibatchAlgorithm):
     def with_teacher(self, learner: PPOState, acting: Acting) -> PPOState:
         return dataclasses.replace(learner, teacher=acting)
 
+    def keeps_statistics(self, learner: PPOState) -> Array | None:
+        # Other statistics would be another policy.
+        return self._warms_up(learner) if self.config.ppo.value_warmup else None
+
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]

@@ -13,8 +13,9 @@ import pytest
 from jaxrl.algorithms.ppo import teacher
 from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import row
+from jaxrl.networks import normalizer
 from jaxrl.networks.divergence import kl_divergence
-from tests.algorithms.tiny import assert_equal, first_state, iteration_of, loud, tiny_config
+from tests.algorithms.tiny import assert_equal, first_state, iteration_of, loud, tiny_config, with_policy
 
 TAUGHT = {
     "learner__teacher": "a run",
@@ -100,10 +101,17 @@ def test_the_weight_by_hand() -> None:
 
 @pytest.mark.parametrize("separate", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_only_the_value_function_warms_up(separate: bool) -> None:
-    config = tiny_config("ppo", learner__value_warmup=2, network__separate_value=separate)
+    # Nor do the statistics move that a policy was trained with.
+    config = tiny_config(
+        "ppo", learner__value_warmup=2, network__separate_value=separate, normalize__observations=separate
+    )
     iteration = iteration_of(config)
     iterate = jax.jit(iteration.iterate)
     before = first_state(iteration)
+    if separate:
+        rows = 3 + 2 * jax.random.normal(jax.random.key(1), (50, 3))
+        stats = normalizer.update(normalizer.init(rows[0]), rows)
+        before = with_policy(before, obs_stats=stats)
     agent = iteration.learning.algorithm.agent
     obs = jax.random.normal(jax.random.key(0), (5, 3))
 
