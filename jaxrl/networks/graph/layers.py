@@ -171,16 +171,19 @@ class GraphTransformer(nn.Module):
         """
         columns, relations = len(edges.kinds), self.num_relations
         of_head = jnp.repeat(jnp.eye(self.heads, dtype=self.dtype), self.width // self.heads, axis=0)
-        keys, values = (edges.gather(part) for part in memory)
+        keys, values = (edges.columns(part) for part in memory)
         asked = matmul(self.query(x, kinds), self._joined(self.attention, transpose=True)).astype(self.dtype)
         of_relation = jnp.split(asked, relations, axis=1)
-        product = jnp.stack([keys[:, d] * of_relation[edges.kinds[d]] for d in range(columns)], axis=1)
-        score = matmul(product, of_head).astype(self.dtype)
+        scores = [matmul(keys[d] * of_relation[edges.kinds[d]], of_head) for d in range(columns)]
+        score = jnp.stack(scores, axis=1).astype(self.dtype)
         prior = self.prior[source_kinds, jnp.array(edges.kinds)[None], kind_of[:, None]].astype(self.dtype)
-        mask = edges.mask[..., None]
-        share = masked_softmax(score * prior / math.sqrt(self.width // self.heads), mask)
-        told = jnp.where(mask, values, 0) * matmul(share, of_head.T).astype(self.dtype)
-        parts = [[told[:, d] for d in range(columns) if edges.kinds[d] == r] for r in range(relations)]
+        share = masked_softmax(score * prior / math.sqrt(self.width // self.heads), edges.mask[..., None])
+        told = [
+            jnp.where(edges.mask[:, d, None], values[d], 0)
+            * matmul(share[:, d], of_head.T).astype(self.dtype)
+            for d in range(columns)
+        ]
+        parts = [[told[d] for d in range(columns) if edges.kinds[d] == r] for r in range(relations)]
         summed = jnp.concatenate([sum(part, jnp.zeros_like(x)) for part in parts], axis=1)
         y = matmul(summed, self._joined(self.message, transpose=False)).astype(self.dtype)
         has_edge = jnp.any(edges.mask, axis=1)[:, None]
@@ -189,7 +192,7 @@ class GraphTransformer(nn.Module):
     def _joined(self, blocks: Array, transpose: bool) -> Array:
         """Matrices [R, H, d, d] as one, of which each head has a block on the diagonal of each relation.
 
-        One large product of which three quarters are zeros is faster on CPU than one for each head.
+        A CPU is slow at many small products; in the large one all but one of `heads` numbers are zeros.
 
         Returns:
           [R W, W], or [W, R W] with `transpose`, whose blocks are transposed too.

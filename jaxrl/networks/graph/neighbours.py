@@ -35,9 +35,13 @@ class Neighbours:
 
     def gather(self, x: Array) -> Array:
         """What the nodes hold that edges come from: from [M, ...] to [P, D, ...]."""
+        return jnp.stack(self.columns(x), axis=1)
+
+    def columns(self, x: Array) -> tuple[Array, ...]:
+        """The same column by column: D arrays of [P, ...]."""
         if self.reverse is None:
-            return x[self.index]
-        return _gather(x, self.index, self.reverse.index, self.reverse.mask)
+            return _columns(x, self.index)
+        return _fixed_columns(x, self.index, self.reverse.index, self.reverse.mask)
 
 
 @flax.struct.dataclass
@@ -89,22 +93,29 @@ def _slots(node: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return place, mask
 
 
+def _columns(x: Array, index: Array) -> tuple[Array, ...]:
+    return tuple(x[index[:, d]] for d in range(index.shape[1]))
+
+
 @jax.custom_vjp
-def _gather(x: Array, index: Array, reverse: Array, is_there: Array) -> Array:
-    return x[index]
+def _fixed_columns(x: Array, index: Array, reverse: Array, is_there: Array) -> tuple[Array, ...]:
+    return _columns(x, index)
 
 
-def _forward(x: Array, index: Array, reverse: Array, is_there: Array) -> tuple[Array, Any]:
-    return x[index], (reverse, is_there)
+def _forward(x: Array, index: Array, reverse: Array, is_there: Array) -> tuple[tuple[Array, ...], Any]:
+    return _columns(x, index), (reverse, is_there)
 
 
-def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, None, None, None]:
+def _backward(saved: tuple[Array, Array], gradients: tuple[Array, ...]) -> tuple[Array, None, None, None]:
     """The gradient of a node is the sum over the edges that come from it."""
     reverse, is_there = saved
+    gradient = jnp.stack(gradients, axis=1)
     flat = gradient.reshape(-1, *gradient.shape[2:])
-    sent = flat[reverse]
-    mask = is_there.reshape(*is_there.shape, *(1,) * (sent.ndim - 2))
-    return jnp.sum(jnp.where(mask, sent, 0), axis=1), None, None, None
+    total = jnp.zeros((len(reverse), *flat.shape[1:]), flat.dtype)
+    for d in range(reverse.shape[1]):
+        mask = is_there[:, d].reshape(-1, *(1,) * (flat.ndim - 1))
+        total = total + jnp.where(mask, flat[reverse[:, d]], 0)
+    return total, None, None, None
 
 
-_gather.defvjp(_forward, _backward)
+_fixed_columns.defvjp(_forward, _backward)
