@@ -59,7 +59,7 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
             ) from error
         file = "policy.safetensors"
         save_file(arrays, folder / file)
-    runtime = [Path(module.__file__) for module in (numpy_policy, numpy_cores)]
+    runtime = [Path(file) for file in (numpy_policy.__file__, numpy_cores.__file__)]
     for path in runtime:
         shutil.copyfile(path, folder / path.name)
     return [file, *(path.name for path in runtime)]

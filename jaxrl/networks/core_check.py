@@ -140,7 +140,8 @@ class _Check:
     def _require_shapes(self, y: Any, carry: PyTree) -> None:
         if y.ndim != 3 or y.shape[:2] != (_LENGTH, _ENVS) or not jnp.issubdtype(y.dtype, jnp.floating):
             self._fail(f"returns {y.dtype}{list(y.shape)}, not floats of [steps, environments, features]")
-        if jax.tree.structure(carry) != jax.tree.structure(self._carry):
+        structures: list[Any] = [jax.tree.structure(x) for x in (carry, self._carry)]
+        if structures[0] != structures[1]:
             self._fail("returns a carry with other parts than `initial_carry`")
         for (path, got), given in zip(
             jax.tree_util.tree_leaves_with_path(carry), jax.tree.leaves(self._carry), strict=True
