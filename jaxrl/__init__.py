@@ -1,8 +1,9 @@
 """Recurrent PPO in one compiled program.
 
 `Trainer`, `make_train` and `make_population` (over `hyperparameters`) train, `search.optimize` searches
-values of a configuration, `load` gives a trained policy that acts, and `Box`, `Discrete`, `EnvSpec`,
-`InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an environment of one's own is made of.
+values of a configuration, `load` gives a trained policy that acts, `Client` asks one that `jaxrl serve`
+serves, and `Box`, `Discrete`, `EnvSpec`, `InfoMetric`, `JaxEnv`, `TimeStep`, `Wrapper` are what an
+environment of one's own is made of.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
     from jaxrl.experience.curriculum.stage_curriculum import StageCurriculum
     from jaxrl.inference.loaded_policy import load
+    from jaxrl.inference.serving.client import Client
     from jaxrl.population.make_population import make_population
     from jaxrl.programs.make_train import hyperparameters, make_train
     from jaxrl.training.callbacks import Callbacks
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Box",
     "Callbacks",
+    "Client",
     "ConfigError",
     "Dict",
     "Discrete",
@@ -57,6 +60,7 @@ _HOMES = {
     "Callbacks": "jaxrl.training.callbacks",
     "ObservationWrapper": "jaxrl.envs.wrappers.wrapper",
     "Wrapper": "jaxrl.envs.wrappers.wrapper",
+    "Client": "jaxrl.inference.serving.client",
     "ConfigError": "jaxrl.config",
     "RunError": "jaxrl.config.errors",
     "StageCurriculum": "jaxrl.experience.curriculum.stage_curriculum",

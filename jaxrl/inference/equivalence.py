@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -62,11 +62,27 @@ def compare(
 ) -> EquivalenceCheck:
     """Lets `function` act in its environment and shows `runner` the same observations.
 
+    Arguments and errors are those of `compare_all`, for one runner.
+    """
+    return compare_all(function, {"": runner}, env_name, wrappers, steps, environments, seed)[""]
+
+
+def compare_all(
+    function: PolicyFunction,
+    runners: Mapping[str, Runner],
+    env_name: str,
+    wrappers: Sequence[str] = (),
+    steps: int = 200,
+    environments: int = 8,
+    seed: int = 0,
+) -> dict[str, EquivalenceCheck]:
+    """Lets `function` act in its environment and shows all runners the same observations.
+
     Each keeps its own carry throughout, so that errors in it accumulate.
 
     Args:
       function: the trained policy, whose actions are played.
-      runner: has the arguments and results of `function`, as numpy arrays.
+      runners: by name; each has the arguments and results of `function`, as numpy arrays.
       env_name, wrappers: the environment, on the device or the host.
       steps: how many to play.
       environments: how many to play in parallel.
@@ -76,11 +92,13 @@ def compare(
       HostEnvError: an environment failed.
     """
     act = jax.jit(function)
-    carry = theirs = function.example(environments)[1]
+    carry = function.example(environments)[1]
+    theirs = dict.fromkeys(runners, carry)
     rng = np.random.default_rng(seed)
     played = _play(env_name, wrappers, environments, seed)
-    resets = different = 0
-    largest = {"value": 0.0, "distribution": 0.0, "carry": 0.0}
+    resets = 0
+    different = dict.fromkeys(runners, 0)
+    largest = {name: {"value": 0.0, "distribution": 0.0, "carry": 0.0} for name in runners}
     obs, first, mask = next(played)
     try:
         for t in range(steps):
@@ -89,15 +107,20 @@ def compare(
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if function.sample else []
             out = jax.device_get(act(obs, carry, reset, *rest))
-            found = runner(obs, jax.device_get(theirs), reset, *rest)
-            different += int(_differ(out["action"], found["action"]).sum())
-            for name in largest:
-                largest[name] = float(np.maximum(largest[name], _distance(out[name], found[name])))
-            carry, theirs = out["carry"], found["carry"]
+            for runner, run in runners.items():
+                found = run(obs, jax.device_get(theirs[runner]), reset, *rest)
+                different[runner] += int(_differ(out["action"], found["action"]).sum())
+                for name, x in largest[runner].items():
+                    largest[runner][name] = float(np.maximum(x, _distance(out[name], found[name])))
+                theirs[runner] = found["carry"]
+            carry = out["carry"]
             obs, first, mask = played.send(out["action"])
     finally:
         played.close()
-    return EquivalenceCheck(steps, environments, resets, different, largest)
+    return {
+        name: EquivalenceCheck(steps, environments, resets, different[name], largest[name])
+        for name in runners
+    }
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:

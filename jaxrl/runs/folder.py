@@ -31,6 +31,7 @@ from jaxrl.runs.records import MEMBERS
 
 # After this long all processes must see a file that one of them wrote.
 _VISIBLE_SECONDS = 3.0
+_MARK = ".run"
 _LARGEST_MARK = 4096  # bytes of `.run` and `.lock`
 
 log = logging.getLogger(__name__)
@@ -82,14 +83,23 @@ class RunFolder:
         self.identity = process_group.by_first(self._identify)
 
     def _identify(self) -> str:
-        """The identity in `.run`; without that file the newest checkpoint's; for a new run a new one."""
-        file = self.path / ".run"
-        with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
-            if (text := read_bytes(file, _LARGEST_MARK).decode().strip()).isalnum():
-                return text
+        """The stored identity; for a new run a new one. It is in `.run` then."""
+        if found := self._read_mark():
+            return found
         identity = str(self._read_from_checkpoint("run") or uuid.uuid4().hex)
-        self._write(file.name, f"{identity}\n")
+        self._write(_MARK, f"{identity}\n")
         return identity
+
+    @property
+    def stored_identity(self) -> str:
+        """The identity in `.run`; without that file the newest checkpoint's; "" without either."""
+        return self._read_mark() or str(self._read_from_checkpoint("run") or "")
+
+    def _read_mark(self) -> str:
+        with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+            if (text := read_bytes(self.path / _MARK, _LARGEST_MARK).decode().strip()).isalnum():
+                return text
+        return ""
 
     def _write_probe(self, probe: epath.Path) -> str:
         content = f"{socket.gethostname()} {os.getpid()} {time.time()}"

@@ -1,0 +1,109 @@
+"""jaxrl deploy RUN: takes a run's policy into a registry of models.
+
+Plays episodes, checks the gate, writes the policy in every format that its
+network permits, and compares each with the run on 500 observations. Only then
+does the new version appear, and `latest` and --stage point at it. Exit code 3:
+a gate is closed. docs/serving.md has the layout and how to serve it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.config import ConfigError
+from jaxrl.metrics.files import is_remote
+from jaxrl.metrics.text import number
+from jaxrl.runs import storage
+from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
+
+if TYPE_CHECKING:
+    from jaxrl.inference.deployment import Deployment
+
+ARGUMENTS = (
+    RUN,
+    WORKDIR,
+    Argument("--to=DIR", "the registry, a folder or gs:// or s3:// (default: {default})", str, DEFAULT),
+    Argument("--name=NAME", "of the model (default: the name of the run's folder)", str),
+    Argument("--stage=STAGE", "staging or production, which is to point at it too", str, ""),
+    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    Argument(
+        "--gate=CONDITIONS",
+        'what the evaluation must meet: "success_rate>=0.9", several with commas; any metric of jaxrl '
+        "evaluate, such as mean, the mean return",
+        str,
+    ),
+    Argument(
+        "--episodes=N",
+        "greedy episodes to evaluate (default: {default}; 0 for none)",
+        int,
+        100,
+        low=0,
+        high=command_line.MOST_EPISODES,
+    ),
+    Argument(
+        "--seed=K",
+        "decides the episodes (default: {default})",
+        int,
+        0,
+        low=0,
+        high=command_line.LARGEST_SEED,
+    ),
+    Argument("--licence=ID", "the model's licence, such as Apache-2.0, for its card", str, ""),
+    Argument(
+        "--trust",
+        "import the modules that the run's configuration names (module:Class): they can run any code, so "
+        "only for runs of your own or of people you trust",
+        bool,
+    ),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Deploys what `argv` asks for; returns the exit code (1: acts differently; 2: bad input; 3: gate)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    workdir = run_folder(values["workdir"], left)
+    storage.require_run_folder("--workdir", workdir)
+    gates = Gate.parse(values["gate"]) if values["gate"] else ()
+    if gates and not values["episodes"]:
+        raise ConfigError(f"`--gate` (={values['gate']!r}) needs episodes: --episodes is 0")
+    name = check_name("--name", values["name"] or os.path.basename(os.path.abspath(workdir)))
+    if values["stage"]:
+        check_stage("--stage", values["stage"])
+    if not is_remote(values["to"]):
+        command_line.require_writable_folder("to", values["to"])
+    registry = ModelRegistry(values["to"], "--to", writable=True)
+
+    from jaxrl.inference.deployment import DeploymentOrder, deploy
+
+    chosen = {key: values[key] for key in ("stage", "checkpoint", "episodes", "seed", "licence", "trust")}
+    made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
+    _show(name, made)
+    return 0
+
+
+def _show(name: str, made: Deployment) -> None:
+    print(f"checkpoint  step {made.step:,}")
+    if made.evaluation:
+        shown = {"episodes": "episodes", "mean": "mean return", "success_rate": "success rate"}
+        found = [
+            f"{words} {number(made.evaluation[k])}" for k, words in shown.items() if k in made.evaluation
+        ]
+        command_line.say(f"evaluated   {', '.join(found)}")
+    for kind, check in made.checks.items():
+        rows = check.steps * check.environments
+        largest = max(check.largest_difference.values())
+        print(f"checked     {kind}: the same actions in all {rows}, differences at most {largest:.1e}")
+    for kind, why in made.left_out.items():
+        command_line.say(f"without     {kind}: {why}")
+    command_line.say(f"deployed    {name} version {made.number}: {made.place}")
+    for stage, before in made.moved.items():
+        command_line.say(f"{stage:<11} version {made.number}{f', was {before}' if before else ''}")

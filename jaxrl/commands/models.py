@@ -1,0 +1,110 @@
+"""jaxrl models ACTION: lists, shows, promotes, rolls back and verifies models.
+
+  jaxrl models list                      all models, their versions and stages
+  jaxrl models show NAME[@VERSION]       the record of one (default: latest)
+  jaxrl models promote NAME@VERSION STAGE    STAGE points at that version
+  jaxrl models rollback NAME STAGE       STAGE points at the version before
+  jaxrl models verify NAME[@VERSION]     compares files with their checksums
+
+VERSION is a number, latest, staging or production. A stage moves in one step,
+and only to a version that is intact. Exit code 1: something is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.config import ConfigError
+from jaxrl.config.errors import did_you_mean
+from jaxrl.runs.registry import DEFAULT, LATEST, ModelRegistry, check_stage
+
+_COUNTS = {"list": (0, 0), "show": (1, 1), "promote": (2, 2), "rollback": (2, 2), "verify": (0, 1)}
+ARGUMENTS = (
+    Argument("ACTION", "list, show, promote, rollback or verify, as below"),
+    Argument("--registry=DIR", "a folder, gs:// or s3:// (default: {default})", str, DEFAULT),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Does what `argv` asks for; returns the exit code (1: damage; 2: bad input)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    action, *rest = left or ["list"]
+    if action not in _COUNTS:
+        raise ConfigError(f"`ACTION` (={action!r}) is none{did_you_mean(action, _COUNTS)}")
+    low, high = _COUNTS[action]
+    if not low <= len(rest) <= high:
+        takes = f"{low} arguments" if low == high else f"{low} to {high} arguments"
+        raise ConfigError(f"`{action}` takes {takes}, not {len(rest)}: `jaxrl models --help` shows them")
+    writes = action in ("promote", "rollback")
+    registry = ModelRegistry(values["registry"], "--registry", writable=writes)
+    if action == "list":
+        return _list(registry)
+    if action == "show":
+        return _show(registry, rest[0])
+    if action == "verify":
+        return _verify(registry, rest)
+    if action == "promote":
+        return _promote(registry, *rest)
+    now, before = registry.rollback(_name(rest[0]), check_stage("STAGE", rest[1]))
+    command_line.say(f"{rest[1]} of {rest[0]} is version {now}, was {before}")
+    return 0
+
+
+def _list(registry: ModelRegistry) -> int:
+    names = registry.names()
+    if not names:
+        command_line.say(f"{registry.url} holds no models; `jaxrl deploy RUN` makes one")
+    for name in names:
+        versions, stages = registry.versions(name), registry.stages(name)
+        said = ", ".join(f"{stage} {number}" for stage, number in stages.items())
+        command_line.say(f"{name:<24} {len(versions)} versions  {said}")
+    return 0
+
+
+def _show(registry: ModelRegistry, given: str) -> int:
+    name, number = _version(registry, given)
+    command_line.say(json.dumps(registry.record(name, number), indent=2))
+    stages = [stage for stage, at in registry.stages(name).items() if at == number]
+    command_line.say(f"version {number}: {registry.place(name, number)} {' '.join(stages)}".rstrip())
+    return 0
+
+
+def _verify(registry: ModelRegistry, given: Sequence[str]) -> int:
+    if given:
+        chosen = [_version(registry, given[0])]
+    else:
+        chosen = [(name, number) for name in registry.names() for number in registry.versions(name)]
+    damaged = 0
+    for name, number in chosen:
+        problems = registry.verify(name, number)
+        damaged += bool(problems)
+        command_line.say(f"{name} version {number}: {'damaged' if problems else 'intact'}")
+        for problem in problems:
+            command_line.say(f"  {problem}")
+    return 1 if damaged else 0
+
+
+def _promote(registry: ModelRegistry, given: str, stage: str) -> int:
+    name, number = _version(registry, given)
+    before = registry.promote(name, check_stage("STAGE", stage), number)
+    command_line.say(f"{stage} of {name} is version {number}{f', was {before}' if before else ''}")
+    return 0
+
+
+def _name(given: str) -> str:
+    if "@" in given:
+        raise ConfigError(f"`NAME` (={given!r}) is a name alone here, without @VERSION")
+    return given
+
+
+def _version(registry: ModelRegistry, given: str) -> tuple[str, int]:
+    name, _, wanted = given.partition("@")
+    return name, registry.resolve(name, wanted or LATEST)

@@ -1,0 +1,116 @@
+"""jaxrl serve MODEL: answers requests for actions over HTTP.
+
+MODEL is the folder of a model or a run, or [REGISTRY:]NAME@VERSION, where
+VERSION is a number, latest, staging or production and REGISTRY a folder, gs://
+or s3:// (default: results/models). The policy is run by numpy, ONNX Runtime or
+jax, whichever is fastest here. POST /reset begins a session, POST /act acts;
+/healthz, /readyz, /metrics, /spec and /openapi.json answer GET. SIGTERM answers
+what is in progress and ends with exit code 0. JAXRL_SERVE_TOKEN in the
+environment is a token that requests must bear. docs/serving.md says more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from jaxrl.commands import command_line
+from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
+from jaxrl.config import ConfigError
+from jaxrl.config.errors import did_you_mean
+
+RUNTIMES = ("numpy", "onnx", "stablehlo")
+ARGUMENTS = (
+    Argument("MODEL", "what to serve"),
+    Argument("--host=ADDRESS", "where to listen (default: {default}); others need a token", str, "127.0.0.1"),
+    Argument("--port=N", "the port (default: {default}; 0 for any free one)", int, 8000, low=0, high=65535),
+    Argument("--runtime=R", f"{', '.join(RUNTIMES)} (default: the fastest)", str, ""),
+    Argument(
+        "--largest_batch=N",
+        "rows of one request, and of one pass (default: {default})",
+        int,
+        64,
+        low=1,
+        high=4096,
+    ),
+    Argument(
+        "--wait_ms=T",
+        "how long a request may wait for others to share its pass (default: {default}: no longer than "
+        "those take that have arrived)",
+        float,
+        0.0,
+        low=0,
+        high=1000,
+    ),
+    Argument("--sessions=N", "most sessions at a time (default: {default})", int, 10_000, low=1, high=2**20),
+    Argument(
+        "--idle_seconds=S",
+        "a session that is not used for so long ends (default: {default})",
+        float,
+        600.0,
+        low=0.1,
+        high=command_line.LONGEST,
+    ),
+    Argument("--follow", "take over the version that the stage points at, as it moves", bool),
+    Argument(
+        "--follow_seconds=S",
+        "pause between looks at the registry (default: {default})",
+        float,
+        2.0,
+        low=0.05,
+        high=command_line.LONGEST,
+    ),
+    Argument("--checkpoint=S", "of a run: latest (default), best, or a step", str, "latest"),
+    Argument(
+        "--trust",
+        "of a run: import the modules that its configuration names (module:Class): they can run any code",
+        bool,
+    ),
+    DEBUG,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves what `argv` asks for; returns the exit code (0 after SIGTERM; 2: bad input)."""
+    return command_line.run_job(help_text(__doc__, ARGUMENTS), _job, argv)
+
+
+def _job(argv: Sequence[str]) -> int:
+    values, left = parse(ARGUMENTS, argv, positional=True)
+    if len(left) != 1:
+        raise ConfigError(
+            "`MODEL` is missing: name a model, a run or NAME@VERSION" if not left else "one MODEL"
+        )
+    if values["runtime"] and values["runtime"] not in RUNTIMES:
+        hint = did_you_mean(values["runtime"], RUNTIMES)
+        raise ConfigError(f"`--runtime` (={values['runtime']!r}) is none{hint}")
+
+    from jaxrl.inference.serving import server, targets
+    from jaxrl.inference.serving.options import ServerOptions
+
+    options = ServerOptions(
+        host=values["host"],
+        port=values["port"],
+        runtime=values["runtime"],
+        largest_batch=values["largest_batch"],
+        wait_seconds=values["wait_ms"] / 1e3,
+        sessions=values["sessions"],
+        idle_seconds=values["idle_seconds"],
+        follow_seconds=values["follow_seconds"] if values["follow"] else 0.0,
+    )
+    server.check_options(options)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    target = targets.RegistryTarget.parse(left[0]) if targets.is_named(left[0]) else None
+    if values["follow"] and (target is None or not target.moves):
+        raise ConfigError(f"`--follow` needs a stage, NAME@STAGE; `MODEL` is {left[0]!r}")
+    number = target.number() if target else 0
+    with server.listen(options) as listening:
+        if target is not None:
+            policy = target.read(number, options)
+        else:
+            policy = targets.read_folder(left[0], values["checkpoint"], values["trust"], options)
+        for timing in policy.timings:
+            command_line.say(f"{'runtime' if timing is policy.timings[0] else 'slower':<11} {timing}")
+        server.serve(policy, options, listening, target, number, command_line.say)
+    print("ended", flush=True)
+    return 0

@@ -1,0 +1,174 @@
+"""A model as a folder: the policy in each format that runs it, checked, with all that explains it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config.data_files import read_object
+from jaxrl.config.errors import RunError
+from jaxrl.envs.base import HostEnvError
+from jaxrl.evaluation.policy_function import PolicyFunction
+from jaxrl.evaluation.trained_policy import TrainedPolicy
+from jaxrl.inference import export, model_card, space_record
+from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare_all
+from jaxrl.runs import storage
+from jaxrl.runs.commits import commits
+from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.origin import origin
+from jaxrl.runs.registry import write_checksums
+
+SCHEMA = 1
+OBSERVATIONS = 500  # that the formats are checked on
+_ENVIRONMENTS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDetails:
+    """What a model's record says beside what the policy itself does.
+
+    Attributes:
+      licence: the licence of the model, such as an SPDX identifier.
+      evaluation: metrics by name, of the episodes that were played before the deployment; may be empty.
+      gates: the conditions that held, as text.
+    """
+
+    licence: str = ""
+    evaluation: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelContent:
+    """What `write` wrote.
+
+    Attributes:
+      checks: the comparison with the run's policy, by format.
+      left_out: why a format is missing, by format.
+    """
+
+    checks: Mapping[str, EquivalenceCheck]
+    left_out: Mapping[str, str]
+
+
+def write(
+    policy: TrainedPolicy, folder: Path, details: ModelDetails, observations: int = OBSERVATIONS
+) -> ModelContent:
+    """Writes a model and its checksums.
+
+    Args:
+      policy: what to write.
+      folder: an empty local folder.
+      details: for its record.
+      observations: how many the formats are checked on, in `_ENVIRONMENTS` environments.
+
+    Raises:
+      RunError: a format does not act as the policy does, or an environment failed.
+    """
+    function = PolicyFunction.of(policy)
+    forms, runners, left_out = _write_forms(policy, function, folder)
+    env = policy.config.env
+    steps = -(-observations // _ENVIRONMENTS)
+    try:
+        checks = compare_all(function, runners, env.name, env.wrappers, steps, _ENVIRONMENTS)
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
+    for kind, check in checks.items():
+        if not check.same:
+            rows = check.steps * check.environments
+            raise RunError(
+                f"the {kind} form does not act as the run: {check.different_actions} of {rows} actions differ"
+            )
+    record = _record(policy, details, forms, checks, left_out)
+    _write_json(folder / "config.json", to_json(policy.config))
+    _write_json(folder / "spaces.json", space_record.describe(policy.spec))
+    _write_json(folder / "evaluation.json", dict(details.evaluation))
+    _write_json(folder / "model.json", record)
+    (folder / "MODEL.md").write_text(model_card.text(record, policy.config))
+    write_checksums(folder)
+    return ModelContent(checks, left_out)
+
+
+def _write_forms(
+    policy: TrainedPolicy, function: PolicyFunction, folder: Path
+) -> tuple[dict[str, Any], dict[str, Runner], dict[str, str]]:
+    """(files and batch sizes, runners, reasons of those that are left out), by format.
+
+    The description of the arrays comes last: policy.json is theirs.
+    """
+    arrays = "safetensors" if importlib.util.find_spec("safetensors") else "numpy"
+    forms: dict[str, Any] = {}
+    runners: dict[str, Runner] = {}
+    left_out: dict[str, str] = {}
+    for kind in ("stablehlo", "onnx", arrays):
+        with tempfile.TemporaryDirectory() as temporary:
+            place = Path(temporary)
+            try:
+                description = export.write(policy, function, place, kind)
+                runners[kind], _ = export.read(function, place, kind)
+            except (ConfigError, RunError) as error:
+                left_out[kind] = str(error)
+                continue
+            forms[kind] = {"files": description["files"], "batch": description["batch"]}
+            for file in (*description["files"], export.DESCRIPTION):
+                shutil.copyfile(place / file, folder / file)
+    return forms, runners, left_out
+
+
+def _record(
+    policy: TrainedPolicy,
+    details: ModelDetails,
+    forms: Mapping[str, Any],
+    checks: Mapping[str, EquivalenceCheck],
+    left_out: Mapping[str, str],
+) -> dict[str, Any]:
+    config = policy.config
+    trained = _summary(policy.folder)
+    return {
+        "schema": SCHEMA,
+        "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
+        "algorithm": config.algorithm,
+        "licence": details.licence or "not stated",
+        "forms": dict(forms),
+        "left_out": dict(left_out),
+        "checks": {kind: dataclasses.asdict(check) for kind, check in checks.items()},
+        "evaluation": dict(details.evaluation),
+        "gates": list(details.gates),
+        "provenance": {
+            "run": policy.folder,
+            "identity": _identity(policy.folder),
+            "step": policy.step,
+            "seed": config.seed,
+            "trained_from": trained.get("commits", {}),
+            "trained_with": trained.get("versions", {}),
+            "data": trained.get("data"),
+            "deployed_from": dict(commits()),
+            "deployed_with": versions(),
+            **origin(),
+        },
+    }
+
+
+def _summary(run: str) -> dict[str, Any]:
+    """summary.json of a run; empty where it is missing, as for a run that still trains."""
+    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+        return read_object(RunFolder(run).path / "summary.json")
+    return {}
+
+
+def _identity(run: str) -> str:
+    with contextlib.suppress(OSError, ValueError), storage.as_os_errors():
+        return RunFolder(run).stored_identity
+    return ""
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""Answers requests for actions over HTTP."""

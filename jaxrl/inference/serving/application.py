@@ -1,0 +1,213 @@
+"""The HTTP side of a server, as an ASGI application: paths, sizes, who may ask, and one line for errors."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from jaxrl.inference.serving import messages, openapi
+from jaxrl.inference.serving.options import LOOPBACK, Refusal, ServerOptions
+from jaxrl.inference.serving.server_metrics import ServerMetrics
+from jaxrl.inference.serving.service import PolicyService
+from jaxrl.metrics.text import one_line
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+_PATHS = {
+    "/act": "POST",
+    "/reset": "POST",
+    "/healthz": "GET",
+    "/readyz": "GET",
+    "/metrics": "GET",
+    "/spec": "GET",
+    "/openapi.json": "GET",
+}
+_OPEN = ("/healthz", "/readyz")  # for whoever asks, without a token
+_BODY_SECONDS = 30.0  # for a body to arrive
+_LEAST_BODY = 2**16
+_BYTES_AN_ELEMENT = 32  # of JSON
+
+log = logging.getLogger(__name__)
+
+
+class ServingApplication:
+    """Answers one request after the other.
+
+    Attributes:
+      service: acts.
+      ready: False once the server is about to end.
+    """
+
+    def __init__(self, service: PolicyService, options: ServerOptions) -> None:
+        self.service, self._options = service, options
+        self.ready = True
+        self._metrics = ServerMetrics()
+        elements = sum(_count(array.shape) for array in service.policy.reader.arrays)
+        elements += (service.policy.facts.mask_size or 0) + 16
+        self.largest_body = max(_LEAST_BODY, _BYTES_AN_ELEMENT * elements * options.largest_batch)
+        self._token = options.token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        kind = messages.JSON
+        try:
+            headers: dict[bytes, bytes] = dict(scope["headers"])
+            self._admit(scope, headers)
+            if scope["method"] == "POST":
+                kind = messages.kind_of(headers.get(b"content-type", b"").decode("latin-1"))
+                body = await self._body(headers, receive)
+                status, shown, content = 200, kind, await self._post(path, kind, body, scope["query_string"])
+            else:
+                status, shown, content = self._get(path)
+        except Refusal as refusal:
+            status, shown, content = refusal.status, messages.JSON, _error(refusal)
+        except Exception as error:  # a fault of this program or of the policy: the server goes on
+            log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
+            status, shown, content = 500, messages.JSON, _error("the policy could not act; the log says more")
+        self._metrics.count(path if path in _PATHS else "other", status)
+        await _send(send, status, shown, content)
+
+    def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Raises Refusal for a wrong path or method, or whoever may not ask."""
+        path, method = scope["path"], scope["method"]
+        if path not in _PATHS:
+            raise Refusal(404, f"no such path; there are {', '.join(_PATHS)}")
+        if method != _PATHS[path]:
+            raise Refusal(405, f"{path} takes {_PATHS[path]}")
+        if self._token and path not in _OPEN:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, b"Bearer " + self._token):
+                raise Refusal(401, "`Authorization: Bearer TOKEN` is missing, or it is another token")
+        elif not self._token and _host(headers.get(b"host", b"")) not in LOOPBACK:
+            # A page in a browser may lead a name of its own here.
+            raise Refusal(403, "`Host` must be this machine's loopback address: the server has no token")
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        too_large = Refusal(413, f"the body must be at most {self.largest_body} bytes")
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and (len(length) > 15 or int(length) > self.largest_body):
+            raise too_large
+        message = await receive()
+        if not message.get("more_body") and message["type"] == "http.request":
+            whole: bytes = message.get("body", b"")
+            if len(whole) > self.largest_body:
+                raise too_large
+            return whole
+        body = bytearray(message.get("body", b""))
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                while message.get("more_body"):
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise Refusal(400, "the body is cut off")
+                    body += message.get("body", b"")
+                    if len(body) > self.largest_body:
+                        raise too_large
+        except TimeoutError as error:
+            raise Refusal(408, f"the body did not come within {_BODY_SECONDS:.0f} s") from error
+        return bytes(body)
+
+    async def _post(self, path: str, kind: str, body: bytes, query: bytes) -> bytes:
+        content = messages.decode(kind, body) | _queried(query)
+        if path == "/reset":
+            return messages.encode(
+                messages.JSON if kind == messages.NPY else kind, await self.service.reset(content)
+            )
+        start = time.perf_counter()
+        found = await self.service.act(content)
+        self._metrics.observe(time.perf_counter() - start)
+        return messages.encode(kind, found)
+
+    def _get(self, path: str) -> tuple[int, str, bytes]:
+        if path == "/healthz":
+            return 200, messages.JSON, b'{"status": "alive"}'
+        if path == "/readyz":
+            said = "ready" if self.ready else "ending"
+            return (200 if self.ready else 503), messages.JSON, json.dumps({"status": said}).encode()
+        if path == "/metrics":
+            return 200, "text/plain; version=0.0.4", self._metrics_text().encode()
+        facts = openapi.describe(self.service.policy, self._options, self.largest_body)
+        content = facts if path == "/spec" else openapi.document(facts)
+        return 200, messages.JSON, json.dumps(content).encode()
+
+    def _metrics_text(self) -> str:
+        service = self.service
+        self.service.sessions.sweep()
+        gauges = {
+            "sessions": len(service.sessions),
+            "versions": len(service.sessions.policies() | {service.policy}),
+            "peak_memory_bytes": _peak_memory(),
+        }
+        counters = {
+            "passes_total": service.batcher.counts.passes,
+            "rows_total": service.batcher.counts.rows,
+            "sessions_expired_total": service.sessions.expired,
+            "versions_taken_over_total": service.taken_over,
+        }
+        return self._metrics.text(gauges, counters, service.policy.facts.label)
+
+
+def _queried(query: bytes) -> dict[str, Any]:
+    """`session` and `reset` of the address, for bodies that are arrays alone."""
+    if not query:
+        return {}
+    try:
+        found = parse_qs(query.decode("ascii"), strict_parsing=True, max_num_fields=4)
+    except ValueError as error:
+        raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that") from error
+    content: dict[str, Any] = {}
+    for name, values in found.items():
+        if name == "session" and len(values) == 1:
+            content[name] = values[0]
+        elif name == "reset" and values in (["true"], ["false"]):
+            content[name] = values == ["true"]
+        else:
+            raise Refusal(400, "the address must end in ?session=ID&reset=true, or a part of that")
+    return content
+
+
+def _host(given: bytes) -> str:
+    """The host of `host:port` or `[host]:port`."""
+    text = given.decode("latin-1")
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
+def _error(reason: object) -> bytes:
+    return json.dumps({"error": one_line(reason)}).encode()
+
+
+async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", b"%d" % len(content)),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if status == 413 or status == 408:
+        headers.append((b"connection", b"close"))  # The rest of the body is not read.
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    found = 1
+    for n in shape:
+        found *= n
+    return found
+
+
+def _peak_memory() -> int:
+    """Bytes; Linux counts kilobytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

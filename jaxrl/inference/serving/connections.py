@@ -1,0 +1,57 @@
+"""Connections of a server: what uvicorn leaves unbounded is bounded here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+_LARGEST_HEAD = 2**15  # bytes of the first line and headers
+_HEAD_SECONDS = 30.0  # for these to arrive
+MOST_CONNECTIONS = 2048
+
+
+def protocol() -> type[asyncio.Protocol]:
+    """uvicorn's protocol by httptools, which ends connections whose head is too large or takes too long."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class _BoundedProtocol(HttpToolsProtocol):
+        _head = 0
+        _in_head = True
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_head()
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_head:
+                self._head += len(data)
+            super().data_received(data)
+            # What is left of the head after this piece counts; a body behind it does not.
+            if self._in_head and self._head > _LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._cancel()
+            super().connection_lost(exc)
+
+        def on_message_begin(self) -> None:
+            self._in_head, self._head = True, 0
+            self._expect_head()
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._cancel()
+            super().on_headers_complete()
+
+        def _expect_head(self) -> None:
+            self._cancel()
+            self._timer = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+
+        def _cancel(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    return _BoundedProtocol

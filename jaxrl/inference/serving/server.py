@@ -1,0 +1,183 @@
+"""Runs a server until it is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from jaxrl.config import installation
+from jaxrl.config.errors import ConfigError, RunError
+from jaxrl.inference.serving import connections
+from jaxrl.inference.serving.application import ServingApplication
+from jaxrl.inference.serving.options import TOKEN_VARIABLE, Refusal, ServerOptions
+from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.service import PolicyService
+from jaxrl.inference.serving.targets import RegistryTarget
+
+_SWEEP_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def check_options(options: ServerOptions) -> None:
+    """Returns if a server can be started so.
+
+    Raises:
+      ConfigError: a package is missing, or the address needs a token.
+    """
+    missing = [name for name in ("uvicorn", "httptools") if not importlib.util.find_spec(name)]
+    if missing:
+        raise ConfigError(
+            f"`jaxrl serve` needs the extra `serve`: {installation.command('serve')} (no {missing[0]})"
+        )
+    if not options.is_local and not options.token:
+        raise ConfigError(
+            f"`--host` (={options.host!r}) is not the loopback address, so requests must bear a token: set "
+            f"{TOKEN_VARIABLE}"
+        )
+    if not options.token.isascii() or any(c.isspace() for c in options.token):
+        raise ConfigError(f"`{TOKEN_VARIABLE}` must be ASCII without spaces")
+
+
+def listen(options: ServerOptions) -> socket.socket:
+    """A socket at the address; raises ConfigError if it is taken or not this machine's."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((options.host, options.port))
+    except OSError as error:
+        found.close()
+        reason = error.strerror or error
+        raise ConfigError(f"`--host` (={options.host}), `--port` (={options.port}): {reason}") from error
+    return found
+
+
+def serve(
+    policy: ServedPolicy,
+    options: ServerOptions,
+    sockets: socket.socket,
+    target: RegistryTarget | None = None,
+    number: int = 0,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Answers requests until SIGTERM or SIGINT; ends once those in progress are answered.
+
+    Args:
+      policy: acts at first.
+      options: how.
+      sockets: of `listen`.
+      target: in a registry, to follow; None for nothing.
+      number: of the version that `policy` is.
+      tell: called with lines for the user.
+    """
+    previous = {signum: signal.signal(signum, _nothing) for signum in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(policy, options, sockets, target, number, tell))
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+async def _serve(
+    policy: ServedPolicy,
+    options: ServerOptions,
+    sockets: socket.socket,
+    target: RegistryTarget | None,
+    number: int,
+    tell: Callable[[str], None],
+) -> None:
+    import uvicorn
+
+    service = PolicyService(policy, options)
+    application = ServingApplication(service, options)
+    config = uvicorn.Config(
+        application,
+        http=connections.protocol(),
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=connections.MOST_CONNECTIONS,
+        timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
+    )
+    server = uvicorn.Server(config)
+    tasks = [asyncio.create_task(_sweep(service, application, server))]
+    if target is not None and options.follow_seconds:
+        tasks.append(asyncio.create_task(_follow(service, target, number, options, tell)))
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    tell(f"serving     {policy.facts.label} on http://{host}:{sockets.getsockname()[1]}")
+    try:
+        await server.serve(sockets=[sockets])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        service.batcher.close()
+
+
+async def _sweep(service: PolicyService, application: ServingApplication, server: object) -> None:
+    """Ends unused sessions, also where nobody asks; notices that the server is about to end."""
+    elapsed = 0.0
+    while True:
+        await asyncio.sleep(0.05)
+        application.ready = not getattr(server, "should_exit", False)
+        elapsed += 0.05
+        if elapsed >= _SWEEP_SECONDS:
+            elapsed = 0.0
+            service.sessions.sweep()
+
+
+async def _follow(
+    service: PolicyService,
+    target: RegistryTarget,
+    number: int,
+    options: ServerOptions,
+    tell: Callable[[str], None],
+) -> None:
+    """Takes over the version that the stage points at, as it moves; one that cannot be served is left out."""
+    refused: int | None = None
+    said = ""
+    while True:
+        await asyncio.sleep(options.follow_seconds)
+        try:
+            wanted = await asyncio.to_thread(target.number)
+            if wanted in (number, refused):
+                continue
+            policy = await asyncio.to_thread(target.read, wanted, options)
+            service.take_over(policy)
+        except (ConfigError, RunError, Refusal, OSError) as error:
+            if not isinstance(error, OSError) and "wanted" in locals():
+                refused = wanted
+            if str(error) != said:
+                said = str(error)
+                tell(f"not taken   {error}; {service.policy.facts.label} goes on")
+            continue
+        number, refused, said = wanted, None, ""
+        tell(f"taken over  {policy.facts.label}, by {policy.timings[0].kind}")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+        return factory
+    return None
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    """uvicorn raises the signal again after it has ended in order; here that is a success."""
+    del signum, frame
+    sys.stdout.flush()

@@ -1,0 +1,222 @@
+"""What the server does with a decoded request: sessions, episodes, actions, new versions of the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.inference.serving.batching import Batcher
+from jaxrl.inference.serving.options import Refusal, ServerOptions
+from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.sessions import ServingSession, Sessions, unknown_session
+
+_ACT = {"session", "obs", "reset", "action_mask"}
+_RESET = {"session", "end"}
+_MOST_WAITING = 64  # requests of one session that wait for their turn
+_MOST_VERSIONS = 4  # that sessions may still be in an episode with
+
+log = logging.getLogger(__name__)
+
+
+class PolicyService:
+    """Acts for sessions.
+
+    Attributes:
+      policy: the version that new episodes begin with.
+      sessions, batcher: of all versions.
+      taken_over: how many new versions there have been.
+    """
+
+    def __init__(self, policy: ServedPolicy, options: ServerOptions) -> None:
+        self.policy = policy
+        self.sessions = Sessions(options.sessions, options.idle_seconds)
+        self.batcher = Batcher(options.largest_batch, options.wait_seconds)
+        self.largest_batch = options.largest_batch
+        self.taken_over = 0
+
+    def take_over(self, policy: ServedPolicy) -> None:
+        """Makes a version the one of new episodes; those in progress end with the version they have.
+
+        A carry belongs to the parameters that wrote it, so it never goes from one version to another.
+
+        Raises:
+          Refusal: its spaces are others.
+        """
+        if policy.facts.spaces != self.policy.facts.spaces:
+            raise Refusal(409, f"{policy.facts.label} has other spaces than {self.policy.facts.label}")
+        old, self.policy = self.policy, policy
+        self.taken_over += 1
+        if not policy.remembers and not old.remembers:
+            self.sessions.move_from(old, policy)
+        versions = sorted(self.sessions.policies() - {policy}, key=lambda p: p.facts.label)
+        for stale in versions[: max(0, len(versions) - _MOST_VERSIONS + 1)]:
+            moved = self.sessions.move_from(stale, policy)
+            log.warning("%d sessions of %s began new episodes: too many versions", moved, stale.facts.label)
+
+    async def reset(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins an episode, in a new session or in the one that is named; or ends that one."""
+        _require_keys(content, _RESET)
+        given = content.get("session")
+        if given is not None and not isinstance(given, str):
+            raise Refusal(400, "`session` must be text")
+        ends = _flag("end", content.get("end", False))
+        if ends:
+            async with self._turns([self.sessions.get(given or "")]) as (session,):
+                self.sessions.end(session)
+            return {"session": session.id, "ended": True}
+        found = self.sessions.find(given) if given is not None else None
+        if found is None:
+            session = self.sessions.begin(given, self.policy)
+        else:
+            async with self._turns([found]) as (session,):
+                self.sessions.restart(session, self.policy)
+        return {"session": session.id, "model": session.policy.facts.label}
+
+    async def act(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The action of an observation, or the actions of a batch.
+
+        Raises:
+          Refusal: something does not fit.
+        """
+        _require_keys(content, _ACT)
+        if "obs" not in content:
+            raise Refusal(400, "`obs` is missing")
+        single, obs = self.policy.reader.read(content["obs"])
+        count = len(next(iter(obs.values())))
+        if count > self.largest_batch:
+            raise Refusal(400, f"`obs` has {count} rows, it may have {self.largest_batch}")
+        names = self._names(content.get("session"), single, count)
+        mask = self._mask(content.get("action_mask"), single, count)
+        reset = _flags("reset", content.get("reset", False), single, count)
+        if names is None:
+            action = await self._act_without_session(obs, mask, count)
+            labels = [self.policy.facts.label]
+        else:
+            async with self._turns([self.sessions.get(name) for name in names]) as sessions:
+                action = await self._act_in(sessions, obs, mask, reset)
+                labels = sorted({session.policy.facts.label for session in sessions})
+        written = self.policy.writer.write(action[0] if single else action)
+        return {"action": written, "model": labels[0] if len(labels) == 1 else labels}
+
+    async def _act_in(
+        self,
+        sessions: Sequence[ServingSession],
+        obs: Mapping[str, np.ndarray],
+        mask: np.ndarray | None,
+        reset: np.ndarray,
+    ) -> np.ndarray:
+        """Each row by the version of its session; the versions of one request may differ."""
+        for session, begins in zip(sessions, reset, strict=True):
+            if begins:
+                self.sessions.restart(session, self.policy)
+        first = np.array([session.begins for session in sessions])
+        slots = np.array([session.slot for session in sessions])
+        policies = list(dict.fromkeys(session.policy for session in sessions))
+        rows = [[i for i, s in enumerate(sessions) if s.policy is policy] for policy in policies]
+        pieces = await asyncio.gather(
+            *(
+                self.batcher.act(
+                    policy,
+                    {name: x[chosen] for name, x in obs.items()},
+                    slots[chosen],
+                    first[chosen],
+                    None if mask is None else mask[chosen],
+                )
+                for policy, chosen in zip(policies, rows, strict=True)
+            )
+        )
+        for session in sessions:
+            session.begins = False
+        action = np.empty((len(sessions), *pieces[0].shape[1:]), pieces[0].dtype)
+        for chosen, piece in zip(rows, pieces, strict=True):
+            action[chosen] = piece
+        return action
+
+    async def _act_without_session(
+        self, obs: dict[str, np.ndarray], mask: np.ndarray | None, count: int
+    ) -> np.ndarray:
+        if self.policy.remembers:
+            raise Refusal(
+                400, "`session` is missing: this policy remembers, and POST /reset begins a session"
+            )
+        slots = np.full(count, self.policy.nobody)
+        return await self.batcher.act(self.policy, obs, slots, np.ones(count, bool), mask)
+
+    @contextlib.asynccontextmanager
+    async def _turns(self, sessions: list[ServingSession]) -> AsyncIterator[list[ServingSession]]:
+        """Waits for earlier requests of these sessions; in their order, so that none wait in a ring."""
+        if any(session.requests >= _MOST_WAITING for session in sessions):
+            raise Refusal(429, "too many requests of one session wait for their turn")
+        for session in sessions:
+            session.requests += 1
+        held: list[ServingSession] = []
+        try:
+            for session in sorted(sessions, key=lambda session: session.id):
+                await session.turn.acquire()
+                held.append(session)
+                if session.ended:  # by a request before
+                    raise unknown_session()
+            yield sessions
+        finally:
+            for session in held:
+                session.turn.release()
+            for session in sessions:
+                session.requests -= 1
+
+    def _names(self, given: Any, single: bool, count: int) -> list[str] | None:
+        if given is None:
+            return None
+        names = [given] if single else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Refusal(400, "`session` must be text, and a list of it for a batch")
+        if len(names) != count or len(set(names)) != count:
+            raise Refusal(400, f"`session` must have {count} different names, one for each row of `obs`")
+        return names
+
+    def _mask(self, given: Any, single: bool, count: int) -> np.ndarray | None:
+        size = self.policy.facts.mask_size
+        if size is None:
+            if given is not None:
+                raise Refusal(400, "`action_mask` is given, but this policy takes none")
+            return None
+        if given is None:
+            raise Refusal(400, f"`action_mask` is missing: {size} times true or false for each row")
+        mask = _booleans("action_mask", given, (size,) if single else (count, size))
+        mask = mask.reshape(count, size)
+        if not mask.any(axis=1).all():
+            raise Refusal(400, "`action_mask` must allow an action in each row")
+        return mask
+
+
+def _require_keys(content: Mapping[str, Any], known: set[str]) -> None:
+    for key in content:
+        if key not in known:
+            raise Refusal(400, f"`{str(key)[:40]}` is unknown; there are {', '.join(sorted(known))}")
+
+
+def _flag(name: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise Refusal(400, f"`{name}` must be true or false")
+    return given
+
+
+def _flags(name: str, given: Any, single: bool, count: int) -> np.ndarray:
+    """bool[count]; one value stands for all rows."""
+    if isinstance(given, bool):
+        return np.full(count, given)
+    return _booleans(name, given, (1,) if single else (count,))
+
+
+def _booleans(name: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        found = np.asarray(given)
+    except ValueError:
+        found = np.zeros(0)
+    if found.shape != shape or found.dtype.kind not in "bui" or ((found != 0) & (found != 1)).any():
+        raise Refusal(400, f"`{name}` must be true or false in the shape {list(shape)}")
+    return found.astype(bool)

@@ -1,0 +1,228 @@
+"""Models by name: versions that count up, and stages, which are links that move at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config.data_files import parse_json
+from jaxrl.config.errors import ConfigError, RunError, did_you_mean
+from jaxrl.metrics.files import is_remote
+from jaxrl.runs.registry.bucket_models import BucketModels
+from jaxrl.runs.registry.checksums import CHECKSUMS, damage
+from jaxrl.runs.registry.local_models import LocalModels
+from jaxrl.runs.registry.model_files import ModelFiles, versions_folder
+
+DEFAULT = "results/models"
+LATEST = "latest"
+STAGES = (LATEST, "staging", "production")
+RECORD = "model.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_REMEMBERED = 1000  # moves of a stage
+
+
+def check_name(flag: str, name: str) -> str:
+    """Returns the name of a model; raises ConfigError unless it can be one."""
+    if not _NAME.fullmatch(name) or name.endswith(".tmp"):
+        rule = "must be at most 64 of a-z, A-Z, 0-9, `.`, `_` and `-`, and begin with a letter or digit"
+        raise ConfigError(f"`{flag}` (={name!r}) {rule}")
+    return name
+
+
+def check_stage(flag: str, stage: str) -> str:
+    """Returns a stage; raises ConfigError unless it is one."""
+    if stage not in STAGES:
+        raise ConfigError(f"`{flag}` (={stage!r}) must be one of {', '.join(STAGES)}")
+    return stage
+
+
+class ModelRegistry:
+    """Models in a local folder or a bucket.
+
+        ROOT/NAME/versions/1/{model.json,policy.json,...,checksums.json}
+        ROOT/NAME/{latest,staging,production}   links to versions/N; in a bucket objects that say N
+
+    A version appears whole and never changes; a stage moves from one to another in one step. So whoever
+    reads, at any moment and after any kill, finds a whole model.
+    """
+
+    def __init__(self, url: str = DEFAULT, flag: str = "--to", writable: bool = False) -> None:
+        """Opens a registry, which need not exist.
+
+        Raises:
+          ConfigError: the address cannot be used.
+        """
+        self.url = url.rstrip("/") or url
+        remote = is_remote(url)
+        self._files: ModelFiles = (
+            BucketModels(self.url, flag, writable) if remote else LocalModels(Path(url).expanduser())
+        )
+
+    def names(self) -> list[str]:
+        """Models that have a version, sorted."""
+        return [n for n in self._files.folders("") if _NAME.fullmatch(n) and self.versions(n)]
+
+    def versions(self, name: str) -> list[int]:
+        """Numbers of the complete versions, ascending."""
+        return [
+            n for n in self._numbers(name) if self._files.exists(f"{versions_folder(name, n)}/{CHECKSUMS}")
+        ]
+
+    def require(self, name: str) -> list[int]:
+        """The versions of a model; raises ConfigError if there is no such model."""
+        if not (found := self.versions(check_name("NAME", name))):
+            known = self.names()
+            hint = did_you_mean(name, known) if known else "; it holds no models"
+            raise ConfigError(f"{self.url} holds no model {name!r}{hint}")
+        return found
+
+    def stages(self, name: str) -> dict[str, int]:
+        """The version that each stage points at; stages that point nowhere are left out."""
+        there = set(self.versions(name))
+        found = {stage: self._files.pointer(name, stage) for stage in STAGES}
+        return {stage: number for stage, number in found.items() if number in there and number is not None}
+
+    def resolve(self, name: str, wanted: str = LATEST) -> int:
+        """The number of a version that is named by its number or its stage.
+
+        Raises:
+          ConfigError: there is no such model or version.
+        """
+        versions = self.require(name)
+        if wanted.isdecimal() and len(wanted) < 10:
+            if int(wanted) in versions:
+                return int(wanted)
+            raise ConfigError(f"{name} has no version {wanted}; it has {_listed(versions)}")
+        stages = self.stages(name)
+        if check_stage("STAGE", wanted) not in stages:
+            raise ConfigError(f"no version of {name} is {wanted}; `jaxrl models promote` makes one")
+        return stages[wanted]
+
+    def record(self, name: str, number: int) -> dict[str, Any]:
+        """The content of model.json.
+
+        Raises:
+          RunError: it cannot be read.
+        """
+        place = f"{versions_folder(name, number)}/{RECORD}"
+        try:
+            found = parse_json(self._files.read(place))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.url}/{place} cannot be read: {error}") from error
+        return found if isinstance(found, dict) else {}
+
+    def publish(self, name: str, folder: Path) -> int:
+        """Makes a local folder with checksums the next version of a model; returns its number.
+
+        No stage moves. The folder may be moved away.
+
+        Raises:
+          RunError: it is damaged, or cannot be written.
+        """
+        check_name("--name", name)
+        if problems := damage(folder):
+            raise RunError(f"the model is damaged and was not deployed: {problems[0]}")
+        try:
+            with self._files.lock(name):
+                number = max(self._numbers(name), default=0) + 1
+                while not self._files.publish(folder, versions_folder(name, number)):
+                    number += 1
+                return number
+        except OSError as error:
+            raise RunError(f"{self.url}/{name} cannot be written: {error}") from error
+
+    def promote(self, name: str, stage: str, number: int) -> int | None:
+        """Points a stage at a version; returns the version that it pointed at.
+
+        Raises:
+          ConfigError: there is no such version.
+          RunError: it is damaged, or the stage cannot be moved.
+        """
+        check_stage("STAGE", stage)
+        if number not in (versions := self.require(name)):
+            raise ConfigError(f"{name} has no version {number}; it has {_listed(versions)}")
+        if problems := self.verify(name, number):
+            raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
+        try:
+            with self._files.lock(name):
+                before = self._files.pointer(name, stage)
+                if before != number:
+                    # The history first: if it says more than was done, `rollback` still finds its place.
+                    past = _until(self._history(name, stage), before)
+                    self._remember(name, stage, [*past, number])
+                    self._files.point(name, stage, number)
+                return before
+        except OSError as error:
+            raise RunError(f"{self.url}/{name}/{stage} cannot be moved: {error}") from error
+
+    def rollback(self, name: str, stage: str) -> tuple[int, int]:
+        """Points a stage at the version before; returns (version now, version until now).
+
+        Raises:
+          ConfigError: there is none before.
+          RunError: that one is damaged, or the stage cannot be moved.
+        """
+        current = self.resolve(name, check_stage("STAGE", stage))
+        past = _until(self._history(name, stage), current)[:-1]
+        versions = set(self.versions(name))
+        while past and past[-1] not in versions:
+            past.pop()
+        if not past:
+            raise ConfigError(f"{stage} of {name} was never another version than {current}")
+        if problems := self.verify(name, past[-1]):
+            raise RunError(f"{name} version {past[-1]} is damaged, {stage} was not moved: {problems[0]}")
+        try:
+            with self._files.lock(name):
+                self._files.point(name, stage, past[-1])
+                self._remember(name, stage, past)
+        except OSError as error:
+            raise RunError(f"{self.url}/{name}/{stage} cannot be moved: {error}") from error
+        return past[-1], current
+
+    def verify(self, name: str, number: int) -> list[str]:
+        """What is damaged in a version, a line for each file; raises RunError if it cannot be read."""
+        with self.fetched(name, number) as folder:
+            return damage(folder)
+
+    def fetched(self, name: str, number: int) -> AbstractContextManager[Path]:
+        """A context with a local folder that holds a version; of a bucket a copy that the end deletes."""
+        return self._files.fetched(versions_folder(name, number))
+
+    def place(self, name: str, number: int) -> str:
+        """The address of a version."""
+        return f"{self.url}/{versions_folder(name, number)}"
+
+    def _numbers(self, name: str) -> list[int]:
+        """All numbers that were ever taken, also by a deployment that a kill ended."""
+        found = (n for n in self._files.folders(f"{name}/versions") if n.isdecimal() and len(n) < 10)
+        return sorted(int(n) for n in found)
+
+    def _history(self, name: str, stage: str) -> list[int]:
+        """Versions that a stage has pointed at; empty if it is not readable."""
+        try:
+            found = parse_json(self._files.read(f"{name}/history/{stage}.json"))
+        except (OSError, ValueError):
+            return []
+        listed = found.get("versions") if isinstance(found, Mapping) else None
+        return [n for n in listed if isinstance(n, int)] if isinstance(listed, list) else []
+
+    def _remember(self, name: str, stage: str, versions: list[int]) -> None:
+        content = json.dumps({"versions": versions[-_MOST_REMEMBERED:]}) + "\n"
+        self._files.write(f"{name}/history/{stage}.json", content.encode())
+
+
+def _until(past: list[int], current: int | None) -> list[int]:
+    """`past` up to the last mention of `current`; just that where there is none."""
+    if current is None:
+        return []
+    if current not in past:
+        return [current]
+    return past[: len(past) - past[::-1].index(current)]
+
+
+def _listed(versions: list[int]) -> str:
+    return ", ".join(map(str, versions[-10:]))
