@@ -41,10 +41,10 @@ MESH_NAMES = set(
 MESH_MODULES = ("jax.distributed.", "jax.experimental.multihost_utils.")
 # Not among the core dependencies, or imported only where an environment of theirs is made.
 OPTIONAL = set(
-    "brax clu craftax envpool fpdf gcsfs gymnasium httptools IPython jaxmarl jinja2 jumanji matplotlib mlflow "
-    "msgpack mujoco_playground navix "
-    "neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml pytest rlax s3fs safetensors scipy seaborn "
-    "sklearn tensorboard tensorflow torch uvicorn uvloop wandb xminigrid xprof".split()
+    "brax clu craftax envpool fpdf gcsfs gymnasium httptools IPython jaxmarl jinja2 jumanji matplotlib "
+    "mlflow msgpack mujoco_playground navix neptune onnx onnxruntime optuna pgx PIL popgym_arcade pynvml "
+    "pytest rlax s3fs safetensors scipy seaborn sklearn tensorboard tensorflow torch uvicorn uvloop wandb "
+    "xminigrid xprof".split()
 )
 
 

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 class Client:
     """One session with a server; not for several threads at once.
 
-        client = jaxrl.Client("http://127.0.0.1:8000")
-        client.reset()  # an episode begins
-        while ...:
-            action = client.act(obs)
+        with jaxrl.Client("http://127.0.0.1:8000") as client:
+            client.reset()  # an episode begins
+            while ...:
+                action = client.act(obs)
 
     Args:
       url: of the server.
@@ -30,6 +30,16 @@ class Client:
             {"Authorization": f"Bearer {token}"} if token else {}
         )
         self.session: str | None = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; the session stays until it was not used for long."""
+        self._connection.close()
 
     def reset(self) -> None:
         """Begins an episode."""

@@ -64,7 +64,7 @@ def encode(kind: str, content: Mapping[str, Any]) -> bytes:
 
         packed: bytes = msgpack.packb(content, default=_array)
         return packed
-    if not isinstance(content.get("action"), np.ndarray):
+    if not isinstance(content.get("action"), np.ndarray | np.generic):
         raise Refusal(400, f"an action of several parts is no array: ask with {JSON}")
     stream = io.BytesIO()
     np.save(stream, content["action"], allow_pickle=False)

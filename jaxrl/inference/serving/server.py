@@ -22,6 +22,7 @@ from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.targets import RegistryTarget
 
 _SWEEP_SECONDS = 5.0
+_BACKLOG = 2048
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,11 @@ def check_options(options: ServerOptions) -> None:
 
 
 def listen(options: ServerOptions) -> socket.socket:
-    """A socket at the address; raises ConfigError if it is taken or not this machine's."""
+    """A socket bound to the address, which refuses connections until `serve`.
+
+    Raises:
+      ConfigError: the address is taken, or not this machine's.
+    """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,6 +115,9 @@ async def _serve(
         server_header=False,
         date_header=False,
         limit_concurrency=connections.MOST_CONNECTIONS,
+        timeout_keep_alive=round(
+            max(5.0, options.idle_seconds)
+        ),  # A connection lives as long as its session.
         timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
     )
     server = uvicorn.Server(config)
@@ -117,6 +125,7 @@ async def _serve(
     if target is not None and options.follow_seconds:
         tasks.append(asyncio.create_task(_follow(service, target, number, options, tell)))
     host = f"[{options.host}]" if ":" in options.host else options.host
+    sockets.listen(_BACKLOG)  # From here on whoever connects is answered.
     tell(f"serving     {policy.facts.label} on http://{host}:{sockets.getsockname()[1]}")
     try:
         await server.serve(sockets=[sockets])

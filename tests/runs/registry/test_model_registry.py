@@ -18,7 +18,6 @@ from jaxrl.runs.registry import Gate, GateClosed, ModelRegistry
 from tests.runs.registry.folders import model
 from tests.runs.storage.gcs_server import GcsServer, Request
 
-
 ROOT = Path(__file__).parents[3]
 
 
@@ -118,7 +117,7 @@ def test_a_damaged_version_is_found_and_takes_no_stage(
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_model(tmp_path: Path) -> None:
-    """Kills at each change of a file in turn, until a deployment gets through; each finds what the last left."""
+    """Kills at each change of a file in turn, until one deployment gets through; each finds what was left."""
     root = tmp_path / "models"
     registry = ModelRegistry(str(root), writable=True)
     registry.publish("walker", model(tmp_path / "first", "0"))

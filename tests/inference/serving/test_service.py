@@ -1,0 +1,296 @@
+"""Acting for sessions inside of one process: bits, turns, expiry, versions, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrl.config import ConfigError
+from jaxrl.inference.serving import messages, served_policy
+from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
+from jaxrl.inference.serving.options import Refusal, ServerOptions
+from jaxrl.inference.serving.served_policy import ServedPolicy
+from jaxrl.inference.serving.service import PolicyService
+from jaxrl.inference.serving.sessions import Sessions
+from tests.inference.serving.models import altered, write_model
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An LSTM's, with a normaliser."""
+    folder = tmp_path_factory.mktemp("model") / "walker"
+    return write_model(folder, env__name="gymnax:CartPole-v1", normalize__observations=True)
+
+
+def served(model: Path, runtime: str = "numpy", slots: int = 20, largest: int = 8) -> ServedPolicy:
+    return served_policy.read(model, model.name, runtime, largest, slots)
+
+
+def service_of(policy: ServedPolicy, **options: Any) -> PolicyService:
+    return PolicyService(policy, ServerOptions(largest_batch=8, token="", **options))
+
+
+def observations(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(STEPS, 4)).astype(np.float32)
+
+
+async def play(service: PolicyService, name: str, seed: int, pause: bool = False) -> list[Any]:
+    """Actions of an episode, and in the end the carry."""
+    await service.reset({"session": name})
+    actions = []
+    for obs in observations(seed):
+        actions.append((await service.act({"session": name, "obs": obs.tolist()}))["action"])
+        if pause:  # others come between
+            await asyncio.sleep(0)
+    session = service.sessions.get(name)
+    return [actions, *(x[session.slot].copy() for x in session.policy._carry.values())]
+
+
+@pytest.mark.parametrize("runtime", ["numpy", "onnx", "stablehlo"])
+def test_interleaved_sessions_are_those_played_alone_bit_for_bit(model: Path, runtime: str) -> None:
+    policy = served(model, runtime)
+    alone = [asyncio.run(play(service_of(policy), f"alone{i}", i)) for i in range(9)]
+
+    async def together() -> tuple[list[list[Any]], int]:
+        service = service_of(policy)
+        found = await asyncio.gather(*(play(service, f"with{i}", i, pause=i % 2 == 0) for i in range(9)))
+        return found, service.batcher.counts.passes
+
+    found, passes = asyncio.run(together())
+    assert passes < 9 * STEPS / 2  # they shared passes
+    for ours, theirs in zip(found, alone, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert any(np.any(found[0][1] != other[1]) for other in found[1:])
+
+
+def test_runtimes_act_alike_and_the_fastest_is_taken(model: Path) -> None:
+    policies = {kind: served(model, kind) for kind in ("numpy", "onnx", "stablehlo")}
+    played = {kind: asyncio.run(play(service_of(p), "one", 3)) for kind, p in policies.items()}
+    for kind in ("onnx", "stablehlo"):
+        assert played[kind][0] == played["numpy"][0]
+        np.testing.assert_allclose(played[kind][1], played["numpy"][1], rtol=1e-4, atol=1e-5)
+    assert len(set(played["numpy"][0])) == 2
+    chosen = served_policy.read(model, "m", "", 8, 2)
+    costs = [timing.cost for timing in chosen.timings]
+    assert costs == sorted(costs)
+    assert {timing.kind for timing in chosen.timings} == set(policies)
+    # Every size gives a row the bits of the largest.
+    given = served_policy._drawn(chosen.facts, chosen.reader, 8, np.random.default_rng(5))
+    action, after = chosen.run(given)
+    for size in chosen.sizes:
+        part, carry = chosen.run({name: x[:size] for name, x in given.items()})
+        np.testing.assert_array_equal(part, action[:size])
+        for name, x in carry.items():
+            np.testing.assert_array_equal(x, after[name][:size])
+
+
+def test_a_reset_forgets_and_a_batch_is_its_rows(model: Path) -> None:
+    policy = served(model)
+
+    async def run() -> None:
+        service = service_of(policy)
+        first = await play(service, "a", 1)
+        again = await play(service, "a", 1)
+        assert all(np.array_equal(x, y) for x, y in zip(again, first, strict=True))
+        # `reset` in the request itself, and three rows at once.
+        for name in "bcd":
+            await service.reset({"session": name})
+        for t, obs in enumerate(observations(1)):
+            answer = await service.act(
+                {"session": ["b", "c", "d"], "obs": [obs.tolist()] * 3, "reset": [False, t == 5, False]}
+            )
+            assert answer["action"].shape == (3,)
+            assert answer["action"][0] == answer["action"][2] == first[0][t]
+        slots = [service.sessions.get(name).slot for name in "bcd"]
+        for x, expected in zip(policy._carry.values(), first[1:], strict=True):
+            np.testing.assert_array_equal(x[slots[0]], expected)
+            np.testing.assert_array_equal(x[slots[2]], expected)
+            assert np.any(x[slots[1]] != expected)
+
+    asyncio.run(run())
+
+
+def test_requests_of_one_session_take_turns(model: Path) -> None:
+    policy = served(model)
+
+    async def run() -> None:
+        service = service_of(policy)
+        first = await play(service, "a", 2)
+        await service.reset({"session": "b"})
+        asked = [service.act({"session": "b", "obs": obs.tolist()}) for obs in observations(2)]
+        assert [answer["action"] for answer in await asyncio.gather(*asked)] == first[0]
+        # One that ends while others wait: they are told, and its row is not written again.
+        asks = [service.act({"session": "b", "obs": [0.0] * 4}), service.reset({"session": "b", "end": True})]
+        asks += [service.act({"session": "b", "obs": [0.0] * 4}) for _ in range(2)]
+        found = await asyncio.gather(*asks, return_exceptions=True)
+        assert [getattr(x, "status", 200) for x in found] == [200, 200, 404, 404]
+        assert len(service.sessions) == 1
+        free = set(policy._free)
+        assert all(not x[list(free)].any() for x in policy._carry.values())
+        with pytest.raises(Refusal, match="wait for their turn"):
+            await asyncio.gather(*(service.act({"session": "a", "obs": [0.0] * 4}) for _ in range(100)))
+
+    asyncio.run(run())
+
+
+def test_sessions_end_and_are_limited(model: Path) -> None:
+    policy, now = served(model, slots=3), [0.0]
+    sessions = Sessions(2, 10.0, lambda: now[0])
+    first = sessions.begin(None, policy)
+    now[0] = 6.0
+    second = sessions.begin("mine", policy)
+    assert len(first.id) > 20  # nobody guesses it
+    with pytest.raises(Refusal, match="there are 2 sessions") as caught:
+        sessions.begin(None, policy)
+    assert caught.value.status == 429
+    for x in policy._carry.values():
+        x[first.slot] = 7
+    now[0] = 10.5
+    with pytest.raises(Refusal, match="no such session"):
+        sessions.get(first.id)
+    assert sessions.get("mine") is second
+    assert sessions.expired == 1
+    third = sessions.begin(None, policy)
+    assert third.slot == first.slot
+    assert not any(x[third.slot].any() for x in policy._carry.values())
+    second.requests = 1  # being answered
+    now[0] = 100.0
+    assert sessions.find(third.id) is None
+    assert sessions.find("mine") is second
+
+
+def test_an_episode_ends_with_the_version_that_it_began_with(model: Path, tmp_path: Path) -> None:
+    old = served(model)
+    new = served(altered(model, tmp_path / "new"))
+
+    async def run() -> None:
+        service = service_of(old)
+        expected_old, expected_new = await play(service, "x", 4), await play(service_of(new), "x", 4)
+        assert np.any(expected_old[1] != expected_new[1])
+        await service.reset({"session": "a"})
+        for t, obs in enumerate(observations(4)):
+            if t == 6:
+                service.take_over(new)
+                assert (await service.reset({"session": "b"}))["model"] == "new"
+            answer = await service.act({"session": "a", "obs": obs.tolist()})
+            assert (answer["action"], answer["model"]) == (expected_old[0][t], old.facts.label)
+        session = service.sessions.get("a")
+        for x, expected in zip(old._carry.values(), expected_old[1:], strict=True):
+            np.testing.assert_array_equal(x[session.slot], expected)
+        # A batch of two versions.
+        answer = await service.act({"session": ["a", "b"], "obs": [[0.0] * 4] * 2})
+        assert answer["model"] == sorted(["new", old.facts.label])
+        # The next episode is the new version's.
+        found = await play(service, "a", 4)
+        assert all(np.array_equal(x, y) for x, y in zip(found, expected_new, strict=True))
+        assert service.sessions.policies() == {old, new}  # "x" has not begun another one
+
+    asyncio.run(run())
+    space = {"action": {"type": "discrete", "shape": [], "dtype": "int32", "n": 3}}
+    with pytest.raises(Refusal, match="other spaces"):
+        service_of(old).take_over(served(altered(model, tmp_path / "other", **space)))
+
+
+def test_a_slow_policy_runs_beside_the_requests(model: Path) -> None:
+    policy = served(model)
+    policy.is_slow = True
+    fast = asyncio.run(play(service_of(served(model)), "a", 5))
+
+    async def run() -> list[list[Any]]:
+        service = service_of(policy, wait_seconds=0.002)
+        return await asyncio.gather(*(play(service, f"s{i}", 5) for i in range(5)))
+
+    for found in asyncio.run(run()):
+        assert all(np.array_equal(x, y) for x, y in zip(found, fast, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda f: (f / "policy.json").write_text("{}"), "is damaged: policy.json"),
+        (lambda f: (f / "checksums.json").unlink(), "is damaged: checksums.json"),
+        (lambda f: (f / "extra.py").touch(), "is damaged: extra.py: not listed"),
+    ],
+)
+def test_damaged_models_are_one_line(model: Path, tmp_path: Path, harm: Any, said: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    harm(folder)
+    with pytest.raises(ConfigError, match=said):
+        served(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"observation": 3, "action": 3, "action_mask": null}'])
+def test_files_that_describe_nothing_are_one_line(model: Path, tmp_path: Path, content: str) -> None:
+    from jaxrl.runs.registry import write_checksums
+
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    (folder / "spaces.json").write_text(content)
+    write_checksums(folder)
+    with pytest.raises(ConfigError, match="cannot be served") as caught:
+        served(folder)
+    assert "\n" not in str(caught.value)
+
+
+def box(shape: list[int], dtype: str = "float32") -> dict[str, Any]:
+    return {"type": "box", "shape": shape, "dtype": dtype, "low": None, "high": None}
+
+
+def test_observations_of_dicts_and_integers() -> None:
+    discrete = {"type": "discrete", "shape": [], "dtype": "int32", "n": 3}
+    inner = {"type": "dict", "spaces": {"b": discrete, "a": box([2], "uint8")}}
+    reader = ObservationReader({"type": "dict", "spaces": {"z": box([2, 2]), "in": inner}})
+    given = {"z": [[1, 2], [3, 4.5]], "in": {"a": [0, 255], "b": 2}}
+    single, found = reader.read(given)
+    assert single
+    assert {k: (x.shape, str(x.dtype)) for k, x in found.items()} == {
+        "obs.in.a": ((1, 2), "uint8"),
+        "obs.in.b": ((1,), "int32"),
+        "obs.z": ((1, 2, 2), "float32"),
+    }
+    for change, said in (
+        ({"z": [[1, 2]]}, r"`obs\['z'\]` has the shape \[1, 2\]"),
+        ({"z": [[1, 2], [3, 1e39]]}, "must be finite"),
+        ({"z": [["1", "2"], ["3", "4"]]}, "is of str"),
+        ({"in": {"a": [0, 256], "b": 2}}, "does not hold"),
+        ({"in": {"a": [0, -1], "b": 2}}, "does not hold"),
+        ({"in": {"a": [0, 1.5], "b": 2}}, "is of float64, it must be of uint8"),
+        ({"in": {"a": [0, 1], "b": 3}}, "must be from 0 to 2"),
+        ({"in": {"a": [0, 1], "b": 10**30}}, "is of object|must be an array"),
+        ({"in": {"a": [0, 1]}}, "must have the keys a, b"),
+        ({"in": {"a": [[0, 1]], "b": [2]}}, "one batch dimension"),
+    ):
+        with pytest.raises(Refusal, match=said) as caught:
+            reader.read(given | change)
+        assert (caught.value.status, "\n" in str(caught.value)) == (400, False)
+
+
+def test_actions_of_several_parts_have_names() -> None:
+    parts = {"turn": box([2]), "gear": {"type": "discrete", "shape": [], "dtype": "int32", "n": 4}}
+    writer = ActionWriter({"type": "mixed", "shape": [3], "dtype": "float32", "parts": parts})
+    found = writer.write(np.array([[0.5, -1.0, 3.0]], np.float32))
+    np.testing.assert_array_equal(found["turn"], [[0.5, -1.0]])
+    assert (found["gear"].tolist(), found["gear"].dtype) == ([3], np.int32)
+    assert (
+        messages.encode(messages.JSON, {"action": found})
+        == b'{"action": {"turn": [[0.5, -1.0]], "gear": [3]}}'
+    )
+    with pytest.raises(Refusal, match="several parts"):
+        messages.encode(messages.NPY, {"action": found})
+
+
+@pytest.mark.parametrize("kind", [messages.JSON, messages.MSGPACK])
+def test_messages_are_read_as_they_were_written(kind: str) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
+    found = messages.decode(kind, messages.encode(kind, {"session": "a", "obs": {"x": array}, "reset": True}))
+    assert (found["session"], found["reset"]) == ("a", True)
+    np.testing.assert_array_equal(np.float32(found["obs"]["x"]), array)
