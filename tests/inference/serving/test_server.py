@@ -22,6 +22,7 @@ import pytest
 import jaxrl
 from jaxrl.inference.numpy_policy import NumpyPolicy
 from jaxrl.runs.registry import ModelRegistry
+from tests.inference.serving.malformed import RAW, malformed
 from tests.inference.serving.models import (
     ROOT,
     ServerProcess,
@@ -142,99 +143,6 @@ def test_it_says_what_it_is(server: ServerProcess) -> None:
     assert float(lines["jaxrl_serve_rows_total"]) >= float(lines["jaxrl_serve_passes_total"])
 
 
-def malformed(rng: np.random.Generator, known: str) -> Iterator[tuple[str, Any, dict[str, str]]]:
-    """(path, body, headers) of requests with something wrong in each."""
-    obs = [0.0] * 4
-    npy = io.BytesIO()
-    np.save(npy, np.zeros(4, np.float32))
-    objects = io.BytesIO()
-    np.save(objects, np.array([{}], object), allow_pickle=True)
-    big = npy.getvalue().replace(b"(4,)", b"(9999999999999,)")
-    wrong_obs = [
-        [0.0] * 3, [[0.0] * 4, [0.0] * 3], "text", ["a"] * 4, None, {}, {"x": 1}, 1.0, [], [[]], [None] * 4,
-        [float("nan")] * 4, [float("inf"), 0, 0, 0], [1e300] * 4, [10**400, 0, 0, 0], [[[0.0] * 4]],
-        [[0.0] * 4] * 65, [True, "x", 0, 0],
-    ]  # fmt: skip
-    yield from (("/act", {"session": known, "obs": x}, {}) for x in wrong_obs)
-    wrong_sessions = [
-        "other",
-        "",
-        "../x",
-        3,
-        None,
-        [known],
-        {"a": 1},
-        known + "x",
-        "\u2603",
-        "x" * 10_000,
-        True,
-    ]
-    yield from (("/act", {"session": x, "obs": obs}, {}) for x in wrong_sessions)
-    yield from (
-        ("/reset", {"session": x}, {}) for x in ("a b", "", "/", "x" * 129, 3, [], "\u0000", {"a": 1})
-    )
-    yield from (("/reset", {"session": x, "end": True}, {}) for x in ("other", None))
-    for key, value in (
-        ("reset", 2), ("reset", "yes"), ("reset", [1, 2]), ("reset", None), ("action_mask", [1, 1]),
-        ("observation", obs), ("__class__", 1), ("end", True),
-    ):  # fmt: skip
-        yield "/act", {"session": known, "obs": obs, key: value}, {}
-    batch = {"obs": [obs, obs]}
-    yield from (("/act", batch | {"session": x}, {}) for x in (known, [known, known], [known], [known, 3]))
-    texts = [
-        b"", b"{", b"[1, 2]", b"null", b"3", b'"x"', b"\xff\xfe", b"[" * 50_000, b'{"a":' * 5000, b"NaN",
-        b'{"session": "' + known.encode() + b'", "obs": [1e', b"\x00" * 100, b"{}" * 10,
-        b'{"obs": ' + b"9" * 5000 + b"}", b'{"obs":' + b"[" * 99 + b"]" * 99 + b"}",
-    ]  # fmt: skip
-    yield from (("/act", text, {}) for text in texts)
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data", "a" * 1000):
-        yield "/act", {"session": known, "obs": obs}, {"Content-Type": kind}
-    arrays = [
-        b"", b"\x93NUMPY", npy.getvalue()[:-1], npy.getvalue() + b"x", objects.getvalue(), big,
-        b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, b"\x93NUMPY\x09\x00v\x00", npy.getvalue()[:40],
-        npy.getvalue().replace(b"<f4", b"|O8"), npy.getvalue().replace(b"(4,)", b"(-4,)"),
-    ]  # fmt: skip
-    for array in arrays:
-        yield f"/act?session={known}", array, {"Content-Type": "application/x-npy"}
-    for address in (
-        "?session=",
-        "?session=a&session=b",
-        "?x=1",
-        "?reset=2",
-        "?%ff",
-        "?session=%ff",
-        "?&&",
-        "?a",
-    ):
-        yield f"/act{address}", npy.getvalue(), {"Content-Type": "application/x-npy"}
-    packed = [
-        b"\xc1", b"\x81", b"\xdd\xff\xff\xff\xff", b"\xc9\xff\xff\xff\xff\x01", b"\x91" * 3000,
-        *(
-            msgpack.packb({"session": known, "obs": x})
-            for x in (
-                {"dtype": "<f4", "shape": [4], "data": b"123"},
-                {"dtype": "|O", "shape": [4], "data": b"1" * 32},
-                {"dtype": "no such", "shape": [4], "data": b"1" * 16},
-                {"dtype": "<f4", "shape": [-4], "data": b"1" * 16},
-                {"dtype": "<f4", "shape": "4", "data": b"1" * 16},
-                {"dtype": "<f4", "shape": [2**60, 2**60], "data": b"1" * 16},
-                b"bytes", -1,
-            )
-        ),
-        msgpack.packb({1: 2}), msgpack.packb([1]),
-    ]  # fmt: skip
-    yield from (("/act", x, {"Content-Type": "application/msgpack"}) for x in packed)
-    yield "/act", b"x" * 200_000, {}
-    yield "/nowhere", {}, {}
-    yield "/healthz", {}, {}
-    yield "/act", {"session": known, "obs": obs}, {"Host": "evil.example"}
-    while True:  # random bytes of each kind, and parts of good bodies
-        kind = ("application/json", "application/x-npy", "application/msgpack")[rng.integers(3)]
-        yield "/act", rng.bytes(int(rng.integers(1, 200))), {"Content-Type": kind}
-        good = json.dumps({"session": known, "obs": obs}).encode()
-        yield "/act", good[: int(rng.integers(1, len(good)))], {}
-
-
 def require_refused(port: int, path: str, body: Any, headers: dict[str, str]) -> None:
     status, answer = ask(port, path, body, **{k.replace("-", "_"): v for k, v in headers.items()})
     assert 400 <= status < 500, (path, body, headers, status, answer)
@@ -259,23 +167,6 @@ def test_malformed_requests_are_refused_in_one_line(server: ServerProcess) -> No
             played.append(actions)
     assert count == 11 * STEPS > 200
     assert played[0] == played[1]
-
-
-POST = b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-RAW = [
-    b"GARBAGE\r\n\r\n",
-    b"POST /act HTTP/9.9\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 20_000,
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    POST + b"Content-Length: -5\r\n\r\n",
-    POST + b"Content-Length: 99999999999999999999\r\n\r\n",
-    POST + b"Content-Length: 900000000\r\n\r\n{",
-    POST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"10000\r\n" + b"x" * 65536 + b"\r\n") * 2,
-    POST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
-    b"GET /\xff\xfe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
-    b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-]
 
 
 @pytest.mark.parametrize("sent", RAW)

@@ -1,0 +1,210 @@
+"""Latency and throughput of `jaxrl serve`, beside a bare loop of `jaxrl.load` in one process.
+
+Trains an MLP and an LSTM for a moment, deploys them, and lets 1, 8 and 64 clients on this machine ask for
+actions, each as soon as it has the last answer. The clients are one more process, which takes its share of
+the machine.
+
+    python benchmarks/serving.py --output=runs/serving
+    python benchmarks/serving.py --output=runs/serving --soak=240 --clients=8 --networks=lstm
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_OBS = [0.01, -0.02]
+_FIELDS = {"mlp": "none", "lstm": "lstm"}
+_MOST_REQUESTS = 2_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Milliseconds and answers per second."""
+
+    network: str
+    way: str
+    clients: int
+    p50: float
+    p99: float
+    rate: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--networks", default="mlp,lstm")
+    parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument("--seconds", default=5.0, type=float, help="of each measurement")
+    parser.add_argument(
+        "--soak", default=0.0, type=float, help="seconds of load, with memory before and after"
+    )
+    parser.add_argument("--load", help=argparse.SUPPRESS)  # this program as the clients
+    given = parser.parse_args()
+    if given.load:
+        print(json.dumps(asyncio.run(_load(json.loads(given.load)))))
+        return
+    given.output.mkdir(parents=True, exist_ok=True)
+    clients = [int(n) for n in given.clients.split(",")]
+    rows: list[Row] = []
+    soaks = []
+    for network in given.networks.split(","):
+        run = _run_of(network, given.output)
+        if not given.soak:
+            rows.append(_bare(network, run, given.seconds))
+        with _server(given.output, network) as (port, pid, said):
+            print(said, flush=True)
+            for count in clients:
+                asked = {"port": port, "clients": count, "seconds": given.soak or given.seconds}
+                asked["obs"] = _OBS
+                before = _memory(pid)
+                found = _clients(asked)
+                if given.soak:
+                    soaks.append(
+                        {"network": network, **asked, **found, "before": before, "after": _memory(pid)}
+                    )
+                    print(json.dumps(soaks[-1]), flush=True)
+                rows.append(Row(network, "serve", count, found["p50"], found["p99"], found["rate"]))
+                print(rows[-1], flush=True)
+    record = {
+        "rows": [dataclasses.asdict(row) for row in rows],
+        "soaks": soaks,
+        "machine": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
+        "load_average": os.getloadavg(),
+        "command": sys.argv,
+    }
+    name = "soak" if given.soak else "serving"
+    (given.output / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    (given.output / f"{name}.md").write_text(_table(rows))
+    print(_table(rows))
+
+
+def _run_of(network: str, output: Path) -> Path:
+    """The folder of a run, trained for a moment and deployed, unless it is there already."""
+    run = output / "runs" / network
+    if not (run / "summary.json").exists():
+        core = f"--config.network.core={_FIELDS[network]}"
+        _jaxrl("train", "ppo", core, "--config.stop.steps=1", f"--workdir={run}")
+        _jaxrl("deploy", str(run), f"--to={output / 'models'}", "--episodes=0")
+    return run
+
+
+def _jaxrl(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "jaxrl", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def _bare(network: str, run: Path, seconds: float) -> Row:
+    """One observation after the other through `jaxrl.load(run).act`."""
+    import jaxrl
+
+    policy = jaxrl.load(run)
+    obs = np.array(_OBS, np.float32)
+    _, carry = policy.act(obs)
+    times = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        _, carry = policy.act(obs, carry)
+        times.append(time.perf_counter() - start)
+    return Row(network, "bare", 1, *_summary(times, seconds))
+
+
+@contextlib.contextmanager
+def _server(output: Path, network: str) -> Iterator[tuple[int, int, str]]:
+    """(port, process id, what it said of its runtimes)."""
+    command = [sys.executable, "-m", "jaxrl", "serve", f"{output / 'models'}:{network}@latest", "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if match := re.search(r":(\d+)$", line.strip()):
+                break
+        else:
+            raise RuntimeError("".join(lines))
+        try:
+            yield int(match[1]), process.pid, "".join(lines)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _clients(asked: dict[str, Any]) -> dict[str, float]:
+    command = [sys.executable, __file__, "--output=.", f"--load={json.dumps(asked)}"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+async def _load(asked: dict[str, Any]) -> dict[str, float]:
+    """Clients that each ask as soon as they have the last answer, over a connection of their own."""
+    times: list[float] = []
+
+    async def client(index: int, end: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", asked["port"])
+
+        async def ask(path: str, content: dict[str, Any]) -> bytes:
+            body = json.dumps(content).encode()
+            head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            if b" 200 " not in answer[:20]:
+                raise RuntimeError(answer.decode())
+            return await reader.readexactly(
+                int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            )
+
+        name = f"client{index}"
+        await ask("/reset", {"session": name})
+        while (start := time.perf_counter()) < end and len(times) < _MOST_REQUESTS:
+            await ask("/act", {"session": name, "obs": asked["obs"]})
+            times.append(time.perf_counter() - start)
+        writer.close()
+
+    end = time.perf_counter() + asked["seconds"]
+    await asyncio.gather(*(client(i, end) for i in range(asked["clients"])))
+    p50, p99, rate = _summary(times, asked["seconds"])
+    return {"p50": p50, "p99": p99, "rate": rate, "requests": len(times)}
+
+
+def _summary(times: list[float], seconds: float) -> tuple[float, float, float]:
+    p50, p99 = np.percentile(times, [50, 99])
+    return 1e3 * float(p50), 1e3 * float(p99), len(times) / seconds
+
+
+def _memory(pid: int) -> float:
+    """Resident MiB."""
+    import psutil
+
+    return float(psutil.Process(pid).memory_info().rss / 2**20)
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| network | way | clients | p50 ms | p99 ms | actions/s | of the bare loop |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        bare = next((r.rate for r in rows if r.network == row.network and r.way == "bare"), None)
+        share = f"{row.rate / bare:.2f}" if bare else "-"
+        shown = f"{row.p50:.3f} | {row.p99:.3f} | {row.rate:,.0f} | {share} |"
+        lines.append(f"| {row.network} | {row.way} | {row.clients} | {shown}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
