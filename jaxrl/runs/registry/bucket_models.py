@@ -14,6 +14,7 @@ from jaxrl.runs.registry.checksums import CHECKSUMS
 from jaxrl.runs.storage import bucket
 
 _LARGEST_MODEL = 16 * 2**30
+_LARGEST_SMALL_FILE = 2**24
 _CLAIM = ".claim"
 
 
@@ -40,8 +41,10 @@ class BucketModels:
 
     def read(self, path: str) -> bytes:
         with bucket.as_os_errors():
-            content: bytes = self._client.cat_file(f"{self._root}/{path}")
-            return content
+            content: bytes = self._client.cat_file(f"{self._root}/{path}", start=0, end=_LARGEST_SMALL_FILE)
+        if len(content) == _LARGEST_SMALL_FILE:
+            raise OSError(f"it is larger than {_LARGEST_SMALL_FILE >> 20} MiB")
+        return content
 
     def write(self, path: str, content: bytes) -> None:
         with bucket.as_os_errors():

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.inference.serving import messages, served_policy
+from jaxrl.inference.serving import messages, runtimes, served_policy, targets
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.options import Refusal, ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.service import PolicyService
 from jaxrl.inference.serving.sessions import Sessions
+from tests.inference.runs import save_run
 from tests.inference.serving.models import altered, write_model
 
 STEPS = 12
@@ -239,6 +241,38 @@ def test_files_that_describe_nothing_are_one_line(model: Path, tmp_path: Path, c
     with pytest.raises(ConfigError, match="cannot be served") as caught:
         served(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_a_program_that_calls_code_outside_of_itself_is_refused(tmp_path: Path) -> None:
+    import jax
+    from jax import export
+
+    shape = jax.ShapeDtypeStruct((2,), np.float32)
+    checks = [export.DisabledSafetyCheck.custom_call("run_anything")]
+    act = jax.jit(jax.ffi.ffi_call("run_anything", shape))
+    program = export.export(act, disabled_checks=checks)(shape).serialize()
+    (tmp_path / "policy.stablehlo").write_bytes(program)
+    with pytest.raises(ConfigError, match="calls code outside of itself"):
+        runtimes.load("stablehlo", tmp_path, (), ())
+
+
+def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
+    save_run(tmp_path / "run", env__name="gymnax:CartPole-v1", network__core="none")
+    options = ServerOptions(largest_batch=8, sessions=4, token="")
+    policy = targets.read_folder(str(tmp_path / "run"), "latest", False, options)
+    assert {timing.kind for timing in policy.timings} == {"numpy", "onnx", "stablehlo"}
+    loaded, obs = jaxrl.load(tmp_path / "run"), observations(0)[:8]
+
+    async def run() -> None:
+        service = PolicyService(policy, options)
+        # Without memory no session is needed.
+        found = await service.act({"obs": obs.tolist()})
+        np.testing.assert_array_equal(found["action"], loaded.act(obs)[0])
+        assert (await service.act({"obs": obs[0].tolist()}))["action"] == loaded.act(obs[0])[0]
+        with pytest.raises(Refusal, match="9 rows, it may have 8"):
+            await service.act({"obs": [[0.0] * 4] * 9})
+
+    asyncio.run(run())
 
 
 def box(shape: list[int], dtype: str = "float32") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -114,6 +115,41 @@ def test_a_damaged_version_is_found_and_takes_no_stage(
     harm(tmp_path / "new1")
     with pytest.raises(RunError, match="damaged and was not deployed"):
         registry.publish("walker", tmp_path / "new1")
+
+
+@pytest.mark.parametrize("file", ["checksums.json", "model.json", "arrays_0.bin"])
+def test_files_from_anyone_are_damage_at_once(file: str, tmp_path: Path) -> None:
+    registry = ModelRegistry(str(tmp_path / "models"), writable=True)
+    registry.publish("walker", model(tmp_path / "new", "1"))
+    place = tmp_path / "models/walker/versions/1" / file
+    place.unlink()
+    with place.open("wb") as stream:
+        stream.truncate(40 * 2**30)  # sparse
+    assert registry.verify("walker", 1)
+    place.unlink()
+    os.mkfifo(place)
+    assert registry.verify("walker", 1) or file == "checksums.json"
+    place.unlink()
+    for text in (
+        "[" * 100_000,
+        '{"files": 3}',
+        '{"files": {"../../../x": {"size": 1}, "a": null}}',
+        "null",
+        "\xff",
+    ):
+        place.write_text(text, encoding="latin-1")
+        assert registry.verify("walker", 1)
+    if file == "model.json":
+        with pytest.raises(RunError, match="cannot be read"):
+            registry.record("walker", 1)
+    # Links and history that say nonsense.
+    link = tmp_path / "models/walker/production"
+    for target in ("versions/../../../etc", "/etc", "versions/99999999999999", "versions/2"):
+        link.symlink_to(target)
+        assert registry.stages("walker") == {}
+        link.unlink()
+    link.write_text("no link")
+    assert registry.stages("walker") == {}
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_model(tmp_path: Path) -> None:
