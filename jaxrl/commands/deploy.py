@@ -16,7 +16,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
-from jaxrl.metrics.text import number
+from jaxrl.metrics.text import count, number
 from jaxrl.runs import storage
 from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
 
@@ -93,11 +93,11 @@ def _job(argv: Sequence[str]) -> int:
 def _show(name: str, made: Deployment) -> None:
     print(f"checkpoint  step {made.step:,}")
     if made.evaluation:
-        shown = {"episodes": "episodes", "mean": "mean return", "success_rate": "success rate"}
+        shown = {"mean": "mean return", "success_rate": "success rate"}
         found = [
             f"{words} {number(made.evaluation[k])}" for k, words in shown.items() if k in made.evaluation
         ]
-        command_line.say(f"evaluated   {', '.join(found)}")
+        command_line.say(f"evaluated   {count(made.evaluation['episodes'])} episodes, {', '.join(found)}")
     for kind, check in made.checks.items():
         rows = check.steps * check.environments
         largest = max(check.largest_difference.values())

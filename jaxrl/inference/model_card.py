@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config import Config
-from jaxrl.metrics.text import number, one_line
+from jaxrl.metrics.text import count, number, one_line
 
 
 def text(record: Mapping[str, Any], config: Config) -> str:
@@ -31,7 +31,7 @@ def text(record: Mapping[str, Any], config: Config) -> str:
     lines += ["", "## Evaluation", ""]
     if record["evaluation"]:
         lines += ["| metric | value |", "|---|---|"]
-        lines += [f"| {_cell(name)} | {number(value)} |" for name, value in record["evaluation"].items()]
+        lines += [f"| {_cell(name)} | {_number(value)} |" for name, value in record["evaluation"].items()]
         lines += ["", "Greedy episodes in the environment above, played before the deployment."]
     else:
         lines.append("None was made.")
@@ -66,6 +66,10 @@ def _commit(found: Mapping[str, Any]) -> str:
         if isinstance(entry, Mapping)
     ]
     return "; ".join(said) or "unknown"
+
+
+def _number(value: float) -> str:
+    return count(value) if float(value).is_integer() else number(value)
 
 
 def _cell(value: object) -> str:
