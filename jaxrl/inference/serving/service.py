@@ -34,6 +34,7 @@ class PolicyService:
 
     def __init__(self, policy: ServedPolicy, options: ServerOptions) -> None:
         self.policy = policy
+        self._versions = [policy]  # that sessions may be in an episode with, the oldest first
         self.sessions = Sessions(options.sessions, options.idle_seconds)
         self.batcher = Batcher(options.largest_batch, options.wait_seconds)
         self.largest_batch = options.largest_batch
@@ -53,8 +54,9 @@ class PolicyService:
         self.taken_over += 1
         if not policy.remembers and not old.remembers:
             self.sessions.move_from(old, policy)
-        versions = sorted(self.sessions.policies() - {policy}, key=lambda p: p.facts.label)
-        for stale in versions[: max(0, len(versions) - _MOST_VERSIONS + 1)]:
+        in_use = self.sessions.policies() | {policy}
+        self._versions = [version for version in (*self._versions, policy) if version in in_use]
+        for stale in self._versions[:-_MOST_VERSIONS]:
             moved = self.sessions.move_from(stale, policy)
             log.warning("%d sessions of %s began new episodes: too many versions", moved, stale.facts.label)
 

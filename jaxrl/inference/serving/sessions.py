@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import re
 import secrets
 import time
@@ -106,12 +107,10 @@ class Sessions:
     def sweep(self) -> None:
         """Ends the sessions that were not used for too long."""
         oldest = self._clock() - self._idle_seconds
-        for session in list(self._open.values()):
-            if session.used > oldest:
-                return
-            if not session.requests:
-                self.end(session)
-                self.expired += 1
+        unused = itertools.takewhile(lambda session: session.used <= oldest, self._open.values())
+        for session in [session for session in unused if not session.requests]:
+            self.end(session)
+            self.expired += 1
 
     def policies(self) -> set[ServedPolicy]:
         """Versions that sessions are in the middle of an episode with."""

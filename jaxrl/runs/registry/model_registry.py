@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,8 @@ class ModelRegistry:
 
     def names(self) -> list[str]:
         """Models that have a version, sorted."""
-        return [n for n in self._files.folders("") if _NAME.fullmatch(n) and self.versions(n)]
+        with self._reading():
+            return [n for n in self._files.folders("") if _NAME.fullmatch(n) and self.versions(n)]
 
     def versions(self, name: str) -> list[int]:
         """Numbers of the complete versions, ascending."""
@@ -83,24 +84,29 @@ class ModelRegistry:
     def stages(self, name: str) -> dict[str, int]:
         """The version that each stage points at; stages that point nowhere are left out."""
         there = set(self.versions(name))
-        found = {stage: self._files.pointer(name, stage) for stage in STAGES}
+        with self._reading():
+            found = {stage: self._files.pointer(name, stage) for stage in STAGES}
         return {stage: number for stage, number in found.items() if number in there and number is not None}
 
     def resolve(self, name: str, wanted: str = LATEST) -> int:
         """The number of a version that is named by its number or its stage.
 
-        Raises:
-          ConfigError: there is no such model or version.
+          Raises:
+            ConfigError: there is no such model or version.
+        RunError: the registry cannot be read.
         """
+        check_name("NAME", name)
+        is_number = wanted.isdecimal() and len(wanted) < 10
+        stage = "" if is_number else check_stage("STAGE", wanted)
+        with self._reading():
+            found = int(wanted) if is_number else self._files.pointer(name, stage)
+            # A server asks every few seconds, so nothing else is looked at.
+            if found is not None and self._is_whole(name, found):
+                return found
         versions = self.require(name)
-        if wanted.isdecimal() and len(wanted) < 10:
-            if int(wanted) in versions:
-                return int(wanted)
+        if is_number:
             raise ConfigError(f"{name} has no version {wanted}; it has {_listed(versions)}")
-        stages = self.stages(name)
-        if check_stage("STAGE", wanted) not in stages:
-            raise ConfigError(f"no version of {name} is {wanted}; `jaxrl models promote` makes one")
-        return stages[wanted]
+        raise ConfigError(f"no version of {name} is {wanted}; `jaxrl models promote` makes one")
 
     def record(self, name: str, number: int) -> dict[str, Any]:
         """The content of model.json.
@@ -195,6 +201,16 @@ class ModelRegistry:
     def place(self, name: str, number: int) -> str:
         """The address of a version."""
         return f"{self.url}/{versions_folder(name, number)}"
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"{self.url} cannot be read: {error}") from error
+
+    def _is_whole(self, name: str, number: int) -> bool:
+        return self._files.exists(f"{versions_folder(name, number)}/{CHECKSUMS}")
 
     def _numbers(self, name: str) -> list[int]:
         """All numbers that were ever taken, also by a deployment that a kill ended."""

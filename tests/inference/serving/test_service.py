@@ -201,6 +201,24 @@ def test_an_episode_ends_with_the_version_that_it_began_with(model: Path, tmp_pa
         service_of(old).take_over(served(altered(model, tmp_path / "other", **space)))
 
 
+def test_of_too_many_versions_the_oldest_goes(model: Path) -> None:
+    policies = [served(model) for _ in range(6)]
+
+    async def run() -> None:
+        service = service_of(policies[0])
+        for i, policy in enumerate(policies):
+            if i:
+                service.take_over(policy)
+            await service.reset({"session": f"s{i}"})
+        # Four versions are kept; sessions of older ones begin anew in the version that came then.
+        kept = [policies.index(service.sessions.get(f"s{i}").policy) for i in range(6)]
+        assert kept == [4, 5, 2, 3, 4, 5]
+        assert service.sessions.get("s0").begins
+        assert len(policies[0]._free) == 20
+
+    asyncio.run(run())
+
+
 def test_a_slow_policy_runs_beside_the_requests(model: Path) -> None:
     policy = served(model)
     policy.is_slow = True
