@@ -12,8 +12,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.inference.serving import messages, runtimes, served_policy, targets
-from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
+from jaxrl.inference.serving import runtimes, served_policy, targets
 from jaxrl.inference.serving.options import Refusal, ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.service import PolicyService
@@ -291,58 +290,3 @@ def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
             await service.act({"obs": [[0.0] * 4] * 9})
 
     asyncio.run(run())
-
-
-def box(shape: list[int], dtype: str = "float32") -> dict[str, Any]:
-    return {"type": "box", "shape": shape, "dtype": dtype, "low": None, "high": None}
-
-
-def test_observations_of_dicts_and_integers() -> None:
-    discrete = {"type": "discrete", "shape": [], "dtype": "int32", "n": 3}
-    inner = {"type": "dict", "spaces": {"b": discrete, "a": box([2], "uint8")}}
-    reader = ObservationReader({"type": "dict", "spaces": {"z": box([2, 2]), "in": inner}})
-    given = {"z": [[1, 2], [3, 4.5]], "in": {"a": [0, 255], "b": 2}}
-    single, found = reader.read(given)
-    assert single
-    assert {k: (x.shape, str(x.dtype)) for k, x in found.items()} == {
-        "obs.in.a": ((1, 2), "uint8"),
-        "obs.in.b": ((1,), "int32"),
-        "obs.z": ((1, 2, 2), "float32"),
-    }
-    for change, said in (
-        ({"z": [[1, 2]]}, r"`obs\['z'\]` has the shape \[1, 2\]"),
-        ({"z": [[1, 2], [3, 1e39]]}, "must be finite"),
-        ({"z": [["1", "2"], ["3", "4"]]}, "is of str"),
-        ({"in": {"a": [0, 256], "b": 2}}, "does not hold"),
-        ({"in": {"a": [0, -1], "b": 2}}, "does not hold"),
-        ({"in": {"a": [0, 1.5], "b": 2}}, "is of float64, it must be of uint8"),
-        ({"in": {"a": [0, 1], "b": 3}}, "must be from 0 to 2"),
-        ({"in": {"a": [0, 1], "b": 10**30}}, "is of object|must be an array"),
-        ({"in": {"a": [0, 1]}}, "must have the keys a, b"),
-        ({"in": {"a": [[0, 1]], "b": [2]}}, "one batch dimension"),
-    ):
-        with pytest.raises(Refusal, match=said) as caught:
-            reader.read(given | change)
-        assert (caught.value.status, "\n" in str(caught.value)) == (400, False)
-
-
-def test_actions_of_several_parts_have_names() -> None:
-    parts = {"turn": box([2]), "gear": {"type": "discrete", "shape": [], "dtype": "int32", "n": 4}}
-    writer = ActionWriter({"type": "mixed", "shape": [3], "dtype": "float32", "parts": parts})
-    found = writer.write(np.array([[0.5, -1.0, 3.0]], np.float32))
-    np.testing.assert_array_equal(found["turn"], [[0.5, -1.0]])
-    assert (found["gear"].tolist(), found["gear"].dtype) == ([3], np.int32)
-    assert (
-        messages.encode(messages.JSON, {"action": found})
-        == b'{"action": {"turn": [[0.5, -1.0]], "gear": [3]}}'
-    )
-    with pytest.raises(Refusal, match="several parts"):
-        messages.encode(messages.NPY, {"action": found})
-
-
-@pytest.mark.parametrize("kind", [messages.JSON, messages.MSGPACK])
-def test_messages_are_read_as_they_were_written(kind: str) -> None:
-    array = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
-    found = messages.decode(kind, messages.encode(kind, {"session": "a", "obs": {"x": array}, "reset": True}))
-    assert (found["session"], found["reset"]) == ("a", True)
-    np.testing.assert_array_equal(np.float32(found["obs"]["x"]), array)
