@@ -75,7 +75,7 @@ class PolicyService:
         if found is None:
             session = self.sessions.begin(given, self.policy)
         else:
-            async with self._turns([found]) as (session,):
+            async with self._turns([self.sessions.get(found.id)]) as (session,):
                 self.sessions.restart(session, self.policy)
         return {"session": session.id, "model": session.policy.facts.label}
 

@@ -59,6 +59,7 @@ class Sessions:
         Raises:
           Refusal: the name is none, or there are too many sessions.
         """
+        self.sweep()
         if given is not None and not _ID.fullmatch(given):
             raise Refusal(400, "`session` must be at most 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`")
         if len(self._open) >= self._limit or (slot := policy.take_slot()) is None:
@@ -80,14 +81,13 @@ class Sessions:
         Raises:
           Refusal: the policy has no room for another session.
         """
+        if session.policy is not policy:
+            slot = policy.take_slot()
+            if slot is None:
+                raise Refusal(429, "the new version has no room for another session: try later")
+            session.policy.give_slot(session.slot)
+            session.policy, session.slot = policy, slot
         session.begins = True
-        if session.policy is policy:
-            return
-        slot = policy.take_slot()
-        if slot is None:
-            raise Refusal(429, "the new version has no room for another session: try later")
-        session.policy.give_slot(session.slot)
-        session.policy, session.slot = policy, slot
 
     def get(self, given: str) -> ServingSession:
         """A session by its name; raises Refusal if there is none, or no longer."""

@@ -166,6 +166,9 @@ def test_sessions_end_and_are_limited(model: Path) -> None:
     now[0] = 100.0
     assert sessions.find(third.id) is None
     assert sessions.find("mine") is second
+    second.requests = 0
+    sessions.begin(None, policy)  # `mine` makes room
+    assert sessions.find("mine") is None
 
 
 def test_an_episode_ends_with_the_version_that_it_began_with(model: Path, tmp_path: Path) -> None:
