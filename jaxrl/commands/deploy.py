@@ -52,6 +52,12 @@ ARGUMENTS = (
         low=0,
         high=command_line.LARGEST_SEED,
     ),
+    Argument(
+        "--mlflow=URI",
+        "register it with MLflow too, http(s)://HOST or sqlite:///FILE; stages become aliases",
+        str,
+        "",
+    ),
     Argument("--licence=ID", "the model's licence, such as Apache-2.0, for its card", str, ""),
     Argument(
         "--trust",
@@ -82,11 +88,24 @@ def _job(argv: Sequence[str]) -> int:
         command_line.require_writable_folder("to", values["to"])
     registry = ModelRegistry(values["to"], "--to", writable=True)
 
+    from jaxrl.inference import mlflow_registry
     from jaxrl.inference.deployment import DeploymentOrder, deploy
 
+    if values["mlflow"]:
+        mlflow_registry.require(values["mlflow"])
     chosen = {key: values[key] for key in ("stage", "checkpoint", "episodes", "seed", "licence", "trust")}
     made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
     _show(name, made)
+    if uri := values["mlflow"]:
+        with registry.fetched(name, made.number) as folder:
+            version = mlflow_registry.MlflowVersion(
+                name=name,
+                folder=folder,
+                stages=tuple(made.moved),
+                metrics=made.evaluation,
+                tags={"jaxrl": made.place, "step": str(made.step)},
+            )
+            command_line.say(f"mlflow      {name} version {mlflow_registry.register(uri, version)} at {uri}")
     return 0
 
 

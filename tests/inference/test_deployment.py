@@ -127,3 +127,26 @@ def test_bad_input_is_one_line(
     err = capfd.readouterr().err
     assert (err.count("\n"), named in err) == (1, True), err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")  # MLflow asks SQLAlchemy so
+def test_mlflow_holds_the_same_files(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    arguments = [f"--to={tmp_path / 'models'}", "--episodes=4", "--stage=production", f"--mlflow={uri}"]
+    for number in (1, 2):
+        assert deploy(["jaxrl deploy", str(run), *arguments]) == 0
+        assert f"mlflow      walker version {number} at {uri}" in capfd.readouterr().out
+    client = mlflow.MlflowClient(uri, uri)
+    found = client.get_model_version_by_alias("walker", "production")
+    assert (int(found.version), found.tags["step"]) == (2, "7")
+    place = Path(client.get_model_version_download_uri("walker", "2").removeprefix("file://"))
+    ours = tmp_path / "models/walker/versions/2"
+    assert {p.name: p.read_bytes() for p in place.iterdir()} == {
+        p.name: p.read_bytes() for p in ours.iterdir()
+    }
+    # What cannot be used is one line, before or after; the version stays.
+    assert deploy(["jaxrl deploy", str(run), *arguments[:2], "--mlflow=ftp://x"]) == 2
+    assert deploy(["jaxrl deploy", str(run), *arguments[:2], "--mlflow=http://127.0.0.1:9"]) == 1
+    assert [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: `--mlflow`")]
