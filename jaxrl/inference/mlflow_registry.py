@@ -58,8 +58,8 @@ def register(uri: str, version: MlflowVersion) -> str:
     Raises:
       RunError: MLflow refuses, or is out of reach.
     """
-    for name, value in _PATIENCE.items():
-        os.environ.setdefault(name, value)
+    for variable, setting in _PATIENCE.items():
+        os.environ.setdefault(variable, setting)
     from mlflow import MlflowClient
 
     for library in ("mlflow", "alembic"):
@@ -67,8 +67,8 @@ def register(uri: str, version: MlflowVersion) -> str:
     try:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         run = client.create_run(_experiment(client, uri), run_name=version.name).info.run_id
-        for name, value in version.metrics.items():
-            client.log_metric(run, name, value)
+        for metric, value in version.metrics.items():
+            client.log_metric(run, metric, value)
         client.log_artifacts(run, str(version.folder), _FOLDER)
         client.set_terminated(run)
         if not client.search_registered_models(f"name = '{version.name}'"):
