@@ -130,7 +130,9 @@ def test_bad_input_is_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")  # MLflow asks SQLAlchemy so
+@pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy is deprecated"
+)  # MLflow asks SQLAlchemy so
 def test_mlflow_holds_the_same_files(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

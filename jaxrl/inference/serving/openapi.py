@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.inference.serving import space_schema
 from jaxrl.inference.serving.options import ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.version import __version__
@@ -33,8 +34,8 @@ def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) ->
 def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAPI 3.1, of what `describe` returned."""
     spaces = facts["spaces"]
-    obs = _schema(spaces["observation"])
-    action = _schema(spaces["action"])
+    obs = space_schema.schema(spaces["observation"])
+    action = space_schema.schema(spaces["action"])
     name = {"type": "string", "maxLength": 128}
     asked: dict[str, Any] = {
         "session": {"oneOf": [name, {"type": "array", "items": name}]},
@@ -49,12 +50,16 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
     required = ["session", "obs"] if facts["remembers"] else ["obs"]
     paths: dict[str, Any] = {
-        "/act": {"post": _operation("Chooses actions", _object(asked, required), _object(answered))},
+        "/act": {
+            "post": _operation(
+                "Chooses actions", space_schema.object_of(asked, required), space_schema.object_of(answered)
+            )
+        },
         "/reset": {
             "post": _operation(
                 "Begins an episode, in a new session or in the one that is named; with `end` ends it",
-                _object({"session": name, "end": {"type": "boolean"}}),
-                _object({"session": name, "model": {"type": "string"}}),
+                space_schema.object_of({"session": name, "end": {"type": "boolean"}}),
+                space_schema.object_of({"session": name, "model": {"type": "string"}}),
             )
         },
     }
@@ -75,7 +80,7 @@ def document(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    error = _object({"error": {"type": "string"}})
+    error = space_schema.object_of({"error": {"type": "string"}})
     return {
         "summary": summary,
         "requestBody": {"content": {"application/json": {"schema": asked}}},
@@ -87,21 +92,3 @@ def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) ->
             },
         },
     }
-
-
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    found = {"type": "object", "properties": properties, "additionalProperties": False}
-    return found | ({"required": required} if required else {})
-
-
-def _schema(space: Mapping[str, Any]) -> dict[str, Any]:
-    if space["type"] in ("dict", "mixed"):
-        parts = space["spaces"] if space["type"] == "dict" else space["parts"]
-        return _object({key: _schema(part) for key, part in parts.items()}, sorted(parts))
-    number = "number" if space["dtype"].startswith("float") else "integer"
-    schema: dict[str, Any] = {"type": number}
-    if space["type"] == "discrete":
-        schema |= {"minimum": 0, "maximum": space["n"] - 1}
-    for size in reversed(space["shape"]):
-        schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
-    return schema

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.inference.serving import runtimes
+from jaxrl.inference.serving import runtimes, space_schema
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.runtimes import Named, Run
 from jaxrl.metrics.text import one_line
@@ -65,6 +65,10 @@ class ModelFacts:
         batch = str(record["forms"].get("stablehlo", {}).get("batch", "any size"))
         fixed = int(batch.split()[0]) if batch.split()[0].isdecimal() else None
         mask = spaces["action_mask"]
+        for space in ("observation", "action"):
+            space_schema.schema(spaces[space])  # or raises
+        if not isinstance(record.get("provenance"), dict):
+            raise ValueError("model.json says nothing of its provenance")
         return cls(
             label=label,
             spaces=spaces,
