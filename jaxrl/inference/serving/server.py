@@ -160,14 +160,16 @@ async def _follow(
     said = ""
     while True:
         await asyncio.sleep(options.follow_seconds)
+        wanted = number
         try:
             wanted = await asyncio.to_thread(target.number)
             if wanted in (number, refused):
                 continue
             policy = await asyncio.to_thread(target.read, wanted, options)
             service.take_over(policy)
-        except (ConfigError, RunError, Refusal, OSError) as error:
-            if not isinstance(error, OSError) and "wanted" in locals():
+        except (ConfigError, Refusal, RunError, OSError) as error:
+            # What the storage did wrong may go well the next time; a version never changes.
+            if isinstance(error, ConfigError | Refusal):
                 refused = wanted
             if str(error) != said:
                 said = str(error)

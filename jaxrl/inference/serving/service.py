@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ class PolicyService:
 
     def __init__(self, policy: ServedPolicy, options: ServerOptions) -> None:
         self.policy = policy
-        self._versions = [policy]  # that sessions may be in an episode with, the oldest first
+        # When each came. Weak: a version that no session is in an episode with is freed.
+        self._order = weakref.WeakKeyDictionary({policy: 0})
         self.sessions = Sessions(options.sessions, options.idle_seconds)
         self.batcher = Batcher(options.largest_batch, options.wait_seconds)
         self.largest_batch = options.largest_batch
@@ -54,9 +56,9 @@ class PolicyService:
         self.taken_over += 1
         if not policy.remembers and not old.remembers:
             self.sessions.move_from(old, policy)
-        in_use = self.sessions.policies() | {policy}
-        self._versions = [version for version in (*self._versions, policy) if version in in_use]
-        for stale in self._versions[:-_MOST_VERSIONS]:
+        self._order[policy] = self.taken_over
+        in_use = sorted(self.sessions.policies() | {policy}, key=self._order.__getitem__)
+        for stale in in_use[:-_MOST_VERSIONS]:
             moved = self.sessions.move_from(stale, policy)
             log.warning("%d sessions of %s began new episodes: too many versions", moved, stale.facts.label)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +219,11 @@ def test_of_too_many_versions_the_oldest_goes(model: Path) -> None:
         assert kept == [4, 5, 2, 3, 4, 5]
         assert service.sessions.get("s0").begins
         assert len(policies[0]._free) == 20
+        # One that nobody is in an episode with is freed.
+        gone = weakref.ref(policies.pop(0))
+        gc.collect()
+        assert gone() is None
+        assert len(service._order) == 5
 
     asyncio.run(run())
 
