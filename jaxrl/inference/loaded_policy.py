@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
@@ -19,14 +20,35 @@ from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.types import Array, PyTree
 
+if TYPE_CHECKING:
+    from jaxrl.inference.ensemble import EnsemblePolicy
 
+
+@overload
 def load(
     run: str | os.PathLike[str], checkpoint: str | int = "latest", seed: int = 0, trust: bool = False
-) -> LoadedPolicy:
-    """Reads the policy of a run.
+) -> LoadedPolicy: ...
+
+
+@overload
+def load(
+    run: Sequence[str | os.PathLike[str]],
+    checkpoint: str | int = "latest",
+    seed: int = 0,
+    trust: bool = False,
+) -> EnsemblePolicy: ...
+
+
+def load(
+    run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    checkpoint: str | int = "latest",
+    seed: int = 0,
+    trust: bool = False,
+) -> LoadedPolicy | EnsemblePolicy:
+    """Reads the policy of a run, or those of several, which then act together.
 
     Args:
-      run: the run's folder, local or gs://.
+      run: the run's folder, local or gs://; or a list of them, for an `EnsemblePolicy`.
       checkpoint: "latest", "best" (by greedy return during training) or a step.
       seed: decides the actions of `act(..., sample=True)`.
       trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
@@ -35,6 +57,10 @@ def load(
       ConfigError: the folder is no run, it has no such checkpoint, or it names modules and is not trusted.
       CheckpointError: the checkpoint is damaged.
     """
+    if not isinstance(run, str | os.PathLike):
+        from jaxrl.inference.ensemble import EnsemblePolicy
+
+        return EnsemblePolicy([load(one, checkpoint, seed, trust) for one in run])
     policy = trained_policy.load(
         os.fspath(run), str(checkpoint), devices=1, trust=trust, trust_said_by="trust=True"
     )
@@ -59,6 +85,7 @@ class LoadedPolicy:
         self.config: Config = trained.config
         self.spec: EnvSpec = trained.spec
         self.step = trained.step
+        self._trained = trained
         self._initial_carry = functools.cache(lambda batch: _zeros(trained.agent, batch))
         self._program = functools.cache(lambda sample: _program(PolicyFunction.of(trained, sample)))
         self._seed, self._draws = seed, itertools.count()
@@ -95,6 +122,31 @@ class LoadedPolicy:
           ConfigError: something has the wrong shape or type, and the message says which; or the policy has
             nothing to sample.
         """
+        single, arguments = self._arguments(obs, carry, reset, action_mask)
+        if sample:
+            arguments.append(np.array([self._seed, next(self._draws)], np.uint32))
+        action, after = jax.device_get(self._program(sample)(*arguments))
+        if isinstance(space := self.spec.action_space, Mixed):
+            action = space.parts(action)
+        return (_first(action), _first(after)) if single else (action, after)
+
+    def judge(
+        self, obs: PyTree, carry: PyTree = None, reset: Any = None, *, action_mask: Any = None
+    ) -> dict[str, PyTree]:
+        """What `act` chooses from, by the names of `PolicyFunction`'s result, [B, ...] also for one `obs`.
+
+        Arguments and errors are those of `act`.
+        """
+        _, arguments = self._arguments(obs, carry, reset, action_mask)
+        found: dict[str, PyTree] = jax.device_get(self._judgement(*arguments))
+        return found
+
+    def is_single(self, obs: PyTree) -> bool:
+        """True of one observation, False of a batch; raises ConfigError if it is neither."""
+        return self._batch(obs)[0]
+
+    def _arguments(self, obs: PyTree, carry: PyTree, reset: Any, mask: Any) -> tuple[bool, list[Any]]:
+        """(whether `obs` is one observation, arguments of the policy's function, [B, ...])."""
         single, batch, obs_B = self._batch(obs)
         lift = (lambda x: np.asarray(x)[None]) if single else np.asarray
         expected = self._initial_carry(batch)
@@ -102,13 +154,13 @@ class LoadedPolicy:
         reset_B = np.full(batch, carry is None) if reset is None else np.asarray(reset, bool)
         if reset is not None:
             reset_B = np.broadcast_to(_check_shape("reset", reset_B, () if single else (batch,)), (batch,))
-        rest = [*self._mask(action_mask, lift, batch)]
-        if sample:
-            rest.append(np.array([self._seed, next(self._draws)], np.uint32))
-        action, after = jax.device_get(self._program(sample)(obs_B, carry_B, reset_B, *rest))
-        if isinstance(space := self.spec.action_space, Mixed):
-            action = space.parts(action)
-        return (_first(action), _first(after)) if single else (action, after)
+        return single, [obs_B, carry_B, reset_B, *self._mask(mask, lift, batch)]
+
+    @functools.cached_property
+    def _judgement(self) -> Any:
+        function = PolicyFunction.of(self._trained)
+        compiled = jax.jit(lambda state, *arguments: dataclasses.replace(function, state=state)(*arguments))
+        return lambda *arguments: compiled(function.state, *arguments)
 
     def _batch(self, obs: PyTree) -> tuple[bool, int, PyTree]:
         """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
