@@ -74,6 +74,7 @@ class EnsemblePolicy:
         if isinstance(space, Box):
             mean = np.mean([found["action"] for found in judged], axis=0)
             return mean.astype(judged[0]["action"].dtype)
+        assert isinstance(space, Discrete | MultiDiscrete)
         kinds = {kind for found in judged for kind in found["distribution"]}
         if len(kinds) > 1:
             raise ConfigError("runs of Q-values and runs of probabilities have no common mean")

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -32,7 +31,7 @@ def load(
 
 @overload
 def load(
-    run: Sequence[str | os.PathLike[str]],
+    run: list[Any] | tuple[Any, ...],
     checkpoint: str | int = "latest",
     seed: int = 0,
     trust: bool = False,
@@ -40,7 +39,7 @@ def load(
 
 
 def load(
-    run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    run: str | os.PathLike[str] | list[Any] | tuple[Any, ...],
     checkpoint: str | int = "latest",
     seed: int = 0,
     trust: bool = False,
