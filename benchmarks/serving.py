@@ -35,7 +35,7 @@ _MOST_REQUESTS = 2_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Milliseconds and answers per second."""
+    """Milliseconds, answers per second, and milliseconds of a core's time that an answer takes the server."""
 
     network: str
     way: str
@@ -43,6 +43,7 @@ class Row:
     p50: float
     p99: float
     rate: float
+    cpu: float
 
 
 def main() -> None:
@@ -72,14 +73,15 @@ def main() -> None:
             for count in clients:
                 asked = {"port": port, "clients": count, "seconds": given.soak or given.seconds}
                 asked["obs"] = _OBS
-                before = _memory(pid)
+                before, used = _memory(pid), _cpu(pid)
                 found = _clients(asked)
+                cpu = 1e3 * (_cpu(pid) - used) / found["requests"]
                 if given.soak:
                     soaks.append(
                         {"network": network, **asked, **found, "before": before, "after": _memory(pid)}
                     )
                     print(json.dumps(soaks[-1]), flush=True)
-                rows.append(Row(network, "serve", count, found["p50"], found["p99"], found["rate"]))
+                rows.append(Row(network, "serve", count, found["p50"], found["p99"], found["rate"], cpu))
                 print(rows[-1], flush=True)
     record = {
         "rows": [dataclasses.asdict(row) for row in rows],
@@ -116,11 +118,12 @@ def _bare(network: str, run: Path, seconds: float) -> Row:
     obs = np.array(_OBS, np.float32)
     _, carry = policy.act(obs)
     times = []
-    end = time.perf_counter() + seconds
+    used, end = time.process_time(), time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
         _, carry = policy.act(obs, carry)
         times.append(time.perf_counter() - start)
-    return Row(network, "bare", 1, *_summary(times, seconds))
+    cpu = 1e3 * (time.process_time() - used) / len(times)
+    return Row(network, "bare", 1, *_summary(times, seconds), cpu)
 
 
 @contextlib.contextmanager
@@ -186,6 +189,14 @@ def _summary(times: list[float], seconds: float) -> tuple[float, float, float]:
     return 1e3 * float(p50), 1e3 * float(p99), len(times) / seconds
 
 
+def _cpu(pid: int) -> float:
+    """Seconds of cores that a process has used."""
+    import psutil
+
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def _memory(pid: int) -> float:
     """Resident MiB."""
     import psutil
@@ -195,13 +206,13 @@ def _memory(pid: int) -> float:
 
 def _table(rows: list[Row]) -> str:
     lines = [
-        "| network | way | clients | p50 ms | p99 ms | actions/s | of the bare loop |",
-        "|---|---|---|---|---|---|---|",
+        "| network | way | clients | p50 ms | p99 ms | actions/s | of the bare loop | core ms an action |"
     ]
+    lines.append("|---|---|---|---|---|---|---|---|")
     for row in rows:
         bare = next((r.rate for r in rows if r.network == row.network and r.way == "bare"), None)
         share = f"{row.rate / bare:.2f}" if bare else "-"
-        shown = f"{row.p50:.3f} | {row.p99:.3f} | {row.rate:,.0f} | {share} |"
+        shown = f"{row.p50:.3f} | {row.p99:.3f} | {row.rate:,.0f} | {share} | {row.cpu:.3f} |"
         lines.append(f"| {row.network} | {row.way} | {row.clients} | {shown}")
     return "\n".join(lines) + "\n"
 

@@ -50,6 +50,7 @@ class Batcher:
     def __init__(self, largest: int, wait_seconds: float) -> None:
         self._largest, self._wait_seconds = largest, wait_seconds
         self._waiting: list[BatchRows] = []
+        self._rows = 0  # of those that wait
         self._timer: asyncio.Handle | None = None
         self._thread = ThreadPoolExecutor(1, "policy")
         self._running = False
@@ -80,7 +81,8 @@ class Batcher:
         loop = asyncio.get_running_loop()
         self._waiting.append(BatchRows(policy, obs, slots, reset, mask, loop.create_future()))
         waiting = self._waiting[-1].action
-        if sum(len(rows.slots) for rows in self._waiting) >= self._largest:
+        self._rows += len(slots)
+        if self._rows >= self._largest:
             self._flush()
         elif self._timer is None:
             # Without a wait still after all requests that have arrived by now.
@@ -119,6 +121,7 @@ class Batcher:
             else:
                 left.append(rows)
         self._waiting = left
+        self._rows -= count
         return chosen
 
     def _pass(self, batch: list[BatchRows]) -> None:

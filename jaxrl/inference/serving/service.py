@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl.inference.serving.batching import Batcher
 from jaxrl.inference.serving.options import Refusal, ServerOptions
+from jaxrl.inference.serving.runtimes import Named
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.sessions import ServingSession, Sessions, unknown_session
 
@@ -110,7 +111,7 @@ class PolicyService:
     async def _act_in(
         self,
         sessions: Sequence[ServingSession],
-        obs: Mapping[str, np.ndarray],
+        obs: Named,
         mask: np.ndarray | None,
         reset: np.ndarray,
     ) -> np.ndarray:
@@ -121,29 +122,40 @@ class PolicyService:
         first = np.array([session.begins for session in sessions])
         slots = np.array([session.slot for session in sessions])
         policies = list(dict.fromkeys(session.policy for session in sessions))
+        if len(policies) == 1:
+            action = await self.batcher.act(policies[0], obs, slots, first, mask)
+        else:
+            action = await self._act_of_versions(policies, sessions, obs, mask)
+        for session in sessions:
+            session.begins = False
+        return action
+
+    async def _act_of_versions(
+        self,
+        policies: Sequence[ServedPolicy],
+        sessions: Sequence[ServingSession],
+        obs: Named,
+        mask: np.ndarray | None,
+    ) -> np.ndarray:
         rows = [[i for i, s in enumerate(sessions) if s.policy is policy] for policy in policies]
         pieces = await asyncio.gather(
             *(
                 self.batcher.act(
                     policy,
                     {name: x[chosen] for name, x in obs.items()},
-                    slots[chosen],
-                    first[chosen],
+                    np.array([sessions[i].slot for i in chosen]),
+                    np.array([sessions[i].begins for i in chosen]),
                     None if mask is None else mask[chosen],
                 )
                 for policy, chosen in zip(policies, rows, strict=True)
             )
         )
-        for session in sessions:
-            session.begins = False
         action = np.empty((len(sessions), *pieces[0].shape[1:]), pieces[0].dtype)
         for chosen, piece in zip(rows, pieces, strict=True):
             action[chosen] = piece
         return action
 
-    async def _act_without_session(
-        self, obs: dict[str, np.ndarray], mask: np.ndarray | None, count: int
-    ) -> np.ndarray:
+    async def _act_without_session(self, obs: Named, mask: np.ndarray | None, count: int) -> np.ndarray:
         if self.policy.remembers:
             raise Refusal(
                 400, "`session` is missing: this policy remembers, and POST /reset begins a session"

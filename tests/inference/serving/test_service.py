@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import shutil
 import weakref
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import ConfigError
-from jaxrl.inference.serving import runtimes, served_policy, targets
+from jaxrl.inference.serving import application, runtimes, served_policy, targets
 from jaxrl.inference.serving.options import Refusal, ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
 from jaxrl.inference.serving.service import PolicyService
@@ -300,3 +301,27 @@ def test_a_run_is_served_as_its_policy_acts(tmp_path: Path) -> None:
             await service.act({"obs": [[0.0] * 4] * 9})
 
     asyncio.run(run())
+
+
+def test_a_body_that_does_not_come_is_given_up(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "_BODY_SECONDS", 0.05)
+    headers = [(b"host", b"localhost:1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "path": "/act", "method": "POST", "headers": headers, "query_string": b""}
+
+    async def run() -> list[dict[str, Any]]:
+        app = application.ServingApplication(service_of(served(model)), ServerOptions(token=""))
+        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop() if messages else await asyncio.Event().wait()  # type: ignore[return-value]
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return sent
+
+    start, body = asyncio.run(run())
+    assert (start["status"], (b"connection", b"close") in start["headers"]) == (408, True)
+    assert json.loads(body["body"]) == {"error": "the body did not come within 0 s"}
