@@ -220,7 +220,10 @@ def test_the_first_difference_is_named() -> None:
     before = {"settings": {"train.steps": 1, "train.seed": 2}, "files": {"a": "x"}, "versions": {"jax": "1"}}
     assert difference(before, before) == ""
     assert difference(before, {**before, "settings": {"train.steps": 1}}) == "train.seed is not set, was 2"
-    assert difference(before, {**before, "files": {"a": "y"}}) == "file a has changed"
+    assert difference(before, {**before, "files": {"a": "y"}}) == "the file of a has changed"
+    assert difference(before, {**before, "settings": {"train.steps": "", "train.seed": 2}}) == (
+        "train.steps is empty, was 1"
+    )
     assert difference(before, {**before, "versions": {"jax": "2"}}) == "jax 2 is installed, was 1"
     assert difference(before, {**before, "outputs": {"train.run": "z"}}) == "train.run has changed"
 
