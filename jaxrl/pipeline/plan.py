@@ -81,7 +81,7 @@ class Planner:
         files = {}
         for name, path in stage.files.items():
             try:
-                files[f"{name} ({path})"] = digests.of_path(path)
+                files[name] = digests.of_path(path)
             except OSError as error:
                 raise ConfigError(f"`{stage.name}.{name}` (={path}) cannot be read: {error}") from error
         made = {}

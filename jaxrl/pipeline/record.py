@@ -81,12 +81,12 @@ def difference(before: Inputs, now: Inputs) -> str:
                 return f"{name} is {_shown(new.get(name))}, was {_shown(old.get(name))}"
             if part == "versions":
                 return f"{name} {new.get(name)} is installed, was {old.get(name)}"
-            return f"{part.rstrip('s')} {name} has changed" if part == "files" else f"{name} has changed"
+            return f"the file of {name} has changed" if part == "files" else f"{name} has changed"
     return ""
 
 
 def _shown(value: Any) -> str:
-    said = "not set" if value is None else str(value)
+    said = "not set" if value is None else str(value) or "empty"
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
 
 

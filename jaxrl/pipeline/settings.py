@@ -103,7 +103,9 @@ STAGES: Mapping[str, StageKind] = {
     "pretrain": StageKind(PretrainSettings, "pretrain", _RUN, True, also="pretraining"),
     "train": StageKind(TrainSettings, "train", _RUN, True, also="training"),
     "evaluate": StageKind(EvaluateSettings, "evaluate", ("workdir", "suite", "video"), also="evaluation"),
-    "visualize": StageKind(VisualizeSettings, "", also="visualization"),
+    "visualize": StageKind(
+        VisualizeSettings, "compare", ("output", "sequential", "parallel"), also="visualization"
+    ),
     "report": StageKind(ReportSettings, ""),
     "deploy": StageKind(DeploySettings, "deploy", ("workdir", "output"), also="deployment", instead="export"),
 }

@@ -195,12 +195,12 @@ class _Builder:
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
 
     def visualize(self) -> PipelineStage:
-        settings, _, _ = self._section("visualize")
+        settings, flags, _ = self._section("visualize")
         run, folder = self._places.run(), f"{self._places.folder}/visualize"
         steps, outputs = [], {}
         if settings.curves:
             picture = f"{folder}/curves.png"
-            steps.append(Step("compare", (run, f"--output={picture}")))
+            steps.append(Step("compare", (run, *flags, f"--output={picture}")))
             outputs["visualize.curves"] = StageOutput(FILE, picture)
         for seed in settings.seeds:
             film = f"{folder}/episode-{seed}.gif"

@@ -58,6 +58,7 @@ def test_flags_become_flags_and_all_else_fields(tmp_path: Path) -> None:
     text = (
         "train: {config: ppo_mlp, steps: 1e6, minutes: 2, num-envs: 8, quick: true, ppo.gamma: 0.9,\n"
         "  network: {hidden_sizes: [8, 8]}, env: 'gymnax:CartPole-v1'}\nevaluate: {sample: true, seed: 3}\n"
+        "visualize: {metric: episode/return}\n"
     )
     found = commands(read(tmp_path, text))
     assert found["train"] == [
@@ -66,6 +67,8 @@ def test_flags_become_flags_and_all_else_fields(tmp_path: Path) -> None:
         "--config.env.name=gymnax:CartPole-v1 --workdir=p/train/run"
     ]
     assert found["evaluate"][0].endswith("--checkpoint=best --sample --seed=3")
+    picture = "--output=p/visualize/curves.png"
+    assert found["visualize"] == [f"jaxrl compare p/train/run --metric=episode/return {picture}"]
 
 
 def test_the_winner_is_trained_with_the_fields_of_training(tmp_path: Path) -> None:
@@ -217,7 +220,10 @@ def test_the_first_difference_is_named() -> None:
     before = {"settings": {"train.steps": 1, "train.seed": 2}, "files": {"a": "x"}, "versions": {"jax": "1"}}
     assert difference(before, before) == ""
     assert difference(before, {**before, "settings": {"train.steps": 1}}) == "train.seed is not set, was 2"
-    assert difference(before, {**before, "files": {"a": "y"}}) == "file a has changed"
+    assert difference(before, {**before, "files": {"a": "y"}}) == "the file of a has changed"
+    assert difference(before, {**before, "settings": {"train.steps": "", "train.seed": 2}}) == (
+        "train.steps is empty, was 1"
+    )
     assert difference(before, {**before, "versions": {"jax": "2"}}) == "jax 2 is installed, was 1"
     assert difference(before, {**before, "outputs": {"train.run": "z"}}) == "train.run has changed"
 

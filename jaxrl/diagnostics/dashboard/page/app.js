@@ -75,7 +75,7 @@ function since(seconds) {
 
 function cell(run, key) {
   if (key === "name") {
-    return element("button", { type: "button", textContent: shorter(run.name, 40), title: run.name,
+    return element("button", { type: "button", textContent: shorter(run.name, 30), title: run.name,
       onclick: () => change({ open: run.name, tab: "run" }) });
   }
   if (key === "state") {
