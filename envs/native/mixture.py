@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl.envs.base import JaxEnv
@@ -37,7 +37,7 @@ def mixture_name(tasks: Sequence[str], shares: Sequence[int] = ()) -> str:
     return format_call(NAME, arguments)
 
 
-def module_of(arguments: dict[str, Any]) -> str | None:
+def module_of(arguments: Mapping[str, Any]) -> str | None:
     """The first module that one of the tasks imports because its name says so."""
     registry = importlib.import_module("jaxrl.envs.registry")
     tasks = arguments.get("tasks", ())

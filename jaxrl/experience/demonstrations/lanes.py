@@ -42,7 +42,7 @@ def lay_out(episodes: Sequence[Episode], spec: EnvSpec, lanes: int, rows: int) -
     empty = jax.device_get(zeros(spec.observation_space))
     obs = jax.tree.map(lambda x: np.zeros((rows, lanes, *x.shape), x.dtype), empty)
     reset, valid = np.zeros((2, rows, lanes), bool)
-    space = spec.action_space
+    space: Any = spec.action_space
     action = np.zeros((rows, lanes, *space.shape), space.dtype)
     mask = np.ones((rows, lanes, spec.mask_size), bool) if spec.has_action_mask else None
     for lane, chosen in enumerate(assign([len(e) for e in episodes], lanes)):

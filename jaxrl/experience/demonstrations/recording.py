@@ -124,7 +124,7 @@ def record_episodes(
     steps = (_host_steps if registry.is_host(env) else _device_steps)(env, wrappers, player, keys, reports)
     left, limit = quotas(count, episodes), spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
     for row in steps:
-        for b in np.flatnonzero(left > 0):
+        for b in np.flatnonzero(left > 0).tolist():
             if not sheets[b].add(row, b, limit):
                 continue
             yield sheets[b].episode()

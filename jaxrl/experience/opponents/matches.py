@@ -136,6 +136,11 @@ class Matches:
         )
         return after, timestep
 
+    def select(self, mask_B: Array, on_true: MatchState, on_false: MatchState) -> MatchState:
+        """See `VectorEnv.select`."""
+        selected: MatchState = select_rows(mask_B, on_true, on_false)
+        return selected
+
     def action_mask(self, state: MatchState) -> Array:
         """bool[B, A], the moves allowed to whoever has the turn."""
         return jax.vmap(self.game.choices)(state.game)
