@@ -2,8 +2,8 @@
 
 Command:  jaxrl train ppo_tasks
 Hardware: 2 CPU cores
-Minutes:  1 to 2
-Expected: see docs/tasks.md
+Minutes:  not measured
+Expected: not measured
 """
 
 from ml_collections import ConfigDict
