@@ -2,8 +2,8 @@
 
 Command:  jaxrl train ppo_tasks
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: not measured
+Minutes:  0.5
+Expected: greedy returns of 500, -82 to -80 and -200 to -132 (2 seeds; docs/tasks.md)
 """
 
 from ml_collections import ConfigDict
