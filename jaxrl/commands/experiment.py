@@ -1,7 +1,7 @@
 """jaxrl experiment: trains architectures on the same levels and compares them.
 
 Cells (architecture, with or without pretraining, seed) run one after the other,
-each as jaxrl train in a folder of its own. Results, and the decision matrix, are
+each as jaxrl train in a folder of its own. Results and the decision matrix are
 in OUTPUT_DIR/NAME_TIMESTAMP. An experiment that ended early goes on with
 --resume-from; what has finished is not run again (docs/architectures.md).
 """

@@ -13,7 +13,7 @@ _MOST_VALIDATIONS = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class BehaviorCloningConfig(MinibatchConfig):
-    """Behavioural cloning: the policy's likelihood of demonstrated actions.
+    """Imitation of recorded episodes (docs/imitation.md).
 
     Environments are not stepped: `env.num_envs` lanes hold the episodes, one after the other.
     """

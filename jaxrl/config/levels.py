@@ -13,7 +13,7 @@ _MOST_LEVELS = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class LevelsConfig:
-    """Levels by what can be learnt from them, where curriculum.name asks for it (docs/levels.md)."""
+    """Levels by what can be learnt from them (docs/levels.md)."""
 
     capacity: int = field(
         4000,

@@ -136,7 +136,11 @@ def field_list(algorithm: str = DEFAULT) -> str:
         wrapped = textwrap.wrap(
             text, _HELP_WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
-        lines += [f"  {name} ".ljust(_NAME_WIDTH) + wrapped[0].lstrip(), *wrapped[1:]]
+        start = f"  {name} ".ljust(_NAME_WIDTH)
+        if len(start) > _NAME_WIDTH:
+            lines += [start.rstrip(), *wrapped]
+        else:
+            lines += [start + wrapped[0].lstrip(), *wrapped[1:]]
     return "\n".join(lines)
 
 

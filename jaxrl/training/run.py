@@ -125,11 +125,14 @@ def _agree_on_folder(config: Config, workdir: str) -> str:
 
 
 def _require_source(config: Config, folder: RunFolder, assembly: Assembly) -> None:
-    """Raises ConfigError if a fresh run finds no `resume_from`, or nothing that fits at `init_from`."""
+    """Raises ConfigError if a fresh run finds no `resume_from`, `init_from` or teacher that fits."""
     if folder.has_checkpoints:
         return
     if config.resume_from:
         find_checkpoint("resume_from", config.resume_from)
+    field, teacher = assembly.runtime.learning.algorithm.teacher
+    if teacher and not config.resume_from:
+        find_checkpoint(field, teacher)
     if config.init_from:
         learner = assembly.runtime.learning.abstract_state().learner
         warm_start.require(config.init_from, config.init_names, learner)

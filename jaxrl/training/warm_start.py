@@ -76,6 +76,7 @@ def policy(field: str, folder: str, learner: LearnerState) -> Acting:
       CheckpointError: there is no checkpoint, or it is damaged.
       ConfigError: its network is another one.
     """
+    find_checkpoint(field, folder)
     try:
         found, report = load(folder, ("*",), learner)
     except ConfigError as error:

@@ -22,7 +22,7 @@ from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import Axis
 from tests.algorithms.test_conformance import advanced, poisoned
-from tests.algorithms.tiny import ALGORITHMS, STEPS, config_fields, tiny_config
+from tests.algorithms.tiny import ALGORITHMS, COLLECTING, STEPS, config_fields, tiny_config
 
 ON_HOST = "envpool:CartPole-v1"
 # A configuration that asks for each.
@@ -60,7 +60,7 @@ def test_what_is_not_offered_is_refused_by_name(algorithm: str, option: str) -> 
         Trainer(config_fields(algorithm, **ASKED[option]))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if offers(name)])
+@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if offers(name)])
 def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     together = {
         name: value
