@@ -38,7 +38,7 @@ class Game(abc.ABC):
 
     @abc.abstractmethod
     def observe(self, state: Any, seat: jax.Array) -> Any:
-        """The observation of a seat, int32[], whoever's turn it is."""
+        """The observation of a seat, int32[], at its own turn or another's."""
 
     @abc.abstractmethod
     def action_mask(self, state: Any) -> jax.Array:

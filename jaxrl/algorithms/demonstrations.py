@@ -79,7 +79,7 @@ class DemonstrationDraw:
 
 @flax.struct.dataclass
 class Retraced:
-    """What an agent says along demonstrations, as if it had seen them while acting.
+    """The outputs of an agent along demonstrations, as if it had seen them while acting.
 
     Attributes:
       carry: tree of [R / L, B, ...], before the first step of each chunk.

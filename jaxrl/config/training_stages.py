@@ -126,7 +126,7 @@ def _from_file(path: str) -> list[Mapping[str, Any]]:
 
 
 def _fields(text: str, i: int) -> Mapping[str, Any]:
-    """What the text of a stage says."""
+    """The fields that the text of a stage sets."""
     if text.lstrip().startswith("{"):
         try:
             found: Mapping[str, Any] = parse_json(text)

@@ -45,7 +45,7 @@ class _Cast:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is to be recorded, and where.
+    """The episodes to record, and the folder for them.
 
     Attributes:
       output: a new or empty folder.

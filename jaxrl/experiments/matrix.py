@@ -145,7 +145,7 @@ def _first(rows: Sequence[MatrixRow]) -> str:
 
 
 def _bootstrap(results: Mapping[str, Sequence[Mapping[str, float]]], weights: Weights) -> dict[str, float]:
-    """How often each row is first when its seeds are drawn again with replacement (Efron 1979)."""
+    """The share of draws in which each row is first, seeds drawn with replacement (Efron 1979)."""
     if not results or min(len(seeds) for seeds in results.values()) < 2:
         return {}
     rng = np.random.default_rng(0)

@@ -31,7 +31,7 @@ _NAME = matches(r"[A-Za-z0-9][A-Za-z0-9._-]*", "consist of letters, digits, poin
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentOptions:
-    """What is trained, on which levels, for how long, and how it is judged."""
+    """The architectures, levels, budgets and weights of an experiment."""
 
     experiment_name: str = field("", _NAME, help="its name, with which its folder begins (required)")
     architectures: tuple[str, ...] = field(

@@ -61,7 +61,7 @@ def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
 
 
 def sentences(matrix: Matrix) -> list[str]:
-    """How sure the winner is, in words."""
+    """The certainty of the winner, in words."""
     if not matrix.rows:
         return ["No cell has finished."]
     if not matrix.winner:

@@ -97,7 +97,7 @@ def write_results(cell: ExperimentCell, found: Measured) -> None:
 
 
 def read_results(cell: ExperimentCell) -> Measured | None:
-    """What a finished cell has come to; None for one that has not finished."""
+    """The results of a finished cell; None for one that has not finished."""
     try:
         found = read_object(cell.folder / RESULTS)
         names = Measured.__dataclass_fields__

@@ -15,7 +15,7 @@ from jaxrl.runs.registry import LATEST, Gate, ModelRegistry
 
 @dataclasses.dataclass(frozen=True)
 class DeploymentOrder:
-    """What to deploy, and where to.
+    """The policy to deploy, the registry, and the conditions.
 
     Attributes:
       run: the run's folder, local or gs://.

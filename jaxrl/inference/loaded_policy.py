@@ -132,7 +132,7 @@ class LoadedPolicy:
     def judge(
         self, obs: PyTree, carry: PyTree = None, reset: Any = None, *, action_mask: Any = None
     ) -> dict[str, PyTree]:
-        """What `act` chooses from, by the names of `PolicyFunction`'s result, [B, ...] also for one `obs`.
+        """The numbers that `act` chooses from, by `PolicyFunction`'s names, [B, ...] also for one `obs`.
 
         Arguments and errors are those of `act`.
         """

@@ -21,7 +21,7 @@ _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOU
 
 @dataclasses.dataclass(frozen=True)
 class MlflowVersion:
-    """What becomes a version there.
+    """The model that becomes a version there.
 
     Attributes:
       name: of the registered model.

@@ -33,7 +33,7 @@ _ENVIRONMENTS = 4
 
 @dataclasses.dataclass(frozen=True)
 class ModelDetails:
-    """What a model's record says beside what the policy itself does.
+    """The part of a model's record that the policy itself does not give.
 
     Attributes:
       licence: the licence of the model, such as an SPDX identifier.
@@ -48,7 +48,7 @@ class ModelDetails:
 
 @dataclasses.dataclass(frozen=True)
 class ModelContent:
-    """What `write` wrote.
+    """The files and forms that `write` wrote.
 
     Attributes:
       checks: the comparison with the run's policy, by format.

@@ -40,7 +40,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Results:
-    """What a core returns, and the gradients with respect to its parameters, its input and its carry."""
+    """The outputs of a core, and gradients with respect to its parameters, its input and its carry."""
 
     y: np.ndarray
     carry: PyTree

@@ -33,7 +33,7 @@ CommandFlags = Mapping[str, Mapping[str, type | FieldFlag]]
 
 @dataclasses.dataclass(frozen=True)
 class StageSection:
-    """What a file says of one stage.
+    """The settings of one stage in a file.
 
     Attributes:
       settings: an instance of its dataclass in `settings`.

@@ -65,7 +65,7 @@ class Planner:
         return stages.build(self._pipeline, self.places)
 
     def inputs(self, stage: PipelineStage) -> dict[str, dict[str, Any]]:
-        """What a stage is made from, at the moment.
+        """The settings, files and versions that a stage is made from now.
 
         Raises:
           ConfigError: a file cannot be read.

@@ -41,7 +41,7 @@ class StepRecord:
 
 @dataclasses.dataclass(frozen=True)
 class StageRecord:
-    """What is known of a stage.
+    """The record of a stage.
 
     Attributes:
       state: "done", "running", "failed" or "interrupted".
@@ -205,7 +205,7 @@ def new(output: str, name: str) -> str:
 
 
 def expected_seconds(output: str, name: str, stage: str, folder: PipelineFolder) -> float | None:
-    """How long a stage took here, or in the newest folder where it was done; None if nowhere."""
+    """The seconds of a stage here, or in the newest folder where it was done; None if nowhere."""
     if (record := folder.records.get(stage)) is not None and record.state == DONE:
         return record.seconds
     paths = sorted(Path(output).glob(f"{name}_*/state.json"), reverse=True)

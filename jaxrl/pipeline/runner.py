@@ -130,7 +130,7 @@ class Runner:
         raise StageFailed(f"{stage.name} failed: {record.problem}; its log is {log}")
 
     def _finish(self, stage: PipelineStage) -> float:
-        """What the pipeline itself does at the end of a stage; returns the seconds that it took."""
+        """Ends a stage with the pipeline's own part of it; returns the seconds that this took."""
         began = time.monotonic()
         work: dict[str, Callable[[], None]] = {"report": self._report, "deploy": self._keep_evaluation}
         if stage.name in work:

@@ -29,7 +29,7 @@ _KEPT_FIELDS = ("seed", "num_devices", "notes", "init_from", "init_names")
 
 @dataclass(frozen=True)
 class CloningPlan:
-    """How a policy is to be cloned.
+    """The settings by which a policy is cloned.
 
     Attributes:
       data: folder of the episodes.
@@ -142,7 +142,7 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
 
 
 def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
+    """The record of a clone at its end, as JSON values; `passed` says whether it has learnt anything.
 
     Args:
       plan: how it was made.

@@ -366,7 +366,7 @@ class Trainer:
 
 
 def _assemblies(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
-    """What each stage is trained with; stages with the same program share one.
+    """The assembly of each stage; stages with the same program share one.
 
     Raises:
       ConfigError: a stage cannot be trained here.

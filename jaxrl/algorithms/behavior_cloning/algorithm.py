@@ -208,7 +208,7 @@ class BehaviorCloning(Algorithm):
 
     @property
     def _hit(self) -> str:
-        """What says how often, or by how much, the best action is the demonstrated one."""
+        """The share of best actions that are the demonstrated ones, or their distance."""
         counts = isinstance(self.agent.spec.action_space, Discrete | MultiDiscrete)
         return "accuracy" if counts else "absolute_error"
 
@@ -233,7 +233,7 @@ class BehaviorCloning(Algorithm):
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
 
     def _batch(self, learner: BehaviorCloningState, shown: Demonstrated) -> Batch:
-        """What minibatches are taken from; carries are those of acting with the present parameters."""
+        """The rows for minibatches, with the carries of acting by the present parameters."""
         action = self.agent.head.from_env(shown.action)
         rows = {}
         if self._section.class_weights == "balanced":

@@ -185,7 +185,7 @@ def _stamp(file: epath.Path) -> Any:
 
 
 def _is_alive(folder: epath.Path) -> bool | None:
-    """Whether the process that last had the run's lock runs; None where that is unknown."""
+    """True if the process that last had the run's lock still runs; None if that is unknown."""
     if storage.is_remote(folder):
         return None
     try:

@@ -128,7 +128,7 @@ def serve(folder: str, host: str, port: int, interval: float, say: Callable[[str
 
 
 async def _answer(request: Request, answer: Callable[[Request], Any]) -> Response:
-    """What a function says, as JSON; it reads files, and so has a thread."""
+    """The result of a function as JSON; it reads files, and so has a thread."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, Response
 

@@ -26,7 +26,7 @@ _SECOND_SEED = 1_000_003
 
 @dataclasses.dataclass(frozen=True)
 class LevelQuestion:
-    """What is asked about levels.
+    """The levels to play, and how often.
 
     Attributes:
       levels: how many.

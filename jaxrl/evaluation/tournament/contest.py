@@ -38,7 +38,7 @@ def play(first: Contestant, second: Contestant, keys_E: Array) -> np.ndarray:
 
 
 def play_both(one: Contestant, other: Contestant, seed: int, games: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `one` got in `games / 2` games from each seat, float32[games / 2] each; games have fixed keys."""
+    """The rewards of `one` from each seat, float32[games / 2] each; games have fixed keys."""
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(seed), jnp.arange(games // 2))
     return play(one, other, keys), -play(other, one, keys)
 

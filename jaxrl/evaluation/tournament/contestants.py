@@ -34,7 +34,7 @@ class Contestant(abc.ABC):
 
     @abc.abstractmethod
     def initial_carry(self, count: int) -> PyTree:
-        """What it remembers of each of so many games before its first move."""
+        """Its memory of each of so many games before the first move."""
 
     @abc.abstractmethod
     def move(
@@ -102,7 +102,7 @@ class Trained(Contestant):
 
 @dataclass(frozen=True)
 class EntryTerms:
-    """How contestants are read.
+    """The conditions under which contestants are read.
 
     Attributes:
       game: the environment whose game is played; "" takes that of the first run.

@@ -49,7 +49,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Results:
-    """What all games came to.
+    """The outcome of all games.
 
     Attributes:
       game: its name.

@@ -38,7 +38,7 @@ class Player(abc.ABC):
 
     @abc.abstractmethod
     def initial_carry(self, n: int) -> PyTree:
-        """What is remembered before the first observation, [n, ...]."""
+        """The memory before the first observation, [n, ...]."""
 
     @abc.abstractmethod
     def act(

@@ -63,7 +63,7 @@ class NewLevels:
 
 @dataclass(frozen=True)
 class ReplayRule:
-    """How chances follow from scores and ages; see `LevelsConfig`."""
+    """The rule by which chances follow from scores and ages; see `LevelsConfig`."""
 
     levels: LevelsConfig
 

@@ -103,7 +103,7 @@ class LevelReplaySampler(TaskSampler):
 
     @property
     def signals(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the score is made of."""
+        """The signals that the score is made of."""
         return (scores.SIGNALS[self.rule.levels.score],)
 
     def init(self, key: Array) -> ReplayedLevels:

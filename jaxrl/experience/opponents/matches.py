@@ -100,7 +100,7 @@ class Matches:
         return state, obs
 
     def starts(self, keys_B: Array, task_B: PyTree = None) -> tuple[Any, PyTree]:
-        """What `step` with these keys starts, if anything: `((game, seat, waits), obs_B)`."""
+        """The games that `step` with these keys starts, if any: `((game, seat, waits), obs_B)`."""
         return jax.vmap(lambda key: self._begin(jax.random.fold_in(key, _RESET)))(keys_B)
 
     def step(
@@ -142,7 +142,7 @@ class Matches:
         return selected
 
     def action_mask(self, state: MatchState) -> Array:
-        """bool[B, A], the moves allowed to whoever has the turn."""
+        """bool[B, A], the moves allowed to the seat that has the turn."""
         return jax.vmap(self.game.choices)(state.game)
 
     def is_turn(self, state: MatchState) -> Array:

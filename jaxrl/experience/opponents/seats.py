@@ -16,7 +16,7 @@ from jaxrl.types import Acting, Array, PyTree
 
 @flax.struct.dataclass
 class Turn:
-    """What opponents see before their move; leaves [B, ...].
+    """The view of opponents before their move; leaves [B, ...].
 
     Attributes:
       obs: of their seats.

@@ -80,7 +80,7 @@ class ServingApplication:
         await _send(send, status, shown, content)
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-        """Raises Refusal for a wrong path or method, or whoever may not ask."""
+        """Raises Refusal for a wrong path or method, or a client that may not ask."""
         path, method = scope["path"], scope["method"]
         if path not in _PATHS:
             raise Refusal(404, f"no such path; there are {', '.join(_PATHS)}")

@@ -11,7 +11,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """What the flags of `jaxrl serve` say.
+    """The flags of `jaxrl serve`.
 
     Attributes:
       host, port: where to listen; port 0 is any free one.

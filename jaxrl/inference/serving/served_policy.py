@@ -28,7 +28,7 @@ _LARGEST_CARRY = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class ModelFacts:
-    """What a model's files say of it.
+    """The facts in a model's files.
 
     Attributes:
       label: how it is shown: `walker version 3`, or a path.

@@ -9,7 +9,7 @@ from jaxrl.config.architecture import MODALITIES
 
 @dataclass(frozen=True)
 class Architecture:
-    """What an architecture sees, and its sizes; a field of the same name in `network` overrides each.
+    """The modalities of an architecture and its sizes, each of which a field of `network` overrides.
 
     Attributes:
       sees: which of state, local, global, graph.

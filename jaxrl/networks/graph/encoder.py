@@ -27,7 +27,7 @@ _NAME = "levels"
 
 @flax.struct.dataclass
 class GraphStates:
-    """What the nodes of all levels hold.
+    """The states of the nodes of all levels.
 
     Attributes:
       memories: of each transformer layer, the keys and values that the agent hears; () of other layers.

@@ -34,7 +34,7 @@ class Neighbours:
     reverse: Reverse | None = None
 
     def gather(self, x: Array) -> Array:
-        """What the nodes hold that edges come from: from [M, ...] to [P, D, ...]."""
+        """The rows of the nodes that edges come from: from [M, ...] to [P, D, ...]."""
         return jnp.stack(self.columns(x), axis=1)
 
     def columns(self, x: Array) -> tuple[Array, ...]:

@@ -20,7 +20,7 @@ _STORED_EVERY = 16
 
 
 class DeltaInputs(NamedTuple):
-    """What a step puts in, float32, for the heads of [N] or [L, N] environments.
+    """The inputs of a step, float32, for the heads of [N] or [L, N] environments.
 
     Attributes:
       query, key: [..., heads, K]; keys of norm 1, or the state grows.

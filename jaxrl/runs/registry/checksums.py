@@ -24,7 +24,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def damage(folder: Path) -> list[str]:
-    """What differs from the checksums, a line for each file; empty for an intact model.
+    """The differences from the checksums, a line for each file; empty for an intact model.
 
     Files that the checksums do not list are damage too: a reader might take them for the model's.
     """

@@ -190,7 +190,7 @@ class ModelRegistry:
         return past[-1], current
 
     def verify(self, name: str, number: int) -> list[str]:
-        """What is damaged in a version, a line for each file; raises RunError if it cannot be read."""
+        """The damage in a version, a line for each file; raises RunError if it cannot be read."""
         with self.fetched(name, number) as folder:
             return damage(folder)
 
