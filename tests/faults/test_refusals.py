@@ -173,8 +173,9 @@ EXECUTING = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "runp
 UNPACKING = {"tarfile", "zipfile", "shutil.unpack_archive"}
 CALLS = {"compile", "eval", "exec", "spec.loader.exec_module", "np.load", "numpy.load", "jnp.load"}
 # The config file; messages between the trainer and the workers that it has started itself; modules that a
-# search names for its children; suites and spaces, by `yaml.SafeLoader`; exported and converted arrays, with
-# `allow_pickle=False`; the error of a damaged archive.
+# search names for its children; suites and spaces, by `yaml.SafeLoader`, and a space that a pipeline writes;
+# exported and converted arrays, with `allow_pickle=False`; the error of a damaged archive; episodes, whose
+# members are read one by one, each up to a size, and never unpacked to a path.
 CONFIG_FILE = ("jaxrl/config/files.py", "spec.loader.exec_module")
 ALLOWED = {
     CONFIG_FILE,
@@ -182,9 +183,11 @@ ALLOWED = {
     ("envs/native/platformer/level.py", "np.load"),
     ("envs/native/platformer/level.py", "zipfile"),
     ("jaxrl/config/data_files.py", "yaml"),
+    ("jaxrl/experience/demonstrations/episode_files.py", "zipfile"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),
     ("jaxrl/parallel/child_process.py", "runpy"),
+    ("jaxrl/pipeline/stages.py", "yaml"),
     ("jaxrl/training/conversion.py", "zipfile"),
 }
 
