@@ -22,7 +22,8 @@ ARGUMENTS = (
     CONFIG_FIELD,
     Argument(
         "--seconds=S",
-        "how long to train each, after compilation; 0: do not (default: {default})",
+        "how long to train each, after compilation: minutes in all on a CPU; 0: do not train "
+        "(default: {default})",
         float,
         2.0,
         low=0.0,
