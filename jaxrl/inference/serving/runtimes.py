@@ -73,6 +73,7 @@ def _onnx(folder: Path, arrays: tuple[ArraySpace, ...], carry: tuple[str, ...]) 
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # Errors: unused constants of a policy are nothing to warn of.
     # Threads of its own cost more than they give with networks of this size, and spin between requests.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     content = (folder / "policy.onnx").read_bytes()  # In memory: it cannot name other files beside itself.

@@ -72,7 +72,10 @@ def read_folder(given: str, checkpoint: str, trust: bool, options: ServerOptions
         return served_policy.read(Path(given).resolve(), given, *chosen)
     storage.require_run_folder("MODEL", given)
     if not is_remote(given) and not os.path.isdir(given):
-        raise ConfigError(f"`MODEL` (={given!r}) is no folder; a model of a registry is NAME@VERSION")
+        raise ConfigError(
+            f"`MODEL` (={given!r}) is no folder; a model of a registry is NAME@VERSION or "
+            "NAME@STAGE, such as NAME@latest"
+        )
     with _model_of_run(given, checkpoint, trust) as folder:
         return served_policy.read(folder, given, *chosen)
 
