@@ -86,7 +86,6 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     else:
         options = from_mapping({**(read_options(left[0]) if left else {}), **given}, "jaxrl experiment")
         folder = ExperimentFolder.new(options.output_dir, options.experiment_name)
-    _require_pretraining(options)
     if dry:
         return _show_estimates(options, folder)
     return _run(options, folder, interruption, shlex.join(argv))
@@ -120,17 +119,6 @@ def _typed(name: str, value: Any) -> Any:
         return [int(word) for word in words]
     except ValueError as error:
         raise ConfigError(f"`--seeds` (={value!r}) must be integers with commas between them") from error
-
-
-def _require_pretraining(options: ExperimentOptions) -> None:
-    """Raises ConfigError where cells would pretrain, and this version cannot."""
-    from jaxrl.commands import COMMANDS
-    from jaxrl.experiments.options import WITH_PRETRAIN
-
-    if WITH_PRETRAIN in options.modes and "pretrain" not in COMMANDS:
-        raise ConfigError(
-            "`--replay-data-dir`: this version has no `jaxrl pretrain`; --no-pretraining trains from scratch"
-        )
 
 
 def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, command: str) -> int:

@@ -132,12 +132,12 @@ def _show(planner: Planner, folder: PipelineFolder, output: str, commands: bool)
 
 def command_flags() -> CommandFlags:
     """The flags of the commands that stages run."""
-    from jaxrl.commands import COMMANDS, module_of
+    from jaxrl.commands import module_of
     from jaxrl.pipeline.definition import FieldFlag
     from jaxrl.pipeline.settings import STAGES
 
-    training = {kind.command for kind in STAGES.values() if kind.takes_fields} & set(COMMANDS)
-    others = {name for kind in STAGES.values() for name in (kind.command, kind.instead)} & set(COMMANDS)
+    training = {kind.command for kind in STAGES.values() if kind.takes_fields}
+    others = {name for kind in STAGES.values() for name in (kind.command, kind.instead) if name}
     flags = {name: _flags_of(module_of(name).ARGUMENTS, name in training) for name in training | others}
     fields = {name: flag for name, flag in flags["train"].items() if isinstance(flag, FieldFlag)}
     return {name: (fields if name in training else {}) | found for name, found in flags.items()}

@@ -144,9 +144,7 @@ def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[StageGate,
 
 def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> StageSection:
     kind, own = STAGES[stage], settings.declared(stage)
-    command = kind.command
-    if kind.instead and (given.get("format") or command not in flags):
-        command = kind.instead
+    command = kind.instead if kind.instead and given.get("format") else kind.command
     known = {_spelt(name): name for name in flags.get(command, {})}
     values, used, nested, space = {}, {}, {}, None
     for key, value in given.items():

@@ -85,7 +85,7 @@ class StageKind:
       chosen: flags that the pipeline sets itself.
       takes_fields: True if the command takes fields of a configuration.
       also: another name of the section.
-      instead: the command where a format is named, or `command` does not exist; "" for none.
+      instead: the command if a format is named; "" for none.
     """
 
     settings: type

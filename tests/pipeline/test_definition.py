@@ -103,25 +103,20 @@ def test_outputs_are_inputs_by_name(tmp_path: Path) -> None:
     assert stages["report"].reads == ("data", "train", "evaluate", "visualize")
 
 
-def test_the_registry_takes_the_model_where_there_is_one(tmp_path: Path) -> None:
+def test_the_registry_takes_the_model_unless_a_format_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("train: {config: ppo_mlp}\ndeploy: {enabled: true, to: models}\n")
-    exporting = {name: found for name, found in command_flags().items() if name != "deploy"}
-    (line,) = commands(definition.read(str(file), exporting))["deploy"]
-    assert line == "jaxrl export p/train/run --format=onnx --checkpoint=best --output=models/mine/onnx"
-    registry = {**exporting, "deploy": {"stage": str, "episodes": int}}
     file.write_text("train: {config: ppo_mlp}\ndeploy: {enabled: true, to: models, stage: staging}\n")
-    (line,) = commands(definition.read(str(file), registry))["deploy"]
+    (line,) = commands(definition.read(str(file), command_flags()))["deploy"]
     assert line == "jaxrl deploy p/train/run --to=models --name=mine --checkpoint=best --stage=staging"
     file.write_text("train: {config: ppo_mlp}\ndeploy: {enabled: true, format: numpy}\n")
-    (line,) = commands(definition.read(str(file), registry))["deploy"]
+    (line,) = commands(definition.read(str(file), command_flags()))["deploy"]
     assert line.endswith("--format=numpy --checkpoint=best --output=results/models/mine/numpy")
 
 
 def test_training_starts_from_a_clone_unless_that_failed_its_check(tmp_path: Path) -> None:
     text = "data: {enabled: true, env: CartPole-v1}\npretrain: {enabled: true}\ntrain: {config: ppo_mlp}\n"
     (tmp_path / "mine.yaml").write_text(text)
-    pipeline = definition.read(str(tmp_path / "mine.yaml"), {**command_flags(), "pretrain": {}})
+    pipeline = definition.read(str(tmp_path / "mine.yaml"), command_flags())
     places = StagePlaces(str(tmp_path))
     run = tmp_path / "pretrain/run"
     (step,) = build(pipeline, places)["pretrain"].steps
