@@ -154,7 +154,9 @@ def report(plan: CloningPlan, dataset: Dataset, spec: EnvSpec, row: Mapping[str,
     cost = row.get(f"{_ALGORITHM}/validation_loss")
     judged = "validation" if validation and cost is not None else "training"
     cost = cost if judged == "validation" else row.get("loss/policy")
-    prior = prior_loss(training, validation if judged == "validation" else training, spec)
+    episodes = validation if judged == "validation" else training
+    # With few episodes the frequencies of training may say less of these than no frequencies at all.
+    prior = min(prior_loss(training, episodes, spec), prior_loss(episodes, episodes, spec))
     passed = cost is not None and math.isfinite(cost) and cost < prior - _LEAST_GAIN
     names = ("accuracy", "absolute_error")
     prefix = f"{_ALGORITHM}/validation_" if judged == "validation" else f"{_ALGORITHM}/"
