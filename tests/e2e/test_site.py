@@ -72,7 +72,7 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     ("page", "flags"),
     [
         ("environment", ["--env=corridor:Corridor(length=8)"]),
-        ("network", ["--config.network.core=my_core:leaky", "--config.network.encoder=my_network:fourier"]),
+        ("network", ["--config.network.core=my_core:Leaky", "--config.network.encoder=my_network:fourier"]),
     ],
 )
 def test_the_code_of_tutorials_trains(page: str, flags: list[str], tmp_path: Path) -> None:
