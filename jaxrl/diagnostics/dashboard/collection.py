@@ -146,20 +146,26 @@ class RunCollection:
     def trials(self, search: str) -> dict[str, Any]:
         """The trials of a search, for parallel coordinates; empty where there is no such search."""
         if search not in self.searches():
-            return {"fields": [], "trials": []}
+            return {"fields": [], "trials": [], "copies": []}
         found: dict[int, dict[str, Any]] = {}
         try:
             for record in read_objects(self._folder / search / "trials.jsonl"):
                 if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
                     found[record["number"]] = record
+            copies = [_copy_of(record) for record in self._lineage(search)]
         except OSError:
-            return {"fields": [], "trials": []}
+            return {"fields": [], "trials": [], "copies": []}
         fields = sorted({str(field) for record in found.values() for field in record["values"]})
         rows = [
             {"number": n, "state": str(r.get("state")), "score": r.get("score"), "values": r["values"]}
             for n, r in sorted(found.items())
         ]
-        return {"fields": fields, "trials": rows}
+        return {"fields": fields, "trials": rows, "copies": copies}
+
+    def _lineage(self, search: str) -> list[Mapping[str, Any]]:
+        """The copies between the members of a population, as population based training notes them."""
+        file = self._folder / search / "lineage.jsonl"
+        return list(read_objects(file)) if file.exists() else []
 
     def _named(self, names: Sequence[str]) -> list[RunView]:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
@@ -174,6 +180,11 @@ class RunCollection:
             and field.partition(".")[0] not in _NOT_TELLING_SECTIONS
             and len({str(run.config.get(field)) for run in runs}) > 1
         ]
+
+
+def _copy_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("step", "member", "source", "score", "source_score", "values")
+    return {name: record.get(name) for name in names}
 
 
 def _short(value: Any) -> str:

@@ -23,7 +23,7 @@ _TAIL = 1 << 16  # bytes of the end of a file
 _QUIET_SECONDS, _QUIET_INTERVALS = 60.0, 5
 _LARGEST_LOCK = 4096  # bytes
 _LOG_LINES = 200
-_FILMS = (".gif", ".mp4")
+FILMS, EPISODES = (".gif", ".mp4"), (".html",)
 _SHOWN = ("episode/return", "eval/return", "time/steps_per_second", "env/success_rate")
 
 
@@ -145,7 +145,8 @@ class RunView:
                 "log": [text.printable(line[:2000]) for line in log[-_LOG_LINES:]],
                 "checkpoints": sorted(int(name) for name in names if re.fullmatch(r"[0-9]{1,15}", name)),
                 "suites": self._suites(),
-                "films": sorted(self.films()),
+                "films": sorted(self.files(FILMS)),
+                "episodes": sorted(self.files(EPISODES)),
             }
 
     def _suites(self) -> list[dict[str, Any]]:
@@ -161,8 +162,8 @@ class RunView:
                 found.append({"name": content.get("suite"), "step": content.get("step"), "rows": rows})
         return found
 
-    def films(self) -> dict[str, epath.Path]:
-        """Films in the run's folder, and those of the pipeline that it is of, by name."""
+    def files(self, suffixes: tuple[str, ...]) -> dict[str, epath.Path]:
+        """Films or pages of episodes in the run's folder, and in the pipeline that it is of, by name."""
         places = [self.folder, self.folder / "evaluations", self.folder / "videos"]
         if (self.folder.parent.parent / "state.json").exists():
             places.append(self.folder.parent.parent / "visualize")
@@ -171,7 +172,7 @@ class RunView:
             for place in places
             if place.is_dir()
             for file in sorted(place.iterdir())
-            if file.suffix in _FILMS and file.is_file()
+            if file.suffix in suffixes and file.is_file()
         }
 
 

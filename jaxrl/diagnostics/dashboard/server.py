@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import ConfigError, installation
+from jaxrl.config.data_files import read_bytes
+from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
 from jaxrl.metrics import text
+from jaxrl.reporting.pages import episode
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -22,12 +25,19 @@ _PACKAGES = ("plotly", "starlette", "uvicorn")
 _PAGE = Path(__file__).parent / "page"
 _LONGEST = 20_000  # characters of what a request asks for
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
-_FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
+_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
+_LARGEST_EPISODE = 64 << 20  # bytes
 # Scripts and data come from here alone: a name that gets into the page runs nothing and sends nothing.
 # Plotly sets styles of elements.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "media-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+# Of a page in a run's folder: the script of jaxrl's own pages runs, no other, and it reaches nothing.
+_EPISODE_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src {source}; style-src 'unsafe-inline'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -69,12 +79,15 @@ def application(runs: RunCollection, host: str) -> Starlette:
     async def film(request: Request) -> Response:
         return await run_in_threadpool(_film, runs, request)
 
+    async def episode_page(request: Request) -> Response:
+        return await run_in_threadpool(_episode, runs, request)
+
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         named = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
         if host in _LOOPBACK and named not in _LOOPBACK:
             return PlainTextResponse("this dashboard answers on this machine alone\n", 403)
         response = await call_next(request)
-        response.headers.update(_HEADERS)
+        response.headers.update({name: x for name, x in _HEADERS.items() if name not in response.headers})
         return response
 
     routes = [
@@ -92,6 +105,7 @@ def application(runs: RunCollection, host: str) -> Starlette:
         json_route("/api/search", lambda request: runs.trials(_text(request, "name"))),
         json_route("/api/machine", lambda request: _machine()),
         Route("/film", film, methods=["GET"]),
+        Route("/episode", episode_page, methods=["GET"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
 
@@ -172,10 +186,26 @@ def _film(runs: RunCollection, request: Request) -> Response:
     from starlette.responses import PlainTextResponse, Response
 
     run = runs.run(_text(request, "run"))
-    file = run.films().get(_text(request, "name")) if run is not None else None
+    file = run.files(run_view.FILMS).get(_text(request, "name")) if run is not None else None
     if file is None:
         return PlainTextResponse("there is no such film\n", 404)
-    return Response(file.read_bytes(), media_type=_FILMS[file.suffix])
+    return Response(file.read_bytes(), media_type=_KINDS[file.suffix])
+
+
+def _episode(runs: RunCollection, request: Request) -> Response:
+    """The page of an episode, `jaxrl evaluate --inspect`, that lies in a run's folder."""
+    from starlette.responses import PlainTextResponse, Response
+
+    run = runs.run(_text(request, "run"))
+    file = run.files(run_view.EPISODES).get(_text(request, "name")) if run is not None else None
+    if file is None:
+        return PlainTextResponse("there is no such episode\n", 404)
+    try:
+        page = read_bytes(file, _LARGEST_EPISODE)
+    except (OSError, ValueError) as error:
+        return PlainTextResponse(f"{text.one_line(error)}\n", 400)
+    policy = _EPISODE_POLICY.format(source=episode.script_source())
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
 
 
 def _machine() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from jaxrl.commands import run
+from jaxrl.reporting.pages.episode import episode_page
 from tests.comparison.run_folders import write_run
 
 ROOT = Path(__file__).parents[3]
@@ -70,6 +71,10 @@ def runs_of(folder: Path) -> None:
     suite = {"suite": HOSTILE, "step": 3, "modes": {"greedy": {"all": rows, "categories": {HOSTILE: rows}}}}
     (hostile / "evaluations/suite-x.json").write_text(json.dumps(suite))
     (hostile / "film.gif").write_bytes(b"GIF89a")
+    step = {"picture": "", "action": [1], "value": 0.5, "choice": {"probability": [0.1, 0.9]}, "reward": 1}
+    page = episode_page({"run": HOSTILE}, [{**step, "carry": [0.5]}, {**step, "carry": [-0.5]}])
+    injected = page.replace("</body>", "<script>document.title = 'injected'</script></body>")
+    (hostile / "evaluations/episode.html").write_text(injected)
     study = folder / "study"
     write_run(study / "trials/0000", [1.0])
     lines = [
@@ -77,6 +82,8 @@ def runs_of(folder: Path) -> None:
         for state in ("running", "done")
     ]
     (study / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    copy = {"step": 500, "member": "0001", "source": "0000", "score": 1.0, "source_score": 9.0, "values": {}}
+    (study / "lineage.jsonl").write_text(json.dumps(copy) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +152,16 @@ def test_the_parts_of_a_run(dashboard: Dashboard) -> None:
         "2026-01-01 INFO x: <script>alert(2)</script>"
     ]
     assert dashboard.json("/api/searches") == ["study"]
-    assert dashboard.json("/api/search", ("name", "study"))["trials"][0]["state"] == "done"
+    search = dashboard.json("/api/search", ("name", "study"))
+    assert search["trials"][0]["state"] == "done"
+    assert (search["copies"][0]["member"], search["copies"][0]["source"]) == ("0001", "0000")
     status, body, headers = dashboard.get("/film", ("run", HOSTILE), ("name", "film.gif"))
     assert (status, body, headers["Content-Type"]) == (200, b"GIF89a", "image/gif")
+    assert found["episodes"] == ["episode.html"]
+    status, body, headers = dashboard.get("/episode", ("run", HOSTILE), ("name", "episode.html"))
+    assert (status, b"injected" in body) == (200, True)
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox allow-scripts; default-src 'none'; script-src 'sha256-")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +169,7 @@ def test_the_parts_of_a_run(dashboard: Dashboard) -> None:
     [
         ("/film", [("run", HOSTILE), ("name", "../failed/train.log")], 404),
         ("/film", [("run", "../.."), ("name", "film.gif")], 404),
+        ("/episode", [("run", HOSTILE), ("name", "film.gif")], 404),
         ("/api/run", [("name", "../../etc")], 404),
         ("/api/run", [("name", "x" * 20_001)], 400),
         ("/api/search", [("name", "../study")], 200),
@@ -211,44 +226,47 @@ def test_bad_input_is_one_line(
     assert said.count("\n") == 1
 
 
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=400,800 --virtual-time-budget=8000 --dump-dom"
+)
+
+
+def dom(address: str, profile: Path) -> str:
+    """The page as it is once its scripts have run, in Chromium."""
+    command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={profile}", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-@pytest.mark.parametrize("tab", ["curves", "difference", "run", "searches"])
-def test_the_page_shows_names_as_text(dashboard: Dashboard, tab: str, tmp_path: Path) -> None:
-    """In Chromium: a hostile name stays text, in the table and in each view, and scripts nothing."""
+@pytest.mark.parametrize(
+    ("tab", "expected"),
+    [
+        ("curves", ["eval/return"]),
+        ("difference", ["ppo.learning_rate"]),
+        ("run", ["train.log", "<iframe"]),
+        ("searches", ["ppo.gamma", "step 500: 0001 (1) goes on from 0000 (9)"]),
+    ],
+)
+def test_the_page_shows_names_as_text(
+    dashboard: Dashboard, tab: str, expected: list[str], tmp_path: Path
+) -> None:
+    """A hostile name stays text, in the table and in each view, and scripts nothing."""
     chosen = [("run", HOSTILE), ("run", "fast/0"), ("open", HOSTILE), ("tab", tab)]
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    )
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            *flags.split(),
-            *(
-                "--disable-component-update",
-                "--disable-sync",
-                f"--user-data-dir={tmp_path}",
-                "--window-size=400,800",
-            ),
-            *(
-                "--virtual-time-budget=8000",
-                "--dump-dom",
-                f"{dashboard.address}/?{urllib.parse.urlencode(chosen)}",
-            ),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    page = done.stdout
+    page = dom(f"{dashboard.address}/?{urllib.parse.urlencode(chosen)}", tmp_path)
     assert 'data-ready="yes"' in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
     assert '<img src="x"' not in page
     assert "9 of 9 runs" in page
-    expected = {
-        "curves": "eval/return",
-        "difference": "ppo.learning_rate",
-        "run": "train.log",
-        "searches": "ppo.gamma",
-    }
-    assert expected[tab] in page
+    for words in expected:
+        assert words in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_an_episode_is_played_and_runs_no_script_of_others(dashboard: Dashboard, tmp_path: Path) -> None:
+    values = urllib.parse.urlencode([("run", HOSTILE), ("name", "episode.html")])
+    page = dom(f"{dashboard.address}/episode?{values}", tmp_path)
+    assert "step 0 of 1, reward 1" in page
+    assert "<title>Episode</title>" in page

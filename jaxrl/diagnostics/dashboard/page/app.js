@@ -152,7 +152,8 @@ const VIEWS = {
     const name = state.open || chosen()[0];
     if (!name) return view.replaceChildren(element("p", { class: "grey", textContent: "No run." }));
     const run = await ask("api/run", [["name", name]]);
-    const mark = JSON.stringify([run.name, run.step, run.state, run.log.length, run.log.at(-1), run.films, run.suites]);
+    const mark = JSON.stringify([run.name, run.step, run.state, run.log.length, run.log.at(-1), run.films,
+      run.episodes, run.suites]);
     if (view.dataset.mark === mark) return;
     view.dataset.mark = mark;
     const facts = { state: run.state + (run.problem ? ": " + run.problem : ""), environment: run.env,
@@ -165,6 +166,7 @@ const VIEWS = {
     const log = element("pre", { textContent: run.log.join("\n") || "no train.log", tabIndex: 0 });
     view.replaceChildren(element("h2", { textContent: run.name }), element("dl", { class: "facts" }, ...list),
       ...run.suites.flatMap(suiteTable), ...run.films.flatMap((film) => filmOf(run.name, film)),
+      ...run.episodes.flatMap((name) => episodeOf(run.name, name)),
       element("h2", { textContent: "train.log" }), log);
     log.scrollTop = log.scrollHeight;
   },
@@ -181,6 +183,7 @@ const VIEWS = {
       ...found.fields.map((field) => typeof trial.values[field] === "number" ? number(trial.values[field])
         : JSON.stringify(trial.values[field]))]);
     view.replaceChildren(element("div", { class: "bar" }, choice), parallelCoordinates(found.fields, found.trials),
+      ...(found.copies.length ? [element("h2", { textContent: "lineage" }), lineage(found.copies)] : []),
       grid(columns, rows, 2));
   },
 };
@@ -206,6 +209,14 @@ function filmOf(run, film) {
   const shown = film.endsWith(".mp4") ? element("video", { src: source, controls: true, muted: true })
     : element("img", { src: source, alt: film });
   return [element("h2", { textContent: film }), shown];
+}
+
+// A page of `jaxrl evaluate --inspect`, in a frame that reaches nothing here.
+function episodeOf(run, name) {
+  const source = "episode?" + new URLSearchParams({ run, name });
+  const frame = element("iframe", { src: source, title: name, loading: "lazy", sandbox: "allow-scripts" });
+  const link = element("a", { href: source, target: "_blank", rel: "noopener", textContent: "alone" });
+  return [element("h2", {}, name + " ", link), frame];
 }
 
 let shownTab = "";

@@ -101,3 +101,33 @@ function parallelCoordinates(fields, trials) {
   });
   return svg;
 }
+
+// A line for each member of a population along the steps, and an arrow for each copy, from the source to the
+// member that goes on from it.
+function lineage(copies) {
+  const kept = copies.filter((copy) => typeof copy.step === "number" && copy.member !== copy.source);
+  const members = [...new Set(kept.flatMap((copy) => [String(copy.source), String(copy.member)]))].sort();
+  const last = Math.max(1, ...kept.map((copy) => copy.step)), row = 24, top = 14, left = 90, width = 640;
+  const height = top + row * members.length + 20;
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "lineage" });
+  const x = (step) => left + (step / last) * (width - left - 20), y = (name) => top + row * members.indexOf(String(name));
+  const head = node("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6,
+    orient: "auto" });
+  head.append(node("path", { d: "M0 0 L8 4 L0 8 z", fill: COLORS[1] }));
+  svg.append(head);
+  for (const name of members) {
+    svg.append(node("line", { x1: left, x2: width - 20, y1: y(name), y2: y(name), stroke: "#c9d0d8" }));
+    svg.append(node("text", { x: left - 8, y: y(name) + 4, "text-anchor": "end" }, shorter(name, 12)));
+  }
+  for (const copy of kept) {
+    const arrow = node("line", { x1: x(copy.step), x2: x(copy.step), y1: y(copy.source), y2: y(copy.member),
+      stroke: COLORS[1], "stroke-width": 1.5, "marker-end": "url(#head)" });
+    const score = (value) => (typeof value === "number" ? short(value) : "-");
+    arrow.append(node("title", {}, `step ${copy.step}: ${copy.member} (${score(copy.score)}) goes on from ` +
+      `${copy.source} (${score(copy.source_score)})`));
+    svg.append(arrow);
+  }
+  svg.append(node("text", { x: left, y: height - 4 }, "0"));
+  svg.append(node("text", { x: width - 20, y: height - 4, "text-anchor": "end" }, `${last.toLocaleString()} steps`));
+  return svg;
+}
