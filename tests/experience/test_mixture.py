@@ -211,7 +211,7 @@ print("equal")
 
 @pytest.mark.slow
 def test_two_devices_equal_one() -> None:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
     done = subprocess.run(
         [sys.executable, "-c", _TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
     )

@@ -34,7 +34,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("devices")
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+        "JAX_NUM_CPU_DEVICES": "8",
         "PYTHONPATH": str(ROOT),
     }
     script = str(Path(__file__).with_name("measure.py"))

@@ -20,7 +20,7 @@ def test_eight_devices_learn_what_one_learns(tmp_path: Path) -> None:
     # correctness 12 and 25: environments and actions follow from the global index.
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+        "JAX_NUM_CPU_DEVICES": "8",
         "PYTHONPATH": str(ROOT),
     }
     script = str(Path(__file__).with_name("measure_host.py"))

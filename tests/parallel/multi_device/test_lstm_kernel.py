@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 def test_training_with_the_kernel_is_training_with_the_scan() -> None:
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
+        "JAX_NUM_CPU_DEVICES": "4",
         "PYTHONPATH": str(ROOT),
     }
     script = str(Path(__file__).with_name("measure_kernel.py"))

@@ -242,7 +242,7 @@ def test_restores_onto_another_number_of_devices(tmp_path: Path) -> None:
         (2, "of_one", "restore"),
     ]:
         env = os.environ | {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+            "JAX_NUM_CPU_DEVICES": str(devices),
             "JAX_PLATFORMS": "cpu",
         }
         arguments = [sys.executable, "-c", _RESHARD, str(tmp_path / folder), command]
