@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from jaxrl.inference.serving import messages, openapi
+from jaxrl.inference.serving import api_page, messages, openapi
+from jaxrl.inference.serving.arrays_of_spaces import nested
 from jaxrl.inference.serving.options import LOOPBACK, Refusal, ServerOptions
 from jaxrl.inference.serving.server_metrics import ServerMetrics
 from jaxrl.inference.serving.service import PolicyService
@@ -31,11 +32,13 @@ _PATHS = {
     "/metrics": "GET",
     "/spec": "GET",
     "/openapi.json": "GET",
+    "/docs": "GET",
 }
 _OPEN = ("/healthz", "/readyz")  # for whoever asks, without a token
 _BODY_SECONDS = 30.0  # for a body to arrive
 _LEAST_BODY = 2**16
 _BYTES_AN_ELEMENT = 32  # of JSON
+_MOST_SHOWN = 64  # numbers of an observation on the page for people
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +142,18 @@ class ServingApplication:
         if path == "/metrics":
             return 200, "text/plain; version=0.0.4", self._metrics_text().encode()
         facts = openapi.describe(self.service.policy, self._options, self.largest_body)
+        if path == "/docs":
+            page = api_page.page(facts, openapi.document(facts), self._example(), bool(self._token))
+            return 200, "text/html; charset=utf-8", page.encode()
         content = facts if path == "/spec" else openapi.document(facts)
         return 200, messages.JSON, json.dumps(content).encode()
+
+    def _example(self) -> Any:
+        """An observation of zeros, as JSON values; None for a large one."""
+        reader = self.service.policy.reader
+        if sum(_count(array.shape) for array in reader.arrays) > _MOST_SHOWN:
+            return None
+        return nested({name: x[0].tolist() for name, x in reader.zeros(1).items()}, reader.arrays)
 
     def _metrics_text(self) -> str:
         service = self.service
@@ -194,6 +207,8 @@ async def _send(send: Send, status: int, kind: str, content: bytes) -> None:
         (b"content-length", b"%d" % len(content)),
         (b"x-content-type-options", b"nosniff"),
     ]
+    if kind.startswith("text/html"):
+        headers.append((b"content-security-policy", api_page.POLICY.encode()))
     if status == 413 or status == 408:
         headers.append((b"connection", b"close"))  # The rest of the body is not read.
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -130,7 +130,7 @@ class ActionWriter:
         return found
 
 
-def nested(found: Mapping[str, np.ndarray], arrays: tuple[ArraySpace, ...]) -> Any:
+def nested(found: Mapping[str, Any], arrays: tuple[ArraySpace, ...]) -> Any:
     """The observation whose arrays are `found`: an array, or a dict of dicts."""
     tree: Any = {}
     for array in arrays:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import io
 import itertools
 import json
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -141,6 +144,18 @@ def test_it_says_what_it_is(server: ServerProcess) -> None:
     _, metrics = ask(server.port, "/metrics")
     assert f'path="/healthz",status="200"}} {before + 1}' in metrics.decode()
     assert float(lines["jaxrl_serve_rows_total"]) >= float(lines["jaxrl_serve_passes_total"])
+
+
+def test_the_page_for_people_has_requests_that_work(server: ServerProcess) -> None:
+    status, page = ask(server.port, "/docs")
+    assert status == 200
+    assert "<script" not in page.decode()
+    commands = re.findall("<pre>(curl --json .*?)</pre>", page.decode())
+    bodies = {words[-1]: words[2] for words in map(shlex.split, map(html.unescape, commands))}
+    assert list(bodies) == ["$SERVER/act", "$SERVER/reset"]
+    assert ask(server.port, "/reset", json.loads(bodies["$SERVER/reset"]))[0] == 200
+    status, answer = ask(server.port, "/act", json.loads(bodies["$SERVER/act"]))
+    assert (status, answer["action"] in (0, 1)) == (200, True)
 
 
 def require_refused(port: int, path: str, body: Any, headers: dict[str, str]) -> None:
