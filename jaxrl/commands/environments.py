@@ -200,6 +200,7 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
 
 
 def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
+    from jaxrl.config.known_environments import known_environment
     from jaxrl.config.selection import choose
     from jaxrl.envs import catalogue, registry
 
@@ -209,5 +210,8 @@ def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
     yield "most steps", f"{spec.max_episode_steps:,}" if spec.max_episode_steps else "no limit is known"
     config, reason = choose(spec, registry.is_host(spec.name))
     yield "config", f"{config}, since {reason}"
+    known = known_environment(spec.name)
+    if known is not None and known.reaches:
+        yield "reaches", known.reaches
     reports = ", ".join(f"{report.name} ({report.per_episode})" for report in spec.reports)
     yield "reports", reports or "returns and lengths of episodes alone"

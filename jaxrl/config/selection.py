@@ -1,4 +1,4 @@
-"""The shipped config that suits an environment: the one made for it, or else by its spaces."""
+"""The shipped config that suits an environment: the one that is known to, or else by its spaces."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from ml_collections import ConfigDict
 
 from jaxrl.config.environment_process import ask
 from jaxrl.config.files import load_config
-from jaxrl.config.own_environment import forget_levels, move, without_arguments
+from jaxrl.config.known_environments import known_environment
+from jaxrl.config.own_environment import forget_levels, move
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
 
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
-_MEMORY = "jaxrl:memory/"
-# Environments that a shipped config was made for, where their spaces do not tell.
-_MADE_FOR = {
-    "gymnax:MemoryChain-bsuite": "ppo_memory",
-    "jaxrl:Maze": "ppo_maze",
-    "jaxrl:Navigation": "ppo_navigation",
-    "jaxrl:Platformer": "ppo_platformer",
-    "jaxrl:ProbeMemory": "ppo_memory",
-    "jaxrl:TicTacToe": "ppo_tictactoe",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +40,9 @@ def suitable_config(environment: str) -> SuitableConfig:
     config = load_config(name)
     move(config, environment)
     forget_levels(config)
+    known = known_environment(environment)
+    for field, value in known.settings.items() if known is not None else ():
+        config.update_from_flattened_dict({field: value})
     return SuitableConfig(name, f"{reason}, so the config is {name}", config)
 
 
@@ -72,11 +66,9 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     """Returns the name of the config that suits the environment, and what it goes by."""
     from jaxrl.envs.base import Box, is_large_image
 
-    own = without_arguments(spec.name)
-    if own.startswith(_MEMORY):
-        return "ppo_memory", "it is a task of memory"
-    if own in _MADE_FOR:
-        return _MADE_FOR[own], f"there is a config for {own}"
+    if known := known_environment(spec.name):
+        changed = f" with {', '.join(known.settings)} of its own" if known.settings else ""
+        return known.config, f"it is known to suit{changed}"
     observation = spec.observation_space
     if isinstance(observation, Box) and len(observation.shape) == 3:
         *sides, channels = observation.shape

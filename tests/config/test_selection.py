@@ -7,6 +7,7 @@ import pytest
 
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
+from jaxrl.config.known_environments import KNOWN, KnownEnvironment, known_environment
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import choose, suitable_config
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Space
@@ -50,6 +51,23 @@ def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: b
 )
 def test_an_environment_with_a_config_of_its_own_takes_that(environment: str, name: str) -> None:
     assert choose(EnvSpec(environment, VECTOR, MOVES, None), False)[0] == name
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.names[0])
+def test_what_is_known_of_an_environment_can_be_trained(known: KnownEnvironment) -> None:
+    fields = load_config(known.config)
+    fields.update_from_flattened_dict(dict(known.settings))  # An unknown field would raise.
+
+
+def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = KnownEnvironment(("suite:Walker*",), "ppo_mujoco", "300")
+    own = KnownEnvironment(("suite:Walker2d-v4",), "ppo_mujoco", "4,000", {"ppo.gamma": 0.98})
+    monkeypatch.setattr("jaxrl.config.known_environments.KNOWN", (family, own))
+    assert known_environment("suite:Walker2d-v4(frame_skip=4)") == own
+    assert known_environment("suite:Walker-v1") == family
+    assert known_environment("suite:Hopper-v4") is None
+    spec = EnvSpec("suite:Walker2d-v4", VECTOR, MOVES, None)
+    assert choose(spec, True) == ("ppo_mujoco", "it is known to suit with ppo.gamma of its own")
 
 
 def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:

@@ -1,0 +1,67 @@
+"""Environments whose best config is known: by name, then by family; for others their spaces decide."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrl.config.own_environment import without_arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownEnvironment:
+    """The config to train an environment, or a family of them, with.
+
+    Attributes:
+      names: of environments without arguments, or patterns of `fnmatch`.
+      config: the name of the shipped config.
+      reaches: the return that was measured with it, as docs/results.md and the pages on suites have it.
+      settings: fields that differ from the config's, by dotted name.
+    """
+
+    names: tuple[str, ...]
+    config: str
+    reaches: str = ""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _one(
+    name: str, config: str, reaches: str = "", settings: Mapping[str, Any] | None = None
+) -> KnownEnvironment:
+    return KnownEnvironment((name,), config, reaches, settings or {})
+
+
+# The first one that has the exact name counts, then the first one whose pattern fits.
+KNOWN = (
+    _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
+    _one("gymnax:Acrobot-v1", "ppo_mlp", "-81 to -73 after 1.0 M steps (10 seeds)"),
+    _one("gymnax:MountainCar-v0", "ppo_mlp", "-109 to -98 after 1.0 M steps (10 seeds)"),
+    _one("gymnax:Pendulum-v1", "ppo_continuous", "-145 to -143 after 1.0 M steps (10 seeds)"),
+    _one("gymnax:MemoryChain-bsuite", "ppo_memory", "1.0 after 3.0 M steps (5 seeds)"),
+    _one("gymnax:Breakout-MinAtar", "ppo_minatar", "26 to 87 after 10 M steps (3 seeds)"),
+    _one("gymnax:Asterix-MinAtar", "ppo_minatar", "65 to 66 after 10 M steps (3 seeds)"),
+    _one("gymnax:Freeway-MinAtar", "ppo_minatar", "67 to 68 after 10 M steps (3 seeds)"),
+    _one("gymnax:SpaceInvaders-MinAtar", "ppo_minatar", "187 to 190 after 10 M steps (3 seeds)"),
+    _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
+    _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),
+    _one("envpool:CoinrunEasy-v0", "ppo_coinrun", "7.2 after 0.6 M steps (1 seed)"),
+    _one("jaxrl:Maze", "ppo_maze", "89% successes, sampled actions (1 seed)"),
+    _one("jaxrl:Navigation", "ppo_navigation", "95 to 96% successes (3 seeds)"),
+    _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),
+    _one("jaxrl:ProbeMemory", "ppo_memory"),
+    _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
+    KnownEnvironment(("jaxrl:memory/*",), "ppo_memory"),
+)
+
+
+def known_environment(name: str) -> KnownEnvironment | None:
+    """What is known of an environment, whatever its arguments; None for one that no entry names.
+
+    An entry for the environment itself goes before one for its family.
+    """
+    own = without_arguments(name)
+    exact = (known for known in KNOWN if own in known.names)
+    family = (known for known in KNOWN if any(fnmatch.fnmatchcase(own, pattern) for pattern in known.names))
+    return next(exact, None) or next(family, None)
