@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +35,25 @@ gc.set_threshold(200_000, 20, 100)
 for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(signum) is signal.SIG_IGN:
         signal.signal(signum, handler)
+
+
+_MOST_MEMORY = 2 << 30  # bytes of a worker, before it lets go of the programs of earlier modules
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """Keeps hundreds of modules' compiled programs from filling the memory."""
+    yield
+    import psutil
+
+    if psutil.Process().memory_info().rss < _MOST_MEMORY:
+        return
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":  # Compilation leaves many small holes.
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # Folders with the longest files come first, so that no worker is left with one at the end.
