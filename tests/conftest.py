@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +51,8 @@ def programs() -> Iterator[None]:
 
     jax.clear_caches()
     gc.collect()
-    if sys.platform == "linux":  # Compilation leaves many small holes.
-        ctypes.CDLL(None).malloc_trim(0)
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc; compilation leaves many small holes
+        trim(0)
 
 
 # Folders with the longest files come first, so that no worker is left with one at the end.
