@@ -51,7 +51,7 @@ def programs() -> Iterator[None]:
 
     jax.clear_caches()
     gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc; compilation leaves many small holes
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc; compiling leaves small holes
         trim(0)
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from jaxrl.metrics import text
-from jaxrl.metrics.files import discard
-from jaxrl.parallel.signals import before_leaving
-from jaxrl.reporting.display import terminal
-from jaxrl.reporting.display.console import can_redraw
+from jaxrl.reporting.display.live_panel import LivePanel
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.live import Live
 
 _LINE_SECONDS = 60.0  # between lines about a command, if the display cannot be redrawn
 
@@ -30,23 +25,11 @@ class PipelineDisplay:
         """Takes the stages that are looked at, and the file of the log, which is continued."""
         self._stages = dict.fromkeys(stages, "")
         self._log = log
-        self._stream = stream or sys.stdout
         self._current = ""
         self._line = ""
         self._started = self._shown = time.monotonic()
-        self._live: Live | None = None
-        if self._stream is not None and can_redraw(self._stream):
-            self._open()
-
-    def _open(self) -> None:
-        import rich.console
-        import rich.live
-
-        before_leaving(terminal.restore_before_exit)
-        terminal.prepare(self._stream)
-        console = rich.console.Console(file=self._stream, force_terminal=True)
-        self._live = rich.live.Live(console=console, refresh_per_second=4, get_renderable=self._table)
-        self._live.start()
+        self._panel = LivePanel(self._table, stream)
+        self._panel.open()
 
     def _table(self) -> RenderableType:
         from rich.table import Table
@@ -72,14 +55,14 @@ class PipelineDisplay:
     def follow(self, line: str) -> None:
         """Takes the last line of the command that runs."""
         if line:
-            self._line = text.printable(line, getattr(self._stream, "encoding", None))
-        if self._live is None and time.monotonic() - self._shown >= _LINE_SECONDS:
+            self._line = self._panel.printable(line)
+        if not self._panel.is_live and time.monotonic() - self._shown >= _LINE_SECONDS:
             self._shown = time.monotonic()
-            self._print(f"  {self._current} {text.clock(self._shown - self._started)}: {self._line}")
+            self._panel.message(f"  {self._current} {text.clock(self._shown - self._started)}: {self._line}")
 
     def end(self, stage: str, line: str) -> None:
         """Says how a stage ended."""
-        self._stages[stage] = text.printable(line, getattr(self._stream, "encoding", None))
+        self._stages[stage] = self._panel.printable(line)
         self._current = ""
         self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")
 
@@ -88,27 +71,12 @@ class PipelineDisplay:
         now = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(f"{now} {text.one_line(line)}\n")
-        self._print(line)
+        self._panel.message(line)
 
     def copy(self, output: Path) -> None:
         """Appends the output of a command to the log."""
         with contextlib.suppress(OSError), self._log.open("ab") as log:
             log.write(output.read_bytes())
 
-    def _print(self, line: str) -> None:
-        line = text.printable(line, getattr(self._stream, "encoding", None))
-        if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False)
-        elif self._stream is not None:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except OSError:
-                discard(self._stream)  # Its reader has gone; the pipeline goes on.
-
     def close(self) -> None:
-        if self._live is not None:
-            with contextlib.suppress(OSError):
-                self._live.stop()
-            self._live = None
-            terminal.restore()
+        self._panel.close()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from jaxrl.metrics import text
-from jaxrl.metrics.files import discard
-from jaxrl.parallel.signals import before_leaving
-from jaxrl.reporting.display import terminal
-from jaxrl.reporting.display.console import can_redraw
+from jaxrl.reporting.display.live_panel import LivePanel
 from jaxrl.search.space import label
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.live import Live
 
 _LINE_SECONDS = 60.0  # between lines about the whole search, if the display cannot be redrawn
 _REFRESH_SECONDS = 1.0
@@ -42,35 +36,23 @@ class SearchDisplay:
         self._total = total
         self._jobs = jobs
         self._objective = objective
-        self._stream = stream or sys.stdout
         self._seconds: list[float] = []
         self._shown = time.monotonic()
-        self._live: Live | None = None
+        self._trials: Sequence[StudyTrial] = ()
+        self._panel = LivePanel(self._bar, stream)
         self.message(title)
-        if self._stream is not None and can_redraw(self._stream):
-            self._open()
-
-    def _open(self) -> None:
-        import rich.console
-        import rich.live
-
-        before_leaving(terminal.restore_before_exit)
-        terminal.prepare(self._stream)
-        console = rich.console.Console(file=self._stream, force_terminal=True)
-        self._live = rich.live.Live(console=console, refresh_per_second=4)
-        self._live.start()
+        self._panel.open()
 
     def is_due(self) -> bool:
         """True if the interval between updates has passed."""
-        every = _REFRESH_SECONDS if self._live is not None else _LINE_SECONDS
+        every = _REFRESH_SECONDS if self._panel.is_live else _LINE_SECONDS
         return time.monotonic() - self._shown >= every
 
     def update(self, trials: Sequence[StudyTrial]) -> None:
         """Shows the state of all trials."""
         self._shown = time.monotonic()
-        if self._live is not None:
-            self._live.update(self._bar(trials))
-        else:
+        self._trials = tuple(trials)
+        if not self._panel.is_live:
             self.message(self.line(trials))
 
     def line(self, trials: Sequence[StudyTrial]) -> str:
@@ -92,14 +74,14 @@ class SearchDisplay:
         jobs = self._jobs or max(1, sum(not trial.ended for trial in trials))
         return open_ * sum(self._seconds) / len(self._seconds) / jobs
 
-    def _bar(self, trials: Sequence[StudyTrial]) -> RenderableType:
+    def _bar(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 1))
-        ended = sum(trial.ended for trial in trials)
-        line = Text(self.line(trials), overflow="ellipsis", no_wrap=True)
+        ended = sum(trial.ended for trial in self._trials)
+        line = Text(self.line(self._trials), overflow="ellipsis", no_wrap=True)
         grid.add_row(ProgressBar(total=max(self._total, 1), completed=ended, width=20), line)
         return grid
 
@@ -110,22 +92,10 @@ class SearchDisplay:
 
     def message(self, line: str) -> None:
         """Prints a line, above the bar if there is one."""
-        line = text.printable(line, getattr(self._stream, "encoding", None))
-        if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False)
-        elif self._stream is not None:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except OSError:
-                discard(self._stream)  # Its reader has gone; the search goes on.
+        self._panel.message(line)
 
     def close(self) -> None:
-        if self._live is not None:
-            with contextlib.suppress(OSError):
-                self._live.stop()
-            self._live = None
-            terminal.restore()
+        self._panel.close()
 
 
 def describe(trial: StudyTrial) -> str:
