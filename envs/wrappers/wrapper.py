@@ -117,6 +117,14 @@ class StatefulWrapper(Wrapper):
         return state.env
 
 
+class UnknownStack(Wrapper):
+    """Around a wrapper of the user's own: its observations may no longer be a stack of frames."""
+
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        self.spec = dataclasses.replace(env.spec, stacked_frames=1)
+
+
 class RewardWrapper(Wrapper):
     """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
 
@@ -148,7 +156,8 @@ class ObservationWrapper(Wrapper):
 
     def __init__(self, env: JaxEnv, observation_space: Space):
         super().__init__(env)
-        self.spec = dataclasses.replace(env.spec, observation_space=observation_space, goals=None)
+        spec = dataclasses.replace(env.spec, goals=None, stacked_frames=1)
+        self.spec = dataclasses.replace(spec, observation_space=observation_space)
 
     def observe(self, obs: Any) -> jax.Array:
         """Returns the new observation, an element of `spec.observation_space`."""

@@ -30,6 +30,9 @@ class ReplayAlgorithm(Algorithm):
 
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
+        section = self.config.learner
+        assert isinstance(section, ReplayConfig)
+        section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
     def require_memoryless(cls, config: Config, instead: str) -> None:
@@ -71,6 +74,7 @@ class ReplayAlgorithm(Algorithm):
                 self.name, section.hindsight, section.hindsight_k, self.agent.spec, config.network.core
             ),
             sequences=self.sequences,
+            frames=self.agent.spec.stacked_frames,
         )
 
     @property
