@@ -41,7 +41,7 @@ def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator:
         runtime = HostRuntime(config, topology, clock, coordinator.gives_up)
     else:
         runtime = DeviceRuntime(config, topology)
-    require_memory(config, topology, runtime.spec, runtime.agent)
+    require_memory(config, topology, runtime)
     return runtime
 
 
