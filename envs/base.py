@@ -14,7 +14,7 @@ import flax.struct
 import jax
 import numpy as np
 
-from jaxrl.envs.goals import Goals, check_goal_space
+from jaxrl.envs.goals import GoalExamples, Goals, check_goal_space
 from jaxrl.envs.reports import InfoMetric as InfoMetric
 from jaxrl.envs.reports import check_reports
 from jaxrl.envs.spaces import LARGE_IMAGE as LARGE_IMAGE
@@ -50,6 +50,8 @@ class EnvSpec:
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
       goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
         they do not follow from goals alone.
+      goal_examples: of an environment on the host whose observations have goals, what it gave for some: a
+        check of what others say of its goals. None elsewhere.
       stacked_frames: an observation is so many frames joined along its last axis, the oldest first. Each step
         brings one and drops the oldest; the first observation of an episode is its frame repeated, or goes
         on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
@@ -66,6 +68,7 @@ class EnvSpec:
     reset_ratio: int = 1
     task_space: Space | None = None
     goals: Goals | None = None
+    goal_examples: GoalExamples | None = None
     stacked_frames: int = 1
     task_names: tuple[str, ...] = ()
 

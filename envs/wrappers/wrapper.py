@@ -143,7 +143,7 @@ class RewardWrapper(Wrapper):
 
 def without_goals(spec: EnvSpec) -> EnvSpec:
     """The spec of a wrapper after which rewards or observations are no longer what `goals` says."""
-    return dataclasses.replace(spec, goals=None)
+    return dataclasses.replace(spec, goals=None, goal_examples=None)
 
 
 def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
@@ -156,8 +156,8 @@ class ObservationWrapper(Wrapper):
 
     def __init__(self, env: JaxEnv, observation_space: Space):
         super().__init__(env)
-        spec = dataclasses.replace(env.spec, goals=None, stacked_frames=1)
-        self.spec = dataclasses.replace(spec, observation_space=observation_space)
+        spec = without_goals(env.spec)
+        self.spec = dataclasses.replace(spec, observation_space=observation_space, stacked_frames=1)
 
     def observe(self, obs: Any) -> jax.Array:
         """Returns the new observation, an element of `spec.observation_space`."""

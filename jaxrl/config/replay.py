@@ -70,6 +70,15 @@ class ReplayConfig(AlgorithmConfig):
         fixed=True,
     )
 
+    hindsight_goals: str = field(
+        "",
+        help="module:name of what goals of a gymnasium environment are worth: a function of (achieved, "
+        "desired), or what has `compute_reward` and `compute_terminated`; empty: 1 and the end below a "
+        "distance of 0.5, else -1",
+        fixed=True,
+        names_module=True,
+    )
+
     @property
     def updates_per_iteration(self) -> int:
         """None before `learning_starts`."""

@@ -76,9 +76,7 @@ class SACAgent(Agent):
         size = space.shape[0]
         heads = {"head": HeadOnTrunk(SoftActorHead(size), "policy")}
         critics = {f"q{i}": HeadOnTrunk(ValueHead(), f"q{i}") for i in range(2)}
-        seen = dataclasses.replace(
-            spec, observation_space=Dict(_parts(network, spec, size)), goals=None, has_action_mask=False
-        )
+        seen = EnvSpec(spec.name, Dict(_parts(network, spec, size)), spec.action_space)
         return cls(
             spec=spec,
             network=networks.build(network, spec, heads),
