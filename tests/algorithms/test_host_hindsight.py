@@ -104,6 +104,5 @@ def test_a_run_asks_for_goals_with_their_own_rewards() -> None:
     for n in usable:
         assert drawn.reward[0, n] == line.compute_reward(achieved[n], asked[n], {})
         assert drawn.terminated[n] == line.compute_terminated(achieved[n], asked[n], {})
-    # Most ask for a goal that was achieved, so most of these meet it sooner than random play would.
-    assert (drawn.reward[0, usable] == 1).mean() > 0.2
-    assert (np.asarray(memory.rows["reward"]) == 1).mean() < 0.2
+    own = np.asarray(memory.rows["obs"]["desired_goal"])[drawn.row[usable], drawn.env[usable]]
+    assert (asked[usable] != own).mean() > 0.4
