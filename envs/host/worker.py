@@ -241,7 +241,7 @@ def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or set(space.spaces) != {*_GOALS, "observation"}:
         return None
-    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape) != 1 for name in _GOALS):
+    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape or ()) != 1 for name in _GOALS):
         return None
     env.action_space.seed(0)
     rows: list[tuple[Any, Any, float, float]] = []

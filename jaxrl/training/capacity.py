@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import psutil
 
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, ReplayConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.metrics import text
@@ -38,14 +39,21 @@ def replay_bytes(runtime: Runtime) -> int:
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves)
 
 
-def require_memory(config: Config, topology: Topology, runtime: Runtime) -> None:
+def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Agent, replay: int = 0) -> None:
     """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
+
+    Args:
+      config: the resolved configuration.
+      topology: all devices.
+      spec: of the environment.
+      agent: what acts.
+      replay: `replay_bytes`.
 
     Raises:
       ConfigError: a device does not have that much.
     """
-    available, spec, agent = memory_of(topology), runtime.spec, runtime.agent
-    _require_replay(config, available, replay_bytes(runtime))
+    available = memory_of(topology)
+    _require_replay(config, available, replay)
     num_envs = config.envs_per_device if config.collects else 0
     policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     network = _COPIES * policy
