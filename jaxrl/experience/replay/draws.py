@@ -65,7 +65,7 @@ def draw(plan: ReplayPlan, places: Places, leaf: Array | None, key: Array) -> tu
     else:
         by_group, allowed = leaf.reshape(groups, members, places.size), places.allowed
         if plan.axis.pays_for_launches:
-            leaves = jnp.where(allowed, by_group, 0.0).reshape(groups, -1)
+            leaves = jnp.where(allowed[None, None], by_group, 0.0).reshape(groups, -1)
             at, found = jax.vmap(lambda k, w: sampling.by_race(k, w, each))(keys, leaves)
             total = leaves.sum(axis=1)
         else:
@@ -87,7 +87,7 @@ def weights(plan: ReplayPlan, places: Places, leaf: Array | None, draws: Array, 
     """
     if plan.priorities is None or leaf is None:
         return jnp.ones_like(probability)
-    may_be_drawn = ((leaf > 0) & places.allowed).sum(dtype=jnp.int32).astype(jnp.float32)
+    may_be_drawn = ((leaf > 0) & places.allowed[None]).sum(dtype=jnp.int32).astype(jnp.float32)
     count = plan.axis.psum(may_be_drawn)
     beta = priorities.beta_at(draws, plan.priorities.beta_start, plan.priorities.beta_draws)
     weight = priorities.importance(probability, count, beta)

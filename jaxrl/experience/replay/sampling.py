@@ -88,7 +88,7 @@ def block_sums(weights: Array, allowed: Array) -> Array:
     """float32[blocks], the sums that `in_turn` draws from; their order is its own."""
     members, size = weights.shape
     width = _width(members, size)
-    padded = jnp.pad(jnp.where(allowed, weights, 0.0), ((0, 0), (0, -size % width)))
+    padded = jnp.pad(jnp.where(allowed[None], weights, 0.0), ((0, 0), (0, -size % width)))
     return padded.reshape(-1, width).sum(axis=1)
 
 
