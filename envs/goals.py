@@ -118,7 +118,8 @@ def check_goals(goals: Goals, examples: GoalExamples) -> None:
         wrong = np.flatnonzero(~same)
         if len(wrong):
             i = wrong[0]
-            places = " and ".join(np.array2string(x[i], precision=3) for x in pair)
+            both = examples.achieved[i], examples.desired[i]
+            places = " and ".join(np.array2string(x, precision=3) for x in both)
             raise ValueError(
                 f"gives the {what} {float(found[i]):g} for the goals {places}, achieved and desired, where "
                 f"the environment gives {float(theirs[i]):g}"
