@@ -14,6 +14,7 @@ import pytest
 from jaxrl import envs
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.envs.base import HostOptions
+from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.memory import build
 from jaxrl.experience.replay import Replay, Ring, SequenceReplay, frames
@@ -183,3 +184,11 @@ def test_atari_of_envpool(lives: bool) -> None:
 )
 def test_wrappers_that_end_a_stack(wrappers: tuple[str, ...], count: int) -> None:
     assert envs.make("gymnax:CartPole-v1", wrappers).spec.stacked_frames == count
+
+
+def test_a_stack_that_is_declared_is_looked_at() -> None:
+    check_behaviour("mine", envs.make("gymnax:CartPole-v1", ["frame_stack(frames=2)"]))
+    env: Any = envs.make("gymnax:CartPole-v1")
+    env.spec = dataclasses.replace(env.spec, stacked_frames=2)
+    with pytest.raises(ValueError, match="mine: spec.stacked_frames .=2. says"):
+        check_behaviour("mine", env)
