@@ -18,6 +18,7 @@ import math
 import mmap
 import os
 import pickle
+import runpy
 import signal
 import struct
 import sys
@@ -27,9 +28,8 @@ from typing import Any
 
 import numpy as np
 
+_GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
 READY, FAILED, STEP = b"k", b"e", b"s"
-_GOALS = ("achieved_goal", "desired_goal")
-_EXAMPLES = 64  # steps by which rules of goals are checked
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # One part of an observation or an action, as plain data, because it crosses processes: path, kind
@@ -200,7 +200,7 @@ def masks_of(env: Any, action: list[Leaf]) -> str | None:
     """
     if len(action) != 1 or action[0]["kind"] == "box":
         return None
-    if callable(_method(env, "action_masks")):
+    if env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks")):
         return "method"
     _, info = _tuple("reset", env.reset(seed=0), 2)
     return "info" if isinstance(info, dict) and "action_mask" in info else None
@@ -212,7 +212,7 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
     After an end no action follows, and some environments then allow none: everything is allowed there.
     """
     if masks == "method":
-        given, what = _method(env, "action_masks")(), "action_masks()"
+        given, what = env.get_wrapper_attr("action_masks")(), "action_masks()"
     else:
         given, what = info.get("action_mask") if isinstance(info, dict) else None, "info['action_mask']"
     if ended and given is None:
@@ -227,45 +227,6 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
             return np.ones(size, bool)
         raise Problem(f"allows no action by {what}")
     return mask
-
-
-def goal_examples(env: Any) -> dict[str, np.ndarray] | None:
-    """Steps of random actions in an environment with goals, and other pairs of its goals; None for others.
-
-    `achieved` and `desired` [M, G], `reward` and `terminated` float32[M], NaN where nothing is known. Of
-    pairs that no step had, only what Gymnasium-Robotics' `compute_reward` and `compute_terminated` say, if
-    there are such methods. Resets the environment.
-    """
-    from gymnasium import spaces
-
-    space = env.observation_space
-    if not isinstance(space, spaces.Dict) or set(space.spaces) != {*_GOALS, "observation"}:
-        return None
-    if any(not isinstance(space[name], spaces.Box) or len(space[name].shape or ()) != 1 for name in _GOALS):
-        return None
-    env.action_space.seed(0)
-    rows: list[tuple[Any, Any, float, float]] = []
-    ended = True
-    for i in range(_EXAMPLES):
-        if ended:
-            _tuple("reset", env.reset(seed=i), 2)
-        obs, reward, terminated, truncated, _ = _tuple("step", env.step(env.action_space.sample()), 5)
-        achieved, desired = (np.array(obs[name]) for name in _GOALS)
-        rows.append((achieved, desired, _checked_reward(reward), float(terminated)))
-        ended = bool(terminated or truncated)
-    rewards, ends = (_method(env, name) for name in ("compute_reward", "compute_terminated"))
-    places = [row[0] for row in rows]
-    for desired in (*places, *np.random.default_rng(0).permutation(places)) if rewards else ():
-        achieved = places[len(rows) % _EXAMPLES]
-        end = float(ends(achieved, desired, {})) if ends else math.nan
-        rows.append((achieved, desired, _checked_reward(rewards(achieved, desired, {})), end))
-    columns = [np.stack(column).astype(np.float32) for column in zip(*rows, strict=True)]
-    return dict(zip(("achieved", "desired", "reward", "terminated"), columns, strict=True))
-
-
-def _method(env: Any, name: str) -> Any:
-    """A method of an environment or of its wrappers; None if there is none."""
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 
 class Slot:
@@ -418,7 +379,7 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "limit": None if env.spec is None else env.spec.max_episode_steps,
             "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
-            "goals": goal_examples(env),
+            "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}
