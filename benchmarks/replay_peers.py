@@ -1,13 +1,14 @@
-"""Replay beside its peers on the same work, in turn within one process: the ring, DQN, SAC.
+"""Replay beside its peers on the same work, in turn: the ring, DQN, SAC.
 
   python benchmarks/replay_peers.py ring --capacities=10000,100000,1000000
-  python benchmarks/replay_peers.py dqn
-  python benchmarks/replay_peers.py sac
+  python benchmarks/replay_peers.py dqn --peer-python=PYTHON
+  python benchmarks/replay_peers.py sac --peer-python=PYTHON
 
 `ring` measures adding rollouts and drawing batches, uniform and by priority, beside flashbax, each as a loop
 of calls inside one compiled program, as training has it. `dqn` measures training steps beside rejax, `sac`
-beside SBX. Needs a Python with jaxrl, and flashbax, rejax, or sbx-rl. Prints medians, ranges and ratios (the
-peer's time over jaxrl's: above 1 jaxrl is faster). Run it on an otherwise idle machine.
+beside SBX, which another Python runs (rejax needs an older gymnax). Needs flashbax beside jaxrl for `ring`.
+Prints medians, ranges and ratios (the peer's time over jaxrl's: above 1 jaxrl is faster). Run it on an
+otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,6 +47,9 @@ def main() -> None:
     parser.add_argument("work", choices=("ring", "dqn", "sac"))
     parser.add_argument("--capacities", default="10000,100000,1000000", help="of `ring`, steps")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--peer-python", default=sys.executable, help="with rejax or sbx-rl; for `dqn`, `sac`"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="of `dqn` and `sac`")
     given = parser.parse_args()
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {given.repeats} repeats in turn")
@@ -51,7 +58,12 @@ def main() -> None:
             for what, runs in ring(capacity).items():
                 show(f"{what}, capacity {capacity:,}", runs, given.repeats, CALLS, "us per call", 1e6)
     else:
-        runs = {"dqn": dqn, "sac": sac}[given.work](given.steps)
+        config = {"dqn": dqn, "sac": sac}[given.work](given.steps)
+        name = {"dqn": "rejax", "sac": "SBX"}[given.work]
+        runs = {
+            "jaxrl": jaxrl_training(config, given.steps),
+            name: peer_training(given.peer_python, given.work, given.steps),
+        }
         show(given.work, runs, given.repeats, given.steps, "us per step", 1e6)
 
 
@@ -217,10 +229,8 @@ def jaxrl_training(config: Any, steps: int) -> Callable[[], float]:
     return run
 
 
-def dqn(steps: int) -> Runs:
-    """CartPole, 8 environments, a step of each, then an update on 128 rows; double, single-step returns."""
-    from rejax import DQN
-
+def dqn(steps: int) -> Any:
+    """The configuration of the work that the peer's runner describes."""
     config = default_config()
     config.algorithm = "dqn"
     config.num_devices = 1
@@ -229,38 +239,12 @@ def dqn(steps: int) -> Runs:
     config.normalize.observations = False
     config.dqn.update(rollout_length=1, updates_per_rollout=1, batch_size=128, capacity=10_000, n_step=1)
     config.dqn.update(learning_starts=1_000, target_period=50)
-    peer = DQN.create(
-        env="CartPole-v1",
-        num_envs=8,
-        num_epochs=1,
-        agent_kwargs={"activation": "relu"},
-        buffer_size=10_000,
-        fill_buffer=1_000,
-        batch_size=128,
-        learning_rate=2.5e-4,
-        target_update_freq=400,
-        total_timesteps=steps,
-        eval_freq=steps,
-        skip_initial_evaluation=True,
-    ).replace(eval_callback=lambda algorithm, state, key: jnp.zeros(()))
-    train = jax.jit(lambda state: peer.train(train_state=state)[0])
-    held = [jax.jit(peer.init_state)(jax.random.PRNGKey(0))]
-
-    def run() -> float:
-        started = time.perf_counter()
-        held[0] = jax.block_until_ready(train(held[0]))
-        return time.perf_counter() - started
-
-    return {"jaxrl": jaxrl_training(config, steps), "rejax": run}
+    config.stop.steps = steps
+    return config
 
 
-def sac(steps: int) -> Runs:
-    """Pendulum, 4 environments, 4 steps of each and then 16 updates on 256 rows, two layers of 256.
-
-    SBX steps Gymnasium's Pendulum, jaxrl gymnax's, which takes next to no time; the updates are the same.
-    """
-    from sbx import SAC
-
+def sac(steps: int) -> Any:
+    """Likewise. SBX steps Gymnasium's Pendulum; gymnax's, in the program, takes next to no time."""
     config = default_config()
     config.algorithm = "sac"
     config.num_devices = 1
@@ -268,25 +252,23 @@ def sac(steps: int) -> Runs:
     config.network.update(core="none", hidden_sizes=(256, 256), activation="relu")
     config.normalize.observations = False
     config.sac.update(rollout_length=4, updates_per_rollout=16, batch_size=256, learning_starts=1_000)
-    from stable_baselines3.common.env_util import make_vec_env
+    config.stop.steps = steps
+    return config
 
-    peer = SAC(
-        "MlpPolicy",
-        make_vec_env("Pendulum-v1", n_envs=4),
-        batch_size=256,
-        buffer_size=100_000,
-        learning_starts=1_000,
-        train_freq=4,
-        gradient_steps=16,
-        policy_kwargs={"net_arch": [256, 256]},
-    )
+
+def peer_training(python: str, work: str, steps: int) -> Callable[[], float]:
+    """Training by the peer, in a process of its own that waits between measurements."""
+    command = [python, str(Path(__file__).parent / "peers/replay_runner.py"), work, str(steps)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run() -> float:
-        started = time.perf_counter()
-        peer.learn(steps, reset_num_timesteps=False)
-        return time.perf_counter() - started
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return float(process.stdout.readline())
 
-    return {"jaxrl": jaxrl_training(config, steps), "SBX": run}
+    return run
 
 
 if __name__ == "__main__":
