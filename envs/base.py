@@ -14,7 +14,7 @@ import flax.struct
 import jax
 import numpy as np
 
-from jaxrl.envs.goals import Goals, check_goal_space
+from jaxrl.envs.goals import GoalExamples, Goals, check_goal_space
 from jaxrl.envs.reports import InfoMetric as InfoMetric
 from jaxrl.envs.reports import check_reports
 from jaxrl.envs.spaces import LARGE_IMAGE as LARGE_IMAGE
@@ -24,7 +24,7 @@ from jaxrl.envs.spaces import Discrete as Discrete
 from jaxrl.envs.spaces import Mixed as Mixed
 from jaxrl.envs.spaces import MultiDiscrete as MultiDiscrete
 from jaxrl.envs.spaces import Space as Space
-from jaxrl.envs.spaces import check_count
+from jaxrl.envs.spaces import check_count, check_stack
 from jaxrl.envs.spaces import has_large_images as has_large_images
 from jaxrl.envs.spaces import is_large_image as is_large_image
 from jaxrl.envs.spaces import zeros as zeros
@@ -50,6 +50,11 @@ class EnvSpec:
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
       goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
         they do not follow from goals alone.
+      goal_examples: of an environment on the host whose observations have goals, what it gave for some: a
+        check of what others say of its goals. None elsewhere.
+      stacked_frames: an observation is so many frames joined along its last axis, the oldest first. Each step
+        brings one and drops the oldest; the first observation of an episode is its frame repeated, or goes
+        on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
     """
@@ -63,12 +68,15 @@ class EnvSpec:
     reset_ratio: int = 1
     task_space: Space | None = None
     goals: Goals | None = None
+    goal_examples: GoalExamples | None = None
+    stacked_frames: int = 1
     task_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.goals is not None:
             check_goal_space("EnvSpec.goals", self.observation_space)
         check_reports("EnvSpec.reports", self.reports)
+        check_stack("EnvSpec.stacked_frames", self.stacked_frames, self.observation_space)
         check_count("EnvSpec.reset_ratio", self.reset_ratio, _LONGEST_EPISODE)
         if self.max_episode_steps is not None:
             check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)

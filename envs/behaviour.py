@@ -20,6 +20,7 @@ _EPISODES = 4
 _TASK = 0x5441534B  # folded into the key of an episode
 # No longer episode is played: that the limit holds is then not checked.
 _LONGEST_EPISODE = 10_000
+_STACKED_STEPS = 20  # that are played to look at stacks of frames
 _MASKED_STEPS = 1000  # that are played to look at masks, where episodes have no such limit
 
 
@@ -34,6 +35,11 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
         first, second = (_program(where, function, arguments) for _ in range(2))
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {PURE}")
+    if env.spec.stacked_frames > 1 and not jax.jit(lambda key: _is_stack(env, key))(jax.random.key(0)):
+        raise ValueError(
+            f"{label}: spec.stacked_frames (={env.spec.stacked_frames}) says that observations are stacks of "
+            "so many frames, and those of reset() or step() are not: leave it at 1"
+        )
     limit = env.spec.max_episode_steps
     limit_to_reach = limit if limit is not None and limit <= _LONGEST_EPISODE else None
     if limit_to_reach is None and not env.spec.has_action_mask:
@@ -69,6 +75,27 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
     begin = (state, jnp.zeros(_EPISODES, bool), jnp.ones((), bool))
     _, ended, allowed = jax.lax.fori_loop(0, steps, step, begin)
     return ended.all(), allowed
+
+
+def _is_stack(env: JaxEnv, key: jax.Array) -> jax.Array:
+    """bool[], whether observations of random actions are stacks as `EnvSpec.stacked_frames` says."""
+    keys = jax.random.split(key, _EPISODES)
+    state, obs = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
+    size = obs.shape[-1] // env.spec.stacked_frames
+    repeated = jnp.concatenate([obs[..., -size:]] * env.spec.stacked_frames, axis=-1)
+
+    def step(t: jax.Array, loop: tuple[Any, Any, jax.Array, jax.Array]) -> Any:
+        state, obs, ended, holds = loop
+        step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t))(keys)
+        action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
+        state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
+        goes_on = timestep.obs[..., :-size] == obs[..., size:]
+        holds &= (goes_on.reshape(_EPISODES, -1).all(axis=1) | ended).all()
+        return state, timestep.obs, ended | timestep.terminated | timestep.truncated, holds
+
+    begin = (state, obs, jnp.zeros(_EPISODES, bool), (obs == repeated).all())
+    holds: jax.Array = jax.lax.fori_loop(0, _STACKED_STEPS, step, begin)[3]
+    return holds
 
 
 def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:

@@ -6,11 +6,13 @@ environment says of its goals is `EnvSpec.goals`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.envs.spaces import Box, Dict, Space
 
@@ -41,19 +43,87 @@ class NearGoals:
     Attributes:
       radius: of a goal.
       reached, missed: the rewards of steps that reach it, and of others.
+      terminates: False if no goal ends an episode.
     """
 
     radius: float = 0.5
     reached: float = 1.0
     missed: float = -1.0
+    terminates: bool = True
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        return jnp.where(self.compute_terminated(achieved, desired), self.reached, self.missed).astype(
-            jnp.float32
-        )
+        near = goal_distance(achieved, desired) < self.radius
+        return jnp.where(near, self.reached, self.missed).astype(jnp.float32)
 
     def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
-        return goal_distance(achieved, desired) < self.radius
+        return (goal_distance(achieved, desired) < self.radius) & self.terminates
+
+
+@dataclass(frozen=True)
+class RewardOfGoals:
+    """A reward by a function of `achieved` and `desired`; no goal ends an episode."""
+
+    compute_reward: Callable[[jax.Array, jax.Array], jax.Array]
+
+    def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
+        return jnp.zeros(achieved.shape[:-1], bool)
+
+
+@dataclass(frozen=True, eq=False)
+class GoalExamples:
+    """The rewards and terminations that an environment has given, by which `Goals` are checked.
+
+    Attributes:
+      achieved, desired: float32[M, G], after steps, and of pairs that its `compute_reward` was asked about.
+      reward: float32[M].
+      terminated: float32[M], 1 or 0; NaN where that is not known.
+    """
+
+    achieved: np.ndarray
+    desired: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+
+
+def goals_of(found: Any) -> Goals:
+    """The goals that a user names: a function of (achieved, desired), or an object or a class of `Goals`."""
+    if isinstance(found, type):
+        found = found()
+    if hasattr(found, "compute_reward") and hasattr(found, "compute_terminated"):
+        goals: Goals = found
+        return goals
+    if not callable(found):
+        raise ValueError(
+            f"{type(found).__name__} is no function of (achieved, desired) and has no `compute_reward` and "
+            "`compute_terminated`"
+        )
+    return RewardOfGoals(found)
+
+
+def check_goals(goals: Goals, examples: GoalExamples) -> None:
+    """Raises ValueError, one line, where goals say something else than the environment did."""
+    pair = jnp.asarray(examples.achieved), jnp.asarray(examples.desired)
+    count = examples.reward.shape
+    try:
+        said = goals.compute_reward(*pair), goals.compute_terminated(*pair)
+    except Exception as error:
+        raise ValueError(f"raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+    for what, mine, theirs in zip(
+        ("reward", "termination"), said, (examples.reward, examples.terminated), strict=True
+    ):
+        found = np.asarray(mine)
+        if found.shape != count:
+            raise ValueError(f"gives a {what} of shape {found.shape} for goals {examples.achieved.shape}")
+        same = np.isclose(found.astype(np.float32), theirs, rtol=1e-4, atol=1e-4) | np.isnan(theirs)
+        wrong = np.flatnonzero(~same)
+        if len(wrong):
+            i = wrong[0]
+            both = examples.achieved[i], examples.desired[i]
+            places = " and ".join(np.array2string(x, precision=3) for x in both)
+            raise ValueError(
+                f"gives the {what} {float(found[i]):g} for the goals {places}, achieved and desired, where "
+                f"the environment gives {float(theirs[i]):g}"
+            )
 
 
 def goal_distance(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -23,6 +23,7 @@ from jaxrl.envs.checks import check_info, check_types
 from jaxrl.envs.conversion import Converted, MixedActions
 from jaxrl.envs.names import check_arguments, parse_call, unknown
 from jaxrl.envs.suites import ENTRY_POINTS
+from jaxrl.envs.wrappers.wrapper import UnknownStack
 
 # Imported when first used: a suite's package may be slow to import or not installed.
 _OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "playground", "popgym_arcade", "xminigrid"}
@@ -73,6 +74,7 @@ def make(name: str, wrappers: Sequence[str] = ()) -> JaxEnv:
         env = wrapper_registry.wrap(env, wrapper)
         if ":" in wrapper.partition("(")[0]:
             env = Converted(env) if check_types(f"{full_name} in {wrapper}", env) else env
+            env = UnknownStack(env) if env.spec.stacked_frames > 1 else env
     if env.spec.reports != declared:
         check_info(full_name, env, [report.name for report in env.spec.reports])
     return env

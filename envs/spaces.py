@@ -168,6 +168,14 @@ def check_count(name: str, n: Any, largest: int = LARGEST_INT32) -> None:
         raise ValueError(f"{name} (={n!r}) must be an integer in [1, {largest}]")
 
 
+def check_stack(name: str, frames: Any, space: Space) -> None:
+    """Raises ValueError unless observations of the space can be `frames` frames along their last axis."""
+    check_count(name, frames)
+    shape = space.shape if isinstance(space, Box) else ()
+    if frames > 1 and (not shape or shape[-1] % frames):
+        raise ValueError(f"{name} (={frames}) must divide the last axis of a Box, not {space}")
+
+
 def _checked_size(shape: tuple[int, ...]) -> int:
     if not all(isinstance(n, numbers.Integral) and n >= 1 for n in shape):
         raise ValueError(f"Box.shape (={shape}) must have positive sizes: there is nothing to see otherwise")

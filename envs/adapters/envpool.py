@@ -85,6 +85,7 @@ class EnvpoolFactory:
             observation_space=_channels_last(observation_space(self.leaves)),
             action_space=space_of(action),
             max_episode_steps=limit if 0 < limit < _NO_LIMIT else None,
+            stacked_frames=_stacked_frames(name, spec),
         )
 
     def decode(self, obs: Any) -> Any:
@@ -227,6 +228,17 @@ def _info_keys(spec: Any) -> tuple[str, ...]:
     return tuple(key for key, shape in shapes.items() if shape in ((), (-1,)))
 
 
+def _suite_of(name: str) -> str:
+    """The module of envpool that has this environment."""
+    return str(importlib.import_module("envpool").registration.registry.specs[name][0])
+
+
+def _stacked_frames(name: str, spec: Any) -> int:
+    """`EnvSpec.stacked_frames`: of Atari, whose stacks were looked at; those of other suites may differ."""
+    is_atari = _suite_of(name) == "envpool.atari"
+    return int(spec.config.stack_num) if is_atari else 1
+
+
 def _part(obs: Any, leaf: Leaf) -> Any:
     """One leaf of an observation as it is stored, of numpy or traced arrays."""
     obs = _raw_part(obs, leaf)
@@ -269,7 +281,7 @@ def _checked_spec(name: str, label: str, kwargs: dict[str, Any]) -> tuple[Any, d
         raise ImportError(f"{label} needs the package envpool: pip install envpool") from error
     if name not in envpool.list_all_envs():
         raise unknown("environment", f"envpool:{name}", [f"envpool:{x}" for x in envpool.list_all_envs()])
-    if envpool.registration.registry.specs[name][0] == "envpool.procgen" and qt.load(label):
+    if _suite_of(name) == "envpool.procgen" and qt.load(label):
         # `import envpool` tried this module without Qt, and it keeps its failure.
         importlib.reload(importlib.import_module("envpool.procgen"))
     spec = envpool.make_spec(name)

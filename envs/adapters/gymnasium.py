@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
+from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
@@ -78,6 +79,11 @@ def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
         raise ValueError(f"{label} has metadata['reports'] that is wrong: {error}") from error
 
 
+def _goal_examples(leaves: Sequence[Leaf], found: dict[str, np.ndarray] | None) -> GoalExamples | None:
+    """The steps that the worker played; None if a part of the observations is left out."""
+    return GoalExamples(**found) if found is not None and len(leaves) == len(KEYS) else None
+
+
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
     """The leaves with those names, or all; ValueError if there is no such leaf."""
     names = [leaf_name(leaf) for leaf in leaves]
@@ -103,6 +109,7 @@ class GymnasiumFactory:
             max_episode_steps=found["limit"],
             has_action_mask=self.masks is not None,
             reports=found["reports"],
+            goal_examples=_goal_examples(obs_leaves, found["goals"]),
         )
 
     def decode(self, obs: Any) -> Any:

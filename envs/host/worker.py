@@ -18,6 +18,7 @@ import math
 import mmap
 import os
 import pickle
+import runpy
 import signal
 import struct
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+_GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
 READY, FAILED, STEP = b"k", b"e", b"s"
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -198,7 +200,7 @@ def masks_of(env: Any, action: list[Leaf]) -> str | None:
     """
     if len(action) != 1 or action[0]["kind"] == "box":
         return None
-    if callable(_masks_method(env)):
+    if env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks")):
         return "method"
     _, info = _tuple("reset", env.reset(seed=0), 2)
     return "info" if isinstance(info, dict) and "action_mask" in info else None
@@ -210,7 +212,7 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
     After an end no action follows, and some environments then allow none: everything is allowed there.
     """
     if masks == "method":
-        given, what = _masks_method(env)(), "action_masks()"
+        given, what = env.get_wrapper_attr("action_masks")(), "action_masks()"
     else:
         given, what = info.get("action_mask") if isinstance(info, dict) else None, "info['action_mask']"
     if ended and given is None:
@@ -225,12 +227,6 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
             return np.ones(size, bool)
         raise Problem(f"allows no action by {what}")
     return mask
-
-
-def _masks_method(env: Any) -> Any:
-    if not env.has_wrapper_attr("action_masks"):
-        return None
-    return env.get_wrapper_attr("action_masks")
 
 
 class Slot:
@@ -383,6 +379,7 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "limit": None if env.spec is None else env.spec.max_episode_steps,
             "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
+            "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}

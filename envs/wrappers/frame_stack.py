@@ -34,7 +34,7 @@ class FrameStack(StatefulWrapper):
         low, high = (np.reshape(bound, space.shape) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * frames, axis=-1) for bound in (low, high))
         stacked = Box.of(low, high, low.shape, space.dtype)
-        self.spec = dataclasses.replace(env.spec, observation_space=stacked)
+        self.spec = dataclasses.replace(env.spec, observation_space=stacked, stacked_frames=frames)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[WrapperState, Any]:
         state, obs = self.env.reset(key, *task)

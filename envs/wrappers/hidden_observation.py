@@ -60,7 +60,7 @@ class NoisyObservation(Wrapper):
         else:
             low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
             space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
-        self.spec = dataclasses.replace(env.spec, observation_space=space)
+        self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
         self._draws = _NOISE + _count_inside(env)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:

@@ -32,7 +32,8 @@ class PreviousAction(Wrapper):
         high = space.high + action_high + inf
         self._reward = reward
         self._num_appended = len(low) - len(space.low)
-        self.spec = dataclasses.replace(env.spec, observation_space=Box(low, high, (len(low),)))
+        space = Box(low, high, (len(low),))
+        self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)

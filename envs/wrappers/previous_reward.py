@@ -23,7 +23,7 @@ class PreviousReward(Wrapper):
         super().__init__(env)
         space = require_box("previous_reward", env, ndim=1)
         box = Box((*space.low, -math.inf), (*space.high, math.inf), (space.shape[0] + 1,))
-        self.spec = dataclasses.replace(env.spec, observation_space=box)
+        self.spec = dataclasses.replace(env.spec, observation_space=box, stacked_frames=1)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)

@@ -117,6 +117,14 @@ class StatefulWrapper(Wrapper):
         return state.env
 
 
+class UnknownStack(Wrapper):
+    """Around a wrapper of the user's own: its observations may no longer be a stack of frames."""
+
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        self.spec = dataclasses.replace(env.spec, stacked_frames=1)
+
+
 class RewardWrapper(Wrapper):
     """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
 
@@ -135,7 +143,7 @@ class RewardWrapper(Wrapper):
 
 def without_goals(spec: EnvSpec) -> EnvSpec:
     """The spec of a wrapper after which rewards or observations are no longer what `goals` says."""
-    return dataclasses.replace(spec, goals=None)
+    return dataclasses.replace(spec, goals=None, goal_examples=None)
 
 
 def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
@@ -148,7 +156,8 @@ class ObservationWrapper(Wrapper):
 
     def __init__(self, env: JaxEnv, observation_space: Space):
         super().__init__(env)
-        self.spec = dataclasses.replace(env.spec, observation_space=observation_space, goals=None)
+        spec = without_goals(env.spec)
+        self.spec = dataclasses.replace(spec, observation_space=observation_space, stacked_frames=1)
 
     def observe(self, obs: Any) -> jax.Array:
         """Returns the new observation, an element of `spec.observation_space`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, ReplayConfig
 from jaxrl.envs.base import EnvSpec
-from jaxrl.envs.goals import Goals
+from jaxrl.envs.goals import Goals, NearGoals, check_goals, goals_of
+from jaxrl.envs.modules import load_attribute
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,19 @@ class HindsightPlan:
     goals: Goals
 
 
-def hindsight_plan(section: str, strategy: str, k: int, spec: EnvSpec, core: str) -> HindsightPlan | None:
+def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str) -> HindsightPlan | None:
     """The plan of a configuration; None if its strategy is "none".
 
     Args:
       section: its name in the configuration, for errors.
-      strategy: "none" or one of the strategies.
-      k: see `HindsightPlan`.
+      fields: of that section.
       spec: of the environment.
       core: `network.core`.
 
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
     """
+    strategy, named = fields.hindsight, fields.hindsight_goals
     if strategy == "none":
         return None
     label = f"`{section}.hindsight` (={strategy!r})"
@@ -45,9 +46,34 @@ def hindsight_plan(section: str, strategy: str, k: int, spec: EnvSpec, core: str
         raise ConfigError(
             f"{label} needs `network.core='none'`, not {core!r}: stored carries belong to the old goal"
         )
-    if spec.goals is None:
+    if spec.goals is None and spec.goal_examples is None:
         raise ConfigError(
             f"{label} needs an environment with goals, whose rewards follow from them (docs/replay.md): "
             f"{spec.name!r}, with its wrappers, has none"
         )
-    return HindsightPlan(strategy, k, spec.goals)
+    return HindsightPlan(strategy, fields.hindsight_k, _goals(f"`{section}.hindsight_goals`", named, spec))
+
+
+def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
+    """What goals are worth: as the environment says, else as is named and agrees with its examples."""
+    if spec.goals is not None:
+        if named:
+            raise ConfigError(
+                f"{label} (={named!r}) must be empty: {spec.name!r} says what its goals are worth"
+            )
+        return spec.goals
+    examples = spec.goal_examples
+    assert examples is not None
+    try:
+        goals = goals_of(load_attribute(label, named)) if named else NearGoals()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        check_goals(goals, examples)
+    except ValueError as error:
+        rule = f"(={named!r})" if named else "(='', which is NearGoals())"
+        raise ConfigError(
+            f"{label} {rule} {error}; name a function of (achieved, desired), or goals such as NearGoals, of "
+            "a module of your own (docs/replay.md)"
+        ) from error
+    return goals

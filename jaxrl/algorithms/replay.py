@@ -61,6 +61,7 @@ class ReplayPlan:
       checkpointed: whether the rows are a part of checkpoints.
       hindsight: None: goals stay as they are.
       sequences: None: single rows.
+      frames: of a stack, of which the memory keeps the newest; 1: observations are no stacks.
     """
 
     rows: int
@@ -73,6 +74,12 @@ class ReplayPlan:
     checkpointed: bool = True
     hindsight: HindsightPlan | None = None
     sequences: SequencePlan | None = None
+    frames: int = 1
+
+    @property
+    def unseen(self) -> int:
+        """The oldest rows of each environment, some of whose frames are gone: they are never drawn."""
+        return self.frames - 1
 
 
 @flax.struct.dataclass

@@ -30,6 +30,9 @@ class ReplayAlgorithm(Algorithm):
 
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
+        section = self.config.learner
+        assert isinstance(section, ReplayConfig)
+        section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
     def require_memoryless(cls, config: Config, instead: str) -> None:
@@ -45,7 +48,7 @@ class ReplayAlgorithm(Algorithm):
         """Raises ConfigError if hindsight is configured and not possible."""
         section = config.learner
         assert isinstance(section, ReplayConfig)
-        hindsight_plan(cls.name, section.hindsight, section.hindsight_k, spec, config.network.core)
+        hindsight_plan(cls.name, section, spec, config.network.core)
 
     @property
     def sequences(self) -> SequencePlan | None:
@@ -67,10 +70,9 @@ class ReplayAlgorithm(Algorithm):
             axis=self.axis,
             priorities=priorities if section.prioritised else None,
             checkpointed=section.checkpoint,
-            hindsight=hindsight_plan(
-                self.name, section.hindsight, section.hindsight_k, self.agent.spec, config.network.core
-            ),
+            hindsight=hindsight_plan(self.name, section, self.agent.spec, config.network.core),
             sequences=self.sequences,
+            frames=self.agent.spec.stacked_frames,
         )
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
+from jaxrl.config import ReplayConfig
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.parallel import topologies
 from jaxrl.parallel.gpus import Gpu, Gpus
@@ -107,6 +108,8 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
         parts = ("arguments", "results", "temporaries", "code")
         split = ", ".join(f"{name} {_bytes(getattr(memory, name))}" for name in parts)
         rows.append(("training", f"{_bytes(memory.peak)}: {split}"))
+    if report.replay:
+        rows.append(("replay", _replay(report)))
     if report.evaluation:
         rows.append(("evaluation", f"{_bytes(report.evaluation.peak)}, {config.evaluate.episodes} episodes"))
     per_step = report.flops * config.device_count / config.steps_per_iteration
@@ -133,6 +136,14 @@ def _show(report: MemoryReport, devices: str, described: DescribedDevices | None
     if not report.fits:
         print()
         table.show_fields([("takes less", memory_remedies(report.config))], 14)
+
+
+def _replay(report: MemoryReport) -> str:
+    """The bytes of the replay memory, and of each step in it."""
+    config = report.config
+    assert isinstance(config.learner, ReplayConfig)
+    steps = config.learner.rows(config.env.num_envs) * config.envs_per_device
+    return f"{_bytes(report.replay)} of it: {steps:,} steps of {_bytes(report.replay // steps)} each"
 
 
 def _kernels(launches: Launches) -> list[tuple[str, str]]:

@@ -72,7 +72,7 @@ class R2D2Config(DQNConfig):
     def steps_per_update(self, num_envs: int) -> int:
         return self.batch_size * self.trace_length
 
-    def check_sizes(self, name: str, num_envs: int) -> None:
+    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
         if self.interval < 1:
             raise ConfigError(
                 f"`{name}.overlap` (={self.overlap}) must be below "
@@ -85,7 +85,8 @@ class R2D2Config(DQNConfig):
                 "carries"
             )
         window = self.burn_in + self.trace_length + self.n_step
-        kept = max((self.rows(num_envs) - window) // self.interval + 1, 0) * num_envs
+        skipped = -(-unseen // self.interval)
+        kept = max((self.rows(num_envs) - window) // self.interval + 1 - skipped, 0) * num_envs
         if kept < self.batch_size:
             raise ConfigError(
                 f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "

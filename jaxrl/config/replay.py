@@ -70,6 +70,15 @@ class ReplayConfig(AlgorithmConfig):
         fixed=True,
     )
 
+    hindsight_goals: str = field(
+        "",
+        help="module:name of what goals of a gymnasium environment are worth: a function of (achieved, "
+        "desired), or what has `compute_reward` and `compute_terminated`; empty: 1 and the end below a "
+        "distance of 0.5, else -1",
+        fixed=True,
+        names_module=True,
+    )
+
     @property
     def updates_per_iteration(self) -> int:
         """None before `learning_starts`."""
@@ -96,17 +105,24 @@ class ReplayConfig(AlgorithmConfig):
     def steps_per_update(self, num_envs: int) -> int:
         return self.batch_size
 
-    def check_sizes(self, name: str, num_envs: int) -> None:
+    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
         """Raises ConfigError if the memory holds no batch.
 
         Default: of single steps.
+
+        Args:
+          name: of the section.
+          num_envs: of all devices.
+          unseen: the oldest rows of each that are never drawn, as frames of theirs are gone.
         """
         rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
-        steps = (rows - self.n_step) * num_envs
+        steps = (rows - self.n_step - unseen) * num_envs
         if steps < self.batch_size:
+            first = f" and the first {unseen}, whose frames are gone" if unseen else ""
             raise ConfigError(
                 f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
-                f"`{name}.n_step` (={self.n_step}), are fewer than `{name}.batch_size` (={self.batch_size})"
+                f"`{name}.n_step` (={self.n_step}){first}, are fewer than `{name}.batch_size` "
+                f"(={self.batch_size})"
             )
 
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:

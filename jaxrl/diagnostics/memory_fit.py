@@ -22,7 +22,7 @@ from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import DeviceRuntime
-from jaxrl.training.capacity import memory_of
+from jaxrl.training.capacity import memory_of, replay_bytes
 from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.training.run import choose_devices
 
@@ -74,6 +74,7 @@ class MemoryReport:
       flops: floating-point operations of matrix products, per iteration and device.
       seconds: to compile training and evaluation.
       largest: arrays of the training program.
+      replay: bytes of the steps that a replay memory keeps on each device; 0 without one.
       complaint: the compiler's error, if it gave up.
     """
 
@@ -89,6 +90,7 @@ class MemoryReport:
     seconds: tuple[float, float]
     largest: tuple[LargeArray, ...]
     complaint: str
+    replay: int = 0
 
     @property
     def fits(self) -> bool:
@@ -135,6 +137,7 @@ def examine(
         seconds=(trained, time.perf_counter() - started - trained),
         largest=tuple(largest_arrays(traced.jaxpr, platform, 8)),
         complaint=complaint,
+        replay=replay_bytes(runtime),
     )
 
 

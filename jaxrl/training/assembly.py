@@ -20,7 +20,7 @@ from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import MultiWriter, Writer, console
-from jaxrl.training.capacity import require_memory
+from jaxrl.training.capacity import replay_bytes, require_memory
 from jaxrl.types import TrainState
 
 
@@ -41,7 +41,7 @@ def build_runtime(config: Config, topology: Topology, clock: Clock, coordinator:
         runtime = HostRuntime(config, topology, clock, coordinator.gives_up)
     else:
         runtime = DeviceRuntime(config, topology)
-    require_memory(config, topology, runtime.spec, runtime.agent)
+    require_memory(config, topology, runtime.spec, runtime.agent, replay_bytes(runtime))
     return runtime
 
 

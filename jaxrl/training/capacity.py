@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import psutil
 
 from jaxrl.algorithms import Agent
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, ReplayConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.metrics import text
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.runtime import Runtime
 
 # Parameters, gradients, and the two moments of Adam.
 _COPIES = 4
@@ -30,13 +31,29 @@ def memory_of(topology: Topology) -> int:
     return int(psutil.virtual_memory().total) // len(topology.local_devices)
 
 
-def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Agent) -> None:
+def replay_bytes(runtime: Runtime) -> int:
+    """Bytes on each device of the steps that a replay memory keeps, with their priorities; 0 without one."""
+    if not isinstance(runtime.learning.learning.config.learner, ReplayConfig):
+        return 0
+    leaves = jax.tree.leaves(runtime.learning.abstract_state().memory)
+    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves)
+
+
+def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Agent, replay: int = 0) -> None:
     """Checks what training takes at least; what the compiler adds, `jaxrl preflight` knows.
+
+    Args:
+      config: the resolved configuration.
+      topology: all devices.
+      spec: of the environment.
+      agent: what acts.
+      replay: `replay_bytes`.
 
     Raises:
       ConfigError: a device does not have that much.
     """
     available = memory_of(topology)
+    _require_replay(config, available, replay)
     num_envs = config.envs_per_device if config.collects else 0
     policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     network = _COPIES * policy
@@ -58,6 +75,19 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
     raise ConfigError(
         f"`env.num_envs` (={config.env.num_envs}) with rollouts of {config.rollout_length} steps needs "
         f"{sizes}: use fewer environments, shorter rollouts (`{config.section}`) or more devices"
+    )
+
+
+def _require_replay(config: Config, available: int, kept: int) -> None:
+    """Raises ConfigError unless a device holds the steps that a replay memory keeps."""
+    section = config.learner
+    if kept <= available or not isinstance(section, ReplayConfig):
+        return
+    steps = section.rows(config.env.num_envs) * config.envs_per_device
+    raise ConfigError(
+        f"`{config.section}.capacity` (={section.capacity}) needs {text.size(kept)} on each device, "
+        f"{text.size(kept / steps)} for a step; a device has {text.size(available)}: keep fewer steps, or "
+        "use more devices"
     )
 
 

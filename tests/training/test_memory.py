@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from jaxrl.config import from_json, to_json
+from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.config.remedies import memory_remedies
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.capacity import replay_bytes
 from jaxrl.training.memory import explain
+from tests.algorithms.tiny import config_fields
+from tests.algorithms.tiny import tiny_config as tiny_learner
 from tests.compiled_programs import tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +100,34 @@ def test_every_remedy_is_a_valid_configuration(fields: dict[str, Any], absent: t
         data = to_json(config)
         data[section][field] = int(value) if value.isdigit() else value
         assert from_json(data) != config
+
+
+ATARI = "envpool:Pong-v5(stack_num=4, gray_scale=True)"
+
+
+@pytest.mark.parametrize(
+    ("name", "wrappers", "each"),
+    [
+        # Beside the observation: reset, action, reward, terminated, valid, and the priority.
+        (ATARI, (), 84 * 84 + 1 + (1 + 4 + 4 + 1 + 1) + 4),
+        ("gymnax:CartPole-v1", ("frame_stack(frames=4)",), 4 * 4 + 1 + (1 + 4 + 4 + 1 + 1) + 4),
+        ("gymnax:CartPole-v1", (), 4 * 4 + (1 + 4 + 4 + 1 + 1) + 4),
+    ],
+)
+def test_bytes_of_a_replay_memory(name: str, wrappers: tuple[str, ...], each: int) -> None:
+    config = tiny_learner("dqn", env__name=name, env__wrappers=wrappers, learner__capacity=512)
+    counts = 3 * 4  # cursor, count, draws
+    assert replay_bytes(Assembly.build(config).runtime) == 512 * each + counts
+
+
+def test_a_replay_memory_that_no_device_holds_is_one_line() -> None:
+    config = tiny_learner("dqn", env__name="gymnax:CartPole-v1", learner__capacity=2**31 - 1, env__num_envs=8)
+    with pytest.raises(ConfigError, match=r"`dqn.capacity` \(=2147483647\) needs 66.6 GB .* 31 B for a step"):
+        Assembly.build(config)
+
+
+def test_a_ring_that_holds_no_whole_stack_is_refused() -> None:
+    config = config_fields("dqn", learner__batch_size=8, learner__n_step=14, learner__capacity=128)
+    config.env.update(name="gymnax:CartPole-v1", wrappers=("frame_stack(frames=3)",))
+    with pytest.raises(ConfigError, match=r"the last `dqn.n_step` .* and the first 2, whose frames"):
+        Assembly.build(resolve(config, 1))

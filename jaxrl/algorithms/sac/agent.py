@@ -76,9 +76,8 @@ class SACAgent(Agent):
         size = space.shape[0]
         heads = {"head": HeadOnTrunk(SoftActorHead(size), "policy")}
         critics = {f"q{i}": HeadOnTrunk(ValueHead(), f"q{i}") for i in range(2)}
-        seen = dataclasses.replace(
-            spec, observation_space=Dict(_parts(network, spec, size)), goals=None, has_action_mask=False
-        )
+        alone = dataclasses.replace(spec, goals=None, has_action_mask=False, stacked_frames=1)
+        seen = dataclasses.replace(alone, observation_space=Dict(_parts(network, spec, size)))
         return cls(
             spec=spec,
             network=networks.build(network, spec, heads),

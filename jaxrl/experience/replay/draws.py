@@ -28,10 +28,11 @@ class Places:
     oldest: Array
     complete: Array
 
-    def leaves(self, leaf: Array) -> Array:
-        """float32[B, size], 0 where an item may not be drawn."""
-        age = (jnp.arange(self.size) - self.oldest) % self.size
-        return jnp.where((age < self.complete)[None], leaf, 0.0)
+    @property
+    def allowed(self) -> Array:
+        """bool[size], whether an item may be drawn."""
+        age: Array = (jnp.arange(self.size) - self.oldest) % self.size
+        return age < self.complete
 
 
 def keys_of_groups(plan: ReplayPlan, key: Array) -> Array:
@@ -62,12 +63,17 @@ def draw(plan: ReplayPlan, places: Places, leaf: Array | None, key: Array) -> tu
         env, item = first + at // span, places.oldest + at % span
         probability = found.astype(jnp.float32) / (jnp.maximum(size, 1).astype(jnp.float32) * plan.groups)
     else:
-        leaves = places.leaves(leaf).reshape(groups, -1)
-        few = plan.axis.pays_for_launches
-        at, found = jax.vmap(lambda k, w: sampling.draw_weighted(k, w, each, few))(keys, leaves)
+        by_group, allowed = leaf.reshape(groups, members, places.size), places.allowed
+        if plan.axis.pays_for_launches:
+            leaves = jnp.where(allowed[None, None], by_group, 0.0).reshape(groups, -1)
+            at, found = jax.vmap(lambda k, w: sampling.by_race(k, w, each))(keys, leaves)
+            total = leaves.sum(axis=1)
+        else:
+            at, found = jax.vmap(lambda k, w: sampling.in_turn(k, w, each, allowed))(keys, by_group)
+            total = jax.vmap(lambda w: sampling.block_sums(w, allowed).sum())(by_group)
         env, item = first + at // places.size, at % places.size
-        total = jnp.maximum(leaves.sum(axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-        probability = jnp.where(found, jnp.take_along_axis(leaves, at, axis=1) / total, 0.0) / plan.groups
+        total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[:, None]
+        probability = jnp.where(found, leaf[env, item] / total, 0.0) / plan.groups
     return env.reshape(-1), item.reshape(-1), probability.reshape(-1)
 
 
@@ -81,7 +87,7 @@ def weights(plan: ReplayPlan, places: Places, leaf: Array | None, draws: Array, 
     """
     if plan.priorities is None or leaf is None:
         return jnp.ones_like(probability)
-    may_be_drawn = (places.leaves(leaf) > 0).sum(dtype=jnp.float32)
+    may_be_drawn = ((leaf > 0) & places.allowed[None]).sum(dtype=jnp.int32).astype(jnp.float32)
     count = plan.axis.psum(may_be_drawn)
     beta = priorities.beta_at(draws, plan.priorities.beta_start, plan.priorities.beta_draws)
     weight = priorities.importance(probability, count, beta)

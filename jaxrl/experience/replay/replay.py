@@ -25,8 +25,13 @@ class Replay(RingMemory):
 
     def init(self, example: Trajectory | None) -> Ring:
         assert example is not None
+        plan = self.plan
         return ring.empty(
-            example, self.plan.rows, self.plan.priorities is not None, self.plan.hindsight is not None
+            example,
+            plan.rows,
+            plan.priorities is not None,
+            numbered=plan.hindsight is not None,
+            num_frames=plan.frames,
         )
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> Transitions:
@@ -42,20 +47,21 @@ class Replay(RingMemory):
             new = relabelling.new_goals(self.plan, state, draws.keys_of_groups(self.plan, key), env, row)
             facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
         counts = windows.counted_steps(facts["terminated"], facts["reset"], facts["valid"])
-        seen = {name: state.rows[name] for name in ("obs", "action_mask")}
-        first, after = (ring.taken(seen, at, env) for at in (row, row + counts.sum(axis=0, dtype=jnp.int32)))
+        ends = (row, row + counts.sum(axis=0, dtype=jnp.int32))
+        obs, next_obs = (ring.observed(state.rows, at, env, self.plan.frames) for at in ends)
+        mask, next_mask = (ring.taken(state.rows["action_mask"], at, env) for at in ends)
         if new is not None:
-            first, after = ({**x, "obs": new.asked_in(x["obs"])} for x in (first, after))
+            obs, next_obs = new.asked_in(obs), new.asked_in(next_obs)
         ready = state.count >= self.plan.learning_starts
         return Transitions(
-            obs=first["obs"],
+            obs=obs,
             action=ring.taken(state.rows["action"], row, env),
-            action_mask=first["action_mask"],
+            action_mask=mask,
             reward=facts["reward"][:-1],
             counts=counts,
             terminated=(counts & facts["terminated"][:-1]).any(axis=0),
-            next_obs=after["obs"],
-            next_mask=after["action_mask"],
+            next_obs=next_obs,
+            next_mask=next_mask,
             usable=(probability > 0) & counts[0] & ready,
             weight=draws.weights(self.plan, places, state.leaf, state.draws, probability),
             row=row % state.size,
@@ -78,6 +84,7 @@ class Replay(RingMemory):
         return put(leaf, jnp.where(begins, new, 0.0).T, state.cursor, axis=1)
 
     def _places(self, state: Ring) -> Places:
-        """Rows that may be drawn: all but the newest, which have no successors yet."""
-        complete = jnp.maximum(state.count - self.plan.n_step, 0)
-        return Places(state.rows["reward"].shape[1], state.size, state.oldest, complete)
+        """Rows that may be drawn: neither the newest, which have no successors yet, nor unseen ones."""
+        unseen = self.plan.unseen
+        complete = jnp.maximum(state.count - self.plan.n_step - unseen, 0)
+        return Places(state.rows["reward"].shape[1], state.size, state.oldest + unseen, complete)

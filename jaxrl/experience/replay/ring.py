@@ -8,6 +8,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.experience.replay import frames
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 # Of a trajectory; final observations are rows of their own that are not `valid`.
@@ -16,6 +17,8 @@ FIELDS = ("obs", "reset", "action", "action_mask", "reward", "terminated", "vali
 EPISODE = "episode"
 # Beside them, for sequences: the carries, [rows / interval, B, ...].
 CARRY = "carry"
+# Beside them, where observations are stacks of which only the newest frame is kept: see `frames.begins_anew`.
+ANEW = "anew"
 
 
 @flax.struct.dataclass
@@ -28,7 +31,8 @@ class Ring:
 
     Attributes:
       rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype; with `EPISODE`,
-        int32[rows, B], if episodes are numbered, and with `CARRY`, if carries are stored.
+        int32[rows, B], if episodes are numbered, and with `CARRY`, if carries are stored. Of stacks `obs` is
+        the newest frame, and `ANEW`, bool[rows, B], says where they begin.
       leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities. With
         carries: float32[B, rows / interval], of the sequences that begin there.
       cursor: int32[], the row that is written next.
@@ -54,7 +58,12 @@ class Ring:
 
 
 def empty(
-    example: Trajectory, rows: int, prioritised: bool, numbered: bool = False, interval: int = 0
+    example: Trajectory,
+    rows: int,
+    prioritised: bool,
+    numbered: bool = False,
+    interval: int = 0,
+    num_frames: int = 1,
 ) -> Ring:
     """A ring that holds nothing, for trajectories like `example`, of which only shapes count.
 
@@ -64,9 +73,13 @@ def empty(
       prioritised: with `Ring.leaf`.
       numbered: with the numbers of episodes.
       interval: rows from one stored carry to the next; 0: none are stored.
+      num_frames: of the stacks that observations are; 1: none.
     """
     fields = {name: getattr(example, name) for name in FIELDS}
     fields |= {EPISODE: jnp.zeros(example.reward.shape, jnp.int32)} if numbered else {}
+    if num_frames > 1:
+        newest = jax.eval_shape(lambda obs: frames.newest(obs, num_frames), example.obs)
+        fields |= {"obs": newest, ANEW: jnp.zeros(example.reward.shape, bool)}
     envs = example.reward.shape[1]
     zero = jnp.zeros((), jnp.int32)
     zeros = lambda count, tree: jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)  # noqa: E731
@@ -89,12 +102,29 @@ def written(rows: dict[str, PyTree], trajectory: Trajectory, at: Array) -> PyTre
         new[EPISODE] = before[None] + jnp.cumsum(trajectory.reset, axis=0, dtype=jnp.int32)
     if CARRY in rows:
         new[CARRY] = trajectory.carry
+    if ANEW in rows:
+        count = trajectory.obs.shape[-1] // rows["obs"].shape[-1]
+        new[ANEW] = frames.begins_anew(trajectory.obs, trajectory.reset, count)
+        new["obs"] = frames.newest(trajectory.obs, count)
 
     def put(x: Array, y: Array) -> Array:
         first = at // (size // len(x))  # of carries there are fewer
         return jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), first, axis=0)
 
     return jax.tree.map(put, rows, new)
+
+
+def observed(rows: dict[str, PyTree], row: Array, env: Array, num_frames: int) -> PyTree:
+    """The observations [..., N, *] of rows, as the agent saw them.
+
+    Args:
+      rows: `Ring.rows`.
+      row, env: as for `taken`.
+      num_frames: of the stacks that they are; 1: none.
+    """
+    if num_frames == 1:
+        return taken(rows["obs"], row, env)
+    return frames.stacked(rows["obs"], rows[ANEW], row, env, num_frames)
 
 
 def taken(tree: PyTree, row: Array, env: Array) -> PyTree:

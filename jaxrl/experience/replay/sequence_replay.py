@@ -36,7 +36,8 @@ class SequenceReplay(RingMemory):
     def init(self, example: Trajectory | None) -> Ring:
         assert example is not None
         prioritised = self.plan.priorities is not None
-        return ring.empty(example, self.plan.rows, prioritised, interval=self._sequences.interval)
+        interval, frames = self._sequences.interval, self.plan.frames
+        return ring.empty(example, self.plan.rows, prioritised, interval=interval, num_frames=frames)
 
     def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
         assert state.leaf is not None
@@ -50,7 +51,7 @@ class SequenceReplay(RingMemory):
         places, plan = self._places(state), self._sequences
         env, item, probability = draws.draw(self.plan, places, state.leaf, key)
         window = item[None] * plan.interval + jnp.arange(self._window)[:, None]
-        names = ("obs", "reset", "action", "action_mask", "reward", "terminated", "valid")
+        names = ("reset", "action", "action_mask", "reward", "terminated", "valid")
         rows = ring.taken({name: state.rows[name] for name in names}, window, env)
         learnt = jax.tree.map(lambda x: x[plan.burn_in : plan.burn_in + plan.length], rows)
         following = plan.burn_in + jnp.add.outer(jnp.arange(plan.length), jnp.arange(self.plan.n_step + 1))
@@ -58,7 +59,7 @@ class SequenceReplay(RingMemory):
         counts = jax.vmap(windows.counted_steps)(facts["terminated"], facts["reset"], facts["valid"])
         ready = (state.count >= self.plan.learning_starts) & (places.complete > 0)
         return SequenceBatch(
-            obs=rows["obs"],
+            obs=ring.observed(state.rows, window, env, self.plan.frames),
             reset=rows["reset"],
             action_mask=rows["action_mask"],
             carry=ring.taken(state.rows[CARRY], item, env),
@@ -75,8 +76,9 @@ class SequenceReplay(RingMemory):
         )
 
     def _places(self, state: Ring) -> Places:
-        """The sequences of which all rows are there."""
+        """The sequences of which all rows are there, with all their frames."""
         interval = self._sequences.interval
-        complete = jnp.maximum((state.count - self._window) // interval + 1, 0)
+        unseen = -(-self.plan.unseen // interval)
+        complete = jnp.maximum((state.count - self._window) // interval + 1 - unseen, 0)
         envs = state.rows["reward"].shape[1]
-        return Places(envs, state.size // interval, state.oldest // interval, complete)
+        return Places(envs, state.size // interval, state.oldest // interval + unseen, complete)

@@ -87,7 +87,19 @@ def chi_squared(seen: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
     return float(((seen - expected)[cells] ** 2 / expected[cells]).sum()), int(cells.sum()) - 1
 
 
-@pytest.mark.parametrize("draw", [sampling.by_race, sampling.in_turn])
+def of_one_member(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    return sampling.in_turn(key, weights[None], count)
+
+
+def of_two_members(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Of 2 x 5 weights of which the third of each member is not allowed; 6 or 7 are those given."""
+    given = jnp.concatenate([weights, jnp.zeros(8 - len(weights))]).reshape(2, 4)
+    spread = jnp.insert(given, 2, 100.0, axis=1)
+    index, found = sampling.in_turn(key, spread, count, jnp.arange(5) != 2)
+    return index // 5 * 4 + index % 5 - (index % 5 > 2).astype(jnp.int32), found
+
+
+@pytest.mark.parametrize("draw", [sampling.by_race, of_one_member, of_two_members])
 @pytest.mark.parametrize("weights", [[1.0, 2.0, 0.0, 4.0, 0.5, 1.0, 3.0], [1.0] * 6])
 def test_weighted_draws_have_the_distribution_of_drawing_in_turn(draw: Any, weights: list[float]) -> None:
     count, w = 20_000, np.array(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ PLAN = ReplayPlan(
     priorities=PriorityPlan(0.6, 0.4, 100),
 )
 UNIFORM = dataclasses.replace(PLAN, priorities=None)
+RACE = dataclasses.replace(PLAN, axis=Axis(platform="gpu"))  # draws as it does there
 
 
 def rollouts(count: int) -> list[Trajectory]:
@@ -94,8 +96,7 @@ def drawable(rows: dict[str, np.ndarray]) -> dict[int, tuple[list[float], int, b
     return found
 
 
-@pytest.mark.parametrize("plan", [PLAN, UNIFORM])
-@pytest.mark.parametrize("added", [1, 3, 4, 8])
+@pytest.mark.parametrize(("plan", "added"), [*itertools.product([PLAN, UNIFORM], [1, 3, 4, 8]), (RACE, 8)])
 def test_every_transition_is_one_of_a_loop(plan: ReplayPlan, added: int) -> None:
     found = rollouts(added)
     memory = build(plan)

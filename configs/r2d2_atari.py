@@ -1,0 +1,49 @@
+"""R2D2 on Atari's Pong with the hyperparameters of Kapturowski et al. 2019 (table 2) for one machine.
+
+Sequences of 80 steps after 40 of burn-in, of which neighbours share 40; batches of 64, returns of 5 steps,
+gamma 0.997, priorities with exponents 0.9 and 0.6, the target network a copy every 2,500 updates, Adam with
+rate 1e-4, an LSTM of 512, and rescaled targets in place of clipped rewards; lives end no episode. The paper
+has 256 actors; its memory holds 4 million steps, this one half a million.
+
+Command:  jaxrl train r2d2_atari
+Others:   --env="envpool:MsPacman-v5(...)", with the same arguments
+Memory:   3.6 GB for the steps kept; less with --config.r2d2.capacity=100000
+Hardware: one GPU and 8 CPU cores
+Minutes:  not measured
+Expected: not measured
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+PREPROCESSING = "frame_skip=4, stack_num=4, gray_scale=True"
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.algorithm = "r2d2"
+    c.env.name = f"envpool:Pong-v5({PREPROCESSING})"
+    c.env.num_envs = 64
+    c.env.stagger = False  # games start with up to 30 random steps and end at different times
+    c.network.encoder = "nature"
+    c.network.core = "lstm"
+    c.network.hidden_sizes = (512,)
+    c.network.core_size = 512
+    c.network.activation = "relu"
+    c.r2d2.rollout_length = 40
+    c.r2d2.updates_per_rollout = 1
+    c.r2d2.batch_size = 64
+    c.r2d2.burn_in = 40
+    c.r2d2.trace_length = 80
+    c.r2d2.overlap = 40
+    c.r2d2.capacity = 500_000
+    c.r2d2.learning_starts = 50_000
+    c.r2d2.learning_rate = 1e-4
+    c.r2d2.target_period = 2_500
+    c.stop.steps = 20_000_000
+    c.log.every_steps = 50_000
+    c.evaluate.every_steps = 2_000_000
+    c.evaluate.episodes = 16
+    c.checkpoint.every_steps = 2_000_000
+    return c
