@@ -50,6 +50,8 @@ class EnvSpec:
       task_space: what `reset` takes as a task, see `JaxEnv`; None for an environment without tasks.
       goals: what rewards and terminations other goals would have given (`jaxrl.envs.goals`); None where
         they do not follow from goals alone.
+      agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
+        of one of them. Most environments have none, and one agent.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
     """
@@ -64,14 +66,22 @@ class EnvSpec:
     task_space: Space | None = None
     goals: Goals | None = None
     task_names: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.goals is not None:
             check_goal_space("EnvSpec.goals", self.observation_space)
         check_reports("EnvSpec.reports", self.reports)
+        if len(set(self.agents)) < len(self.agents):
+            raise ValueError(f"EnvSpec.agents (={self.agents!r}) must be names that differ")
         check_count("EnvSpec.reset_ratio", self.reset_ratio, _LONGEST_EPISODE)
         if self.max_episode_steps is not None:
             check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)
+
+    @property
+    def num_agents(self) -> int:
+        """Rows of a batch that one environment takes."""
+        return max(1, len(self.agents))
 
     @property
     def mask_size(self) -> int:
@@ -96,6 +106,8 @@ class TimeStep:
         `spec.reports` at every step.
       score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
         `reward`; None if the two are the same.
+      team: in rows of environments of several agents (`jaxrl.envs.agents.AgentRows`) the step of the whole
+        environment, by which episodes are counted; else None.
     """
 
     obs: Any
@@ -105,6 +117,7 @@ class TimeStep:
     final_obs: Any = None
     info: dict[str, jax.Array] = flax.struct.field(default_factory=dict)
     score: jax.Array | None = None
+    team: Any = None
 
     @property
     def reported_reward(self) -> jax.Array:

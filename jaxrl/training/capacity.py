@@ -37,7 +37,7 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
       ConfigError: a device does not have that much.
     """
     available = memory_of(topology)
-    num_envs = config.envs_per_device if config.collects else 0
+    num_envs = config.rows_per_device if config.collects else 0
     policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     network = _COPIES * policy
     if config.selfplay.enabled:
