@@ -141,7 +141,9 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
         except ValueError as error:
             raise ValueError(f"{label}: spec.action_space: {error}") from error
     if spec.agents and not hasattr(env, "present"):
-        raise ValueError(f"{label}: spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]")
+        raise ValueError(
+            f"{label}: spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]"
+        )
     if spec.agents and (spec.task_space is not None or isinstance(spec.action_space, Dict)):
         what = "actions of several spaces" if isinstance(spec.action_space, Dict) else "tasks"
         raise ValueError(f"{label}: spec.agents is set; environments of several agents have no {what}")
@@ -199,9 +201,7 @@ def _leading(spec: EnvSpec) -> tuple[int, ...]:
     return (len(spec.agents),) if spec.agents else ()
 
 
-def _check_obs(
-    where: str, space: Space, obs: Any, part: str = "", leading: tuple[int, ...] = ()
-) -> bool:
+def _check_obs(where: str, space: Space, obs: Any, part: str = "", leading: tuple[int, ...] = ()) -> bool:
     """True if the observation needs a conversion to be of the space; ValueError if it cannot be converted."""
     what = f"an observation{part}"
     if isinstance(space, Dict):

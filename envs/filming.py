@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
+from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
-from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
 from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
 from jaxrl.envs.host.filming import film_gymnasium
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of

@@ -54,8 +54,8 @@ class JaxMARLState:
 class JaxMARL(MultiAgentEnv):
     """An environment of JaxMARL, stepped below its automatic reset.
 
-    Observations are float32, shorter vectors padded by zeros; where agents have different numbers of actions a
-    mask says which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
+    Observations are float32, shorter vectors padded by zeros; where agents have other numbers of actions
+    a mask says which are theirs. An end by the limit of steps is a truncation. An agent that the suite calls
     done is gone from then on. Of `HeuristicEnemySMAX` `info["success"]` says whether the allies have won.
     """
 
@@ -69,6 +69,10 @@ class JaxMARL(MultiAgentEnv):
         except (TypeError, AssertionError, ImportError) as error:
             raise ValueError(f"{label} refuses {kwargs}: {error}") from error
         self._agents = tuple(self._env.agents)
+        if shaped_reward and not name.startswith("overcooked"):
+            raise ValueError(
+                f"{label} has no shaped reward, which shaped_reward (={shaped_reward!r}) would add"
+            )
         self._shaped = float(shaped_reward)
         limit = getattr(self._env, "max_steps", None)
         # MPE and SMAX look at their clock before they advance it.
@@ -210,7 +214,9 @@ def _common_shape(label: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[in
     if len(distinct) == 1:
         return distinct.pop()
     if any(len(shape) != 1 for shape in distinct):
-        raise ValueError(f"{label}: agents that share a policy observe vectors, or all the same; not {distinct}")
+        raise ValueError(
+            f"{label}: agents that share a policy observe vectors, or all the same; not {distinct}"
+        )
     return max(distinct)
 
 

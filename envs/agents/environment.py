@@ -22,7 +22,8 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
 
     An agent takes part in a step if it is `present` in the state before it. What the environment says of
     others, and does with their actions, counts for nothing. An agent that has gone without a flag has
-    terminated. The episode of the environment is over once nobody is present, or all who are have ended.
+    terminated. The episode of the environment is over once nobody is present, or all who are have a flag,
+    also those who come just then.
     """
 
     spec: EnvSpec
@@ -33,7 +34,7 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
 
     @abc.abstractmethod
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        """Advances by one step of all agents; `action` is [A, ...], and so is all but `info` of the result."""
+        """Advances by one step of all; `action` and all but `info` of the result have a leading A."""
 
     @abc.abstractmethod
     def present(self, state: Any) -> jax.Array:
@@ -78,8 +79,7 @@ class WholeEnv(JaxEnv):
             terminated=before & (timestep.terminated | has_left),
             truncated=before & timestep.truncated,
         )
-        done = flags.terminated | flags.truncated
-        is_over = ~jnp.any(after & ~done)
+        is_over = ~jnp.any(after & ~timestep.done)
         is_cut = is_over & jnp.any(flags.truncated & ~flags.terminated)
         counted = lambda x: jnp.where(before, x, 0.0).astype(jnp.float32)  # noqa: E731
         timestep = dataclasses.replace(

@@ -13,7 +13,7 @@ from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
 
 
 class AgentId(Wrapper):
-    """Appends to the vector that an agent observes its number, one-hot: agents that share a policy may differ.
+    """Appends its number, one-hot, to the vector that an agent observes: then those of one policy may differ.
 
     The observation becomes float32.
     """
@@ -25,7 +25,9 @@ class AgentId(Wrapper):
         space = require_box("agent_id", env, ndim=1)
         count = len(env.spec.agents)
         if not count:
-            raise ValueError(f"wrapper agent_id needs an environment of several agents; {env.spec.name} has one")
+            raise ValueError(
+                f"wrapper agent_id needs an environment of several agents; {env.spec.name} has one"
+            )
         box = Box((*space.low, *[0.0] * count), (*space.high, *[1.0] * count), (space.shape[0] + count,))
         self.spec = dataclasses.replace(env.spec, observation_space=box, goals=None)
 

@@ -172,7 +172,7 @@ class Config(BuiltInSections):
 
     @property
     def steps_per_update(self) -> int:
-        """Rows that one update learns from, over all devices: environment steps, or those of agents in them."""
+        """Rows that one update learns from, over all devices: steps of environments, or of agents."""
         return self.learner.steps_per_update(self.env.rows)
 
     @property

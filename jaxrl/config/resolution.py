@@ -89,8 +89,8 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
     given, found = config.env.num_agents, len(spec.agents)
     if given not in (0, found) and (given, found) != (1, 0):
         raise ConfigError(
-            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says how "
-            "many agents it has"
+            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says "
+            "how many agents it has"
         )
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_agents=found))
     _check_counts(config)

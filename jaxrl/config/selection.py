@@ -19,6 +19,7 @@ _MEMORY = "jaxrl:memory/"
 # Environments that a shipped config was made for, where their spaces do not tell.
 _MADE_FOR = {
     "gymnax:MemoryChain-bsuite": "ppo_memory",
+    "jaxmarl:MPE_simple_spread_v3": "ippo_spread",
     "jaxrl:Maze": "ppo_maze",
     "jaxrl:Navigation": "ppo_navigation",
     "jaxrl:Platformer": "ppo_platformer",

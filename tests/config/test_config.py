@@ -189,7 +189,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     now = resolve(changed(seed=2, stop__steps=5), 1)
     kept = {name: (theirs, ours) for name, theirs, ours in fixed_fields(there, now)}
     env = {f"env.{name}" for name in ("name", "num_envs", "wrappers", "stagger", "success")}
-    env |= {"env.tasks", "env.task_shares"}
+    env |= {"env.tasks", "env.task_shares", "env.num_agents"}
     network = {name for name in declared_fields() if name.startswith("network.")} - {
         "network.recurrence",
         "network.frozen",

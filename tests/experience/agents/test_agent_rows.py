@@ -82,7 +82,7 @@ def test_rows_are_those_of_a_plain_loop() -> None:
     assert sum(row["over"] for row in expected[0]) == 2
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
 def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
     """Whatever stands in them, learning gives the same parameters, statistics and metrics, bit for bit."""
     normalize = {"normalize.observations": True, "normalize.rewards": True}
@@ -106,9 +106,7 @@ def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
     assert not np.array_equal(changed.obs, trajectory.obs)
     learn = jax.jit(program.learning.update)
     outcomes = [learn(state, x, totals) for x in (trajectory, changed)]
-    there, here = (
-        jax.tree.leaves((after.learner, metrics)) for after, metrics in outcomes
-    )
+    there, here = (jax.tree.leaves((after.learner, metrics)) for after, metrics in outcomes)
     assert len(there) == len(here)
     for x, y in zip(there, here, strict=True):
         np.testing.assert_array_equal(x, y)
