@@ -130,6 +130,12 @@ def test_episodes_are_the_team_s() -> None:
     of_episodes = reward_TB.reshape(3, 4, 4, 4).sum(axis=(1, 3))
     assert float(totals.lowest) == of_episodes.min() < float(totals.highest) == of_episodes.max()
     assert float(totals.tallies["hits"].value) == reward_TB.sum()
+    # The form for GPUs, which packs what a step stores, tells the same of episodes.
+    packed = dataclasses.replace(program, collector=dataclasses.replace(program.collector, few_kernels=True))
+    _, same, again = jax.jit(packed.rollout)(first_state(program))
+    np.testing.assert_array_equal(same.valid, trajectory.valid)
+    np.testing.assert_array_equal(same.reward, trajectory.reward)
+    jax.tree.map(np.testing.assert_array_equal, again, totals)
     ended = np.asarray(trajectory.terminated | trajectory.truncated)
     assert ended.sum() == 12 * AGENTS  # each agent's own episode
     assert not ended[~np.asarray(trajectory.valid)].any()
