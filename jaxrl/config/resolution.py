@@ -29,6 +29,7 @@ from jaxrl.config.environment import (
 )
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.success import Success
 from jaxrl.version import __version__
 
@@ -93,7 +94,8 @@ def _with_agents(config: Config, spec: EnvSpec) -> Config:
             "how many agents it has"
         )
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_agents=found))
-    _check_counts(config)
+    if isinstance(config.learner, MinibatchConfig):  # others refuse several agents
+        _check_counts(config)
     return config
 
 
