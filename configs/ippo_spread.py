@@ -4,8 +4,8 @@ Command:  jaxrl train ippo_spread
 Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked (docs/many_agents.md)
 Needs:    pip install "jaxrl-recurrent[jaxmarl]"
 Hardware: 2 CPU cores
-Minutes:  TODO
-Expected: TODO
+Minutes:  not measured
+Expected: not measured
 """
 
 from ml_collections import ConfigDict
