@@ -55,6 +55,8 @@ class EnvSpec:
       stacked_frames: an observation is so many frames joined along its last axis, the oldest first. Each step
         brings one and drops the oldest; the first observation of an episode is its frame repeated, or goes
         on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
+      agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
+        of one of them. Most environments have none, and one agent.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
     """
@@ -71,15 +73,23 @@ class EnvSpec:
     goal_examples: GoalExamples | None = None
     stacked_frames: int = 1
     task_names: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.goals is not None:
             check_goal_space("EnvSpec.goals", self.observation_space)
         check_reports("EnvSpec.reports", self.reports)
         check_stack("EnvSpec.stacked_frames", self.stacked_frames, self.observation_space)
+        if len(set(self.agents)) < len(self.agents):
+            raise ValueError(f"EnvSpec.agents (={self.agents!r}) must be names that differ")
         check_count("EnvSpec.reset_ratio", self.reset_ratio, _LONGEST_EPISODE)
         if self.max_episode_steps is not None:
             check_count("EnvSpec.max_episode_steps", self.max_episode_steps, _LONGEST_EPISODE)
+
+    @property
+    def num_agents(self) -> int:
+        """Rows of a batch that one environment takes."""
+        return max(1, len(self.agents))
 
     @property
     def mask_size(self) -> int:
@@ -104,6 +114,8 @@ class TimeStep:
         `spec.reports` at every step.
       score: float32, the reward that episode statistics and evaluations report, where a wrapper has changed
         `reward`; None if the two are the same.
+      team: in rows of environments of several agents (`jaxrl.envs.agents.AgentRows`) the step of the whole
+        environment, by which episodes are counted; else None.
     """
 
     obs: Any
@@ -113,6 +125,7 @@ class TimeStep:
     final_obs: Any = None
     info: dict[str, jax.Array] = flax.struct.field(default_factory=dict)
     score: jax.Array | None = None
+    team: Any = None
 
     @property
     def reported_reward(self) -> jax.Array:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete
+from jaxrl.envs.agents import MultiAgentEnv
+from jaxrl.envs.agents.environment import WholeEnv
+from jaxrl.envs.base import Discrete, JaxEnv, MultiDiscrete, Space
 from jaxrl.envs.checks import KEEPS_ARRAYS, PURE, Types, explain
 from jaxrl.envs.spaces import has_choice, sample
 from jaxrl.envs.tasks import default_task
@@ -45,7 +47,8 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
     if limit_to_reach is None and not env.spec.has_action_mask:
         return
     steps = _MASKED_STEPS if limit_to_reach is None else limit_to_reach
-    ended, allowed = jax.jit(lambda key: _play(env, key, steps))(jax.random.key(0))
+    played = WholeEnv(cast(MultiAgentEnv, env)) if env.spec.agents else env
+    ended, allowed = jax.jit(lambda key: _play(played, key, steps))(jax.random.key(0))
     if not allowed:
         raise ValueError(
             f"{label}: action_mask() allowed no action in the middle of an episode; let at least one be True"
@@ -68,7 +71,8 @@ def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array
         action = jax.vmap(lambda key, state: random_action(env, key, state))(step_keys, state)
         if env.spec.has_action_mask:
             assert isinstance(space, Discrete | MultiDiscrete)
-            allowed &= (ended | has_choice(space, jax.vmap(env.action_mask)(state))).all()
+            choice = has_choice(space, jax.vmap(env.action_mask)(state))
+            allowed &= (ended | (choice.all(axis=1) if env.spec.agents else choice)).all()
         state, timestep = strong_types(jax.vmap(env.step)(step_keys, state, action))
         return state, ended | timestep.terminated | timestep.truncated, allowed
 
@@ -109,12 +113,20 @@ def _tasks(env: JaxEnv, keys: jax.Array) -> tuple[Any, ...]:
 
 
 def random_action(env: JaxEnv, key: jax.Array, state: Any) -> Any:
-    """An action drawn evenly from those that are allowed in `state`."""
+    """An action drawn evenly from those that are allowed in `state`; of several agents one for each."""
     space = env.spec.action_space
+    mask = env.action_mask(state) if env.spec.has_action_mask else None
+    if not env.spec.agents:
+        return _random(space, key, mask)
+    keys = jax.random.split(key, env.spec.num_agents)
+    return jax.vmap(lambda key, mask: _random(space, key, mask))(keys, mask)
+
+
+def _random(space: Space, key: jax.Array, mask: jax.Array | None) -> Any:
     if not isinstance(space, Discrete | MultiDiscrete):
         return sample(space, key)
     sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-    allowed = env.action_mask(state) if env.spec.has_action_mask else jnp.ones(sum(sizes), bool)
+    allowed = jnp.ones(sum(sizes), bool) if mask is None else mask
     logits = jnp.split(jnp.where(allowed, 0.0, -jnp.inf), np.cumsum(sizes)[:-1])
     keys = jax.random.split(key, len(sizes))
     parts = [jax.random.categorical(k, part) for k, part in zip(keys, logits, strict=True)]

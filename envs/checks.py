@@ -49,21 +49,28 @@ def check_types(label: str, env: Any) -> bool:
         _check_task(label, env, spec.task_space)
     found = Types(label, env)
     timestep, converts = found.timestep, found.converts_reset
-    converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs)
+    converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs, leading=_leading(spec))
     _check_state(label, found.state, found.next_state)
-    reward = timestep.reward
-    if reward.shape != () or not _is_real(reward.dtype):
-        raise ValueError(f"{label}: step() returned the reward {_form(reward)}; return one number, float32[]")
+    reward, agents = timestep.reward, _leading(spec)
+    form = f"[{len(spec.agents)}]" if agents else "[]"
+    if reward.shape != agents or not _is_real(reward.dtype):
+        text = "return one number of each agent" if agents else "return one number"
+        raise ValueError(f"{label}: step() returned the reward {_form(reward)}; {text}, float32{form}")
     for name in ("terminated", "truncated"):
         flag = getattr(timestep, name)
-        if flag.shape != () or flag.dtype != bool:
-            raise ValueError(f"{label}: step() returned {name} as {_form(flag)}; return one bool[]")
+        if flag.shape != agents or flag.dtype != bool:
+            text = "return bool" if agents else "return one bool"
+            raise ValueError(f"{label}: step() returned {name} as {_form(flag)}; {text}{form}")
         converts |= flag.weak_type
     if not isinstance(timestep.info, dict):
         raise ValueError(f"{label}: step() returned no dict as info; leave it out, or give arrays by name")
     _check_info(label, timestep.info, [report.name for report in spec.reports])
-    if spec.has_action_mask and _form(found.mask) != f"bool[{spec.mask_size}]":
-        text = f"action_mask() returned {_form(found.mask)}; return bool[{spec.mask_size}]"
+    if spec.agents and (_form(found.present) != f"bool[{len(spec.agents)}]"):
+        text = f"present() returned {_form(found.present)}; return bool[{len(spec.agents)}]"
+        raise ValueError(f"{label}: {text}, True where an agent takes part in the next step")
+    mask = f"bool[{','.join(map(str, (*_leading(spec), spec.mask_size)))}]" if spec.has_action_mask else ""
+    if spec.has_action_mask and _form(found.mask) != mask:
+        text = f"action_mask() returned {_form(found.mask)}; return {mask}"
         raise ValueError(f"{label}: {text}, True where an action is allowed")
     return converts or reward.dtype != jnp.float32 or reward.weak_type
 
@@ -93,6 +100,7 @@ class Types:
       converts_reset: True if its observation needs a conversion.
       next_state, timestep: of `step`.
       mask: of `action_mask`; None without one.
+      present: of `present`; None unless there are several agents.
       arguments: what `reset` and `step` were called with.
     """
 
@@ -102,14 +110,20 @@ class Types:
         task = () if tasks is None else (jax.eval_shape(lambda: zeros(tasks)),)
         self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key, *task)
         # Before `step` is traced: with another state it fails in many ways.
-        self.converts_reset = _check_obs(f"{label}: reset()", env.spec.observation_space, obs)
+        leading = _leading(env.spec)
+        self.converts_reset = _check_obs(
+            f"{label}: reset()", env.spec.observation_space, obs, leading=leading
+        )
         state = jax.eval_shape(strong_types, self.state)
-        action = jax.eval_shape(lambda: zeros(space))
+        action = jax.eval_shape(lambda: zeros(space, leading))
         self.arguments = {"reset": (key, *task), "step": (key, state, action)}
         self.next_state, self.timestep = _trace(
             f"{label}: step()", env.step, _state_and_step, key, state, action
         )
-        self.mask = None
+        self.mask = self.present = None
+        if env.spec.agents:
+            several: Any = env
+            self.present = _trace(f"{label}: present()", several.present, lambda present: present, state)
         if env.spec.has_action_mask:
             self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
 
@@ -126,6 +140,13 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
             Mixed(spec.action_space.spaces)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"{label}: spec.action_space: {error}") from error
+    if spec.agents and not hasattr(env, "present"):
+        raise ValueError(
+            f"{label}: spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]"
+        )
+    if spec.agents and (spec.task_space is not None or isinstance(spec.action_space, Dict)):
+        what = "actions of several spaces" if isinstance(spec.action_space, Dict) else "tasks"
+        raise ValueError(f"{label}: spec.agents is set; environments of several agents have no {what}")
     if spec.has_action_mask and not isinstance(spec.action_space, Discrete | MultiDiscrete):
         raise ValueError(
             f"{label}: spec.has_action_mask is set; only Discrete and MultiDiscrete actions can have a mask"
@@ -175,7 +196,12 @@ def _check_element(where: str, space: Space, x: Any) -> None:
         raise ValueError(f"{where} (={np.asarray(x).tolist()}) does not lie within the bounds of its space")
 
 
-def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
+def _leading(spec: EnvSpec) -> tuple[int, ...]:
+    """The leading dimensions of what belongs to an agent: (A,) of several agents, else none."""
+    return (len(spec.agents),) if spec.agents else ()
+
+
+def _check_obs(where: str, space: Space, obs: Any, part: str = "", leading: tuple[int, ...] = ()) -> bool:
     """True if the observation needs a conversion to be of the space; ValueError if it cannot be converted."""
     what = f"an observation{part}"
     if isinstance(space, Dict):
@@ -183,11 +209,12 @@ def _check_obs(where: str, space: Space, obs: Any, part: str = "") -> bool:
         if not isinstance(obs, dict) or sorted(obs) != sorted(keys):
             found = f"the keys {', '.join(sorted(obs))}" if isinstance(obs, dict) else _form(obs)
             raise ValueError(f"{where} returned {what} of {found}; its space has the keys {', '.join(keys)}")
-        converts = [_check_obs(where, inner, obs[key], f"[{key!r}]") for key, inner in space.spaces]
+        converts = [_check_obs(where, inner, obs[key], f"[{key!r}]", leading) for key, inner in space.spaces]
         return any(converts)
     dtype = np.dtype(space.dtype)
-    declared = _form(jax.ShapeDtypeStruct(space.shape, dtype))
-    if getattr(obs, "shape", None) != space.shape:
+    shape = (*leading, *space.shape)
+    declared = _form(jax.ShapeDtypeStruct(shape, dtype))
+    if getattr(obs, "shape", None) != shape:
         raise ValueError(
             f"{where} returned {what} of {_form(obs)}, its space says {declared}; make them equal"
         )

@@ -15,6 +15,8 @@ from jaxrl.envs.wrappers.wrapper import Wrapper
 class Converted(Wrapper):
     """Converts what `jaxrl.envs.checks.check_types` found to be unambiguous; changes no value."""
 
+    for_agents = True
+
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)
         return state, _as(self.spec.observation_space, obs)

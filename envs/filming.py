@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,8 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
+from jaxrl.envs.agents import MultiAgentEnv
+from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
 from jaxrl.envs.host.filming import film_gymnasium
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
@@ -32,7 +34,10 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
       HostEnvError: the environment failed.
     """
     if not registry.is_host(name):
-        return _film_device(registry.make(name, wrappers), seed)
+        env = registry.make(name, wrappers)
+        if env.spec.agents:
+            return _film_agents(WholeEnv(cast(MultiAgentEnv, env)), seed)
+        return _film_device(env, seed)
     factory, bare = registry.make_host(name, wrappers), registry.make_host(name)
     if isinstance(bare, GymnasiumFactory):
         return film_gymnasium(bare, seed, factory.decode)
@@ -52,6 +57,22 @@ def _film_device(env: JaxEnv, seed: int) -> Film:
         reward = float(timestep.reward)
 
 
+def _film_agents(env: WholeEnv, seed: int) -> Film:
+    """Takes an action for each agent; those of agents that are not there count for nothing."""
+    reset_key, key = jax.random.split(jax.random.key(seed))
+    state, obs = jax.jit(env.reset)(reset_key)
+    fresh = np.ones(env.spec.num_agents, bool)
+    step, over, t, reward = jax.jit(env.step), False, 0, 0.0
+    while True:
+        mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
+        picture = partial(_picture, env.env, state, obs)
+        action = yield Shot(jax.device_get(obs), mask, picture, over, reward, fresh)
+        state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
+        obs, over, t = timestep.obs, bool(timestep.done), t + 1
+        reward, flags = float(timestep.reported_reward.sum()), timestep.team
+        fresh = np.asarray(~flags.took_part | flags.terminated | flags.truncated)
+
+
 def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
     """The environment's own picture if it has one, else the observation."""
     try:
@@ -60,7 +81,7 @@ def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
         found: np.ndarray = env.render(state)
         return found
     except CannotRender:
-        if not image_of(env.spec.observation_space):
+        if env.spec.agents or not image_of(env.spec.observation_space):
             raise
         return draw(np.asarray(obs), env.spec.observation_space)
 

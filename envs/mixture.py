@@ -51,6 +51,8 @@ class TaskLayout:
         sizes = []
         for env in envs:
             space = env.spec.observation_space
+            if env.spec.agents:
+                raise ValueError(f"the task {env.spec.name} has several agents; tasks have one")
             if not isinstance(space, Box) or len(space.shape) != 1:
                 raise ValueError(
                     f"the task {env.spec.name} must have a vector as its observation; the wrapper "

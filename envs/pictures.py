@@ -21,11 +21,12 @@ class Shot:
     """One step, as films show it.
 
     Attributes:
-      obs: the observation to act on, as the policy sees it.
-      mask: bool[A], the allowed actions, or None.
+      obs: the observation to act on, as the policy sees it; of several agents with a leading A.
+      mask: bool[A], the allowed actions, or None; of several agents likewise.
       picture: draws it, uint8[height, width, 3]; only until the next action.
       over: the episode has ended; no action is taken any more.
-      reward: of the action before; 0 at the first step.
+      reward: of the action before; 0 at the first step. Of several agents the sum.
+      fresh: bool[A] of several agents, whose recurrent state begins anew with `obs`; None of one.
     """
 
     obs: Any
@@ -33,6 +34,7 @@ class Shot:
     picture: Callable[[], np.ndarray]
     over: bool
     reward: float = 0.0
+    fresh: np.ndarray | None = None
 
 
 def image_of(space: Space) -> bool:

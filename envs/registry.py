@@ -26,7 +26,7 @@ from jaxrl.envs.suites import ENTRY_POINTS
 from jaxrl.envs.wrappers.wrapper import UnknownStack
 
 # Imported when first used: a suite's package may be slow to import or not installed.
-_OPTIONAL = {"brax", "craftax", "jumanji", "navix", "pgx", "playground", "popgym_arcade", "xminigrid"}
+_OPTIONAL = set("brax craftax jaxmarl jumanji navix pgx playground popgym_arcade xminigrid".split())
 _SUITES = {"jaxrl": f"{__package__}.native"} | {
     name: f"{__package__}.adapters.{name}" for name in ("gymnax", *sorted(_OPTIONAL))
 }

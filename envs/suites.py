@@ -56,6 +56,7 @@ SUITES = (
     Collection("gymnax", "gymnax", "", False, "classic control, bsuite, MinAtar"),
     Collection("brax", "brax", "brax", False, "rigid bodies: Ant, Humanoid, Reacher"),
     Collection("craftax", "craftax", "craftax", False, "Craftax and Craftax-Classic"),
+    Collection("jaxmarl", "jaxmarl", "jaxmarl", False, "several agents: MPE, SMAX, Overcooked, Hanabi"),
     Collection("jumanji", "jumanji", "jumanji", False, "combinatorial problems and games"),
     Collection("navix", "navix", "navix", False, "MiniGrid in JAX"),
     Collection("pgx", "pgx", "pgx", False, "board games, MinAtar"),

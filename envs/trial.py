@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
+from jaxrl.envs.agents import MultiAgentEnv
+from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import Box, HostOptions, Mixed, MultiDiscrete, Space
 from jaxrl.envs.behaviour import random_action
 from jaxrl.envs.vector import VectorEnv
@@ -50,13 +52,14 @@ def play(name: str, wrappers: Sequence[str], steps: int, seed: int = 0) -> Trial
 
 def _on_device(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple[np.ndarray, ...]:
     bare = registry.make(name, wrappers)
-    env = VectorEnv(bare)
+    # Of several agents an episode is the environment's.
+    env = VectorEnv(WholeEnv(cast(MultiAgentEnv, bare)) if bare.spec.agents else bare)
 
     def step(state: Any, key: jax.Array) -> Any:
         action_key, step_key = jax.random.split(key)
         choose = jax.vmap(lambda state: random_action(bare, action_key, state))
         state, found = env.step(step_key[None], state, choose(state.env))
-        return state, (found.reported_reward[0], found.terminated[0], found.truncated[0])
+        return state, (found.reported_reward[0].sum(), found.terminated[0], found.truncated[0])
 
     def trial(key: jax.Array) -> Any:
         state, _ = env.reset(jax.random.fold_in(key, 1)[None])

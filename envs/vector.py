@@ -68,7 +68,7 @@ class Environments(Protocol):
     def is_turn(self, state: Any) -> jax.Array | None:
         """bool[B], False where the next action is ignored, as nothing of the agent's is due; None: nowhere.
 
-        Such a row may only be the first of an episode, which begins again with the row after it.
+        Such a row is outside of the row's episodes: one may begin with the row after it.
         """
         ...
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs.agents import AgentRows, MultiAgentEnv
 from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.trees import select_rows
@@ -110,9 +111,14 @@ class MixtureVectorEnv:
         return jax.tree.map(lambda *xs: jnp.concatenate(xs)[order], *parts)
 
 
-BatchedEnv = VectorEnv | MixtureVectorEnv
+BatchedEnv = VectorEnv | MixtureVectorEnv | AgentRows
 
 
 def vector_env(env: JaxEnv, stagger: bool = False) -> BatchedEnv:
-    """A batch of `env`, as `VectorEnv(env, stagger)`; of a `TaskMixture` each row is of one task."""
+    """A batch of `env`, as `VectorEnv(env, stagger)`.
+
+    Of a `TaskMixture` each row is of one task, of an environment of several agents each row is an agent.
+    """
+    if env.spec.agents:
+        return AgentRows(cast(MultiAgentEnv, env), stagger)
     return MixtureVectorEnv(env, stagger) if isinstance(env, TaskMixture) else VectorEnv(env, stagger)

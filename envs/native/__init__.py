@@ -16,6 +16,7 @@ from jaxrl.envs.native.mixture import mixture
 from jaxrl.envs.native.mixture import module_of as module_of_tasks
 from jaxrl.envs.native.navigation import Navigation
 from jaxrl.envs.native.platformer import Platformer
+from jaxrl.envs.native.probe_agents import ProbeAgents
 from jaxrl.envs.native.probe_memory import ProbeMemory
 from jaxrl.envs.native.probe_policy import (
     ProbeAction,
@@ -41,6 +42,7 @@ _ENVIRONMENTS: dict[str, Callable[..., JaxEnv]] = {
     "Navigation": Navigation,
     "Platformer": Platformer,
     "ProbeAction": ProbeAction,
+    "ProbeAgents": ProbeAgents,
     "ProbeContinuous": ProbeContinuous,
     "ProbeDict": ProbeDict,
     "ProbeDiscount": ProbeDiscount,

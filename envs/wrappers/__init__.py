@@ -10,6 +10,7 @@ from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.action_repeat import ActionRepeat
+from jaxrl.envs.wrappers.agent_id import AgentId
 from jaxrl.envs.wrappers.flatten_observation import FlattenObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
 from jaxrl.envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
@@ -29,6 +30,7 @@ from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
 
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "action_repeat": ActionRepeat,
+    "agent_id": AgentId,
     "flatten_observation": FlattenObservation,
     "frame_stack": FrameStack,
     "limit_cost": LimitCost,
@@ -72,6 +74,8 @@ def wrap(env: JaxEnv, name: str) -> JaxEnv:
         check_32_bits(f"wrapper {wrapper}: {key}", value)
 
     def one(env: JaxEnv) -> JaxEnv:
+        if env.spec.agents and not getattr(found, "for_agents", False):
+            raise ValueError(f"wrapper {wrapper} is for one agent; {env.spec.name} has {env.spec.num_agents}")
         made: JaxEnv = found(env, **kwargs)
         if made.spec.task_space is not None and not takes_task(made):
             raise ValueError(

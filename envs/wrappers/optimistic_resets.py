@@ -19,6 +19,8 @@ class OptimisticResets(Wrapper):
     computes all at once, which is faster where a reset is cheap.
     """
 
+    for_agents = True
+
     def __init__(self, env: JaxEnv, ratio: int = 64):
         super().__init__(env)
         ratio = check_positive("wrapper optimistic_resets: ratio", ratio)

@@ -12,6 +12,8 @@ from jaxrl.envs.wrappers.wrapper import Wrapper
 class ReportInfo(Wrapper):
     """Declares that `info[key]` is reported of every episode, see `InfoMetric`; changes nothing."""
 
+    for_agents = True
+
     def __init__(self, env: JaxEnv, key: str, per_episode: str = "last"):
         super().__init__(env)
         try:

@@ -26,6 +26,8 @@ class TimeLimitState:
 class TimeLimit(Wrapper):
     """Truncates an episode after `steps` steps, in addition to any limit of the environment."""
 
+    for_agents = True
+
     def __init__(self, env: JaxEnv, steps: int):
         super().__init__(env)
         # Steps are counted in int32.

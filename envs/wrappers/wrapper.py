@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.struct
 import jax
@@ -27,7 +27,13 @@ from jaxrl.envs.tasks import (
 
 
 class Wrapper(JaxEnv):
-    """Passes everything on to `env`; subclasses change some of it and adjust `spec`."""
+    """Passes everything on to `env`; subclasses change some of it and adjust `spec`.
+
+    Attributes:
+      for_agents: whether it also wraps environments of several agents (`jaxrl.envs.agents`).
+    """
+
+    for_agents: ClassVar[bool] = False
 
     def __init__(self, env: JaxEnv):
         self.env = env
@@ -82,6 +88,12 @@ class Wrapper(JaxEnv):
     def action_mask(self, state: Any) -> jax.Array:
         return self.env.action_mask(state)
 
+    def present(self, state: Any) -> jax.Array:
+        """bool[A], see `jaxrl.envs.agents.MultiAgentEnv`."""
+        wrapped: Any = self.env
+        found: jax.Array = wrapped.present(self.inner(state))
+        return found
+
     def inner(self, state: Any) -> Any:
         """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
         return state
@@ -128,6 +140,8 @@ class UnknownStack(Wrapper):
 class RewardWrapper(Wrapper):
     """Replaces every reward by a function of it, `change`; what is reported of episodes stays."""
 
+    for_agents = True
+
     def __init__(self, env: JaxEnv):
         super().__init__(env)
         self.spec = without_goals(env.spec)
@@ -154,6 +168,8 @@ def with_reward(timestep: TimeStep, reward: jax.Array) -> TimeStep:
 class ObservationWrapper(Wrapper):
     """Replaces every observation by a function of it, `observe`."""
 
+    for_agents = True
+
     def __init__(self, env: JaxEnv, observation_space: Space):
         super().__init__(env)
         spec = without_goals(env.spec)
@@ -165,11 +181,15 @@ class ObservationWrapper(Wrapper):
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
         state, obs = self.env.reset(key, *task)
-        return state, self.observe(obs)
+        return state, self._observed(obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = self.env.step(key, state, action)
-        return state, dataclasses.replace(timestep, obs=self.observe(timestep.obs))
+        return state, dataclasses.replace(timestep, obs=self._observed(timestep.obs))
+
+    def _observed(self, obs: Any) -> Any:
+        """Of one agent, or of each of several."""
+        return jax.vmap(self.observe)(obs) if self.spec.agents else self.observe(obs)
 
 
 def require_box(wrapper: str, env: JaxEnv, ndim: int | None = None) -> Box:

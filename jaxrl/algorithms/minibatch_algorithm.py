@@ -150,7 +150,7 @@ class MinibatchAlgorithm(Algorithm):
         """As `Algorithm.init`. May be overridden, by one that adds to this state."""
         policy = self.agent.init(key)
         flat, _ = jax.flatten_util.ravel_pytree(policy.params)
-        zeros = jnp.zeros(self.config.envs_per_device, jnp.float32)
+        zeros = jnp.zeros(self.config.rows_per_device, jnp.float32)
         return self.state_type(
             policy=policy,
             hyperparams=hyperparams,

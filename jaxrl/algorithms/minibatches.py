@@ -142,12 +142,12 @@ class Minibatches:
     @property
     def dealing(self) -> Dealing:
         """The order in which sequences are dealt out to minibatches."""
-        num_envs = self.config.envs_per_device * self.axis.size
+        num_envs = self.config.rows_per_device * self.axis.size
         return Dealing(
             num_chunks=self.config.num_chunks,
             num_envs=num_envs,
-            group_envs=self.section.minibatch_envs(self.config.env.num_envs),
-            group_chunks=self.section.minibatch_chunks(self.config.env.num_envs),
+            group_envs=self.section.minibatch_envs(self.config.env.rows),
+            group_chunks=self.section.minibatch_chunks(self.config.env.rows),
         )
 
 
@@ -164,7 +164,7 @@ class _Run:
         self, loop: UpdateLoop, key: Array
     ) -> tuple[UpdateLoop, tuple[Reports | PackedReports, PyTree]]:
         engine = self.engine
-        groups = engine.config.envs_per_device // engine.dealing.group_envs
+        groups = engine.config.rows_per_device // engine.dealing.group_envs
         sequences = engine.dealing.deal(key, engine.axis.index() * groups, groups)
         loss_key = jax.random.fold_in(key, _LOSS_KEY)
 
@@ -174,7 +174,7 @@ class _Run:
             return loop, (PackedReports.of(reports) if packs else reports, per_row)
 
         loop, (reports, rows) = jax.lax.scan(minibatch, loop, sequences)
-        length, num_envs = engine.config.sequence_length, engine.config.envs_per_device
+        length, num_envs = engine.config.sequence_length, engine.config.rows_per_device
         return loop, (reports, jax.tree.map(lambda x: put_sequences(x, sequences, length, num_envs), rows))
 
     def _unless_stopped(

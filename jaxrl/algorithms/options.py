@@ -18,6 +18,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "host.overlap": lambda c: c.host.overlap is True,
     "evaluate.sample": lambda c: c.evaluate.sample,
     "selfplay.enabled": lambda c: c.selfplay.enabled,
+    "env.num_agents": lambda c: c.env.num_agents > 0,
 }
 # The options that learning by epochs of minibatches honours, whatever the loss.
 OF_MINIBATCHES = frozenset(
@@ -28,6 +29,7 @@ OF_MINIBATCHES = frozenset(
         "nonfinite",
         "network.frozen",
         "selfplay.enabled",
+        "env.num_agents",
     )
 )
 # Those of an agent that samples from a distribution and has a value function.

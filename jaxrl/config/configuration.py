@@ -118,6 +118,11 @@ class Config(BuiltInSections):
         return self.env.num_envs // self.device_count
 
     @property
+    def rows_per_device(self) -> int:
+        """Rows of a device's batch: its environments, or the agents in them."""
+        return self.env.rows // self.device_count
+
+    @property
     def rollout_length(self) -> int:
         """Time steps of one rollout."""
         return self.learner.rollout_length
@@ -125,7 +130,7 @@ class Config(BuiltInSections):
     @property
     def sequence_length(self) -> int:
         """Time steps through which gradients flow, from one stored carry to the next."""
-        return self.learner.carry_interval(self.env.num_envs)
+        return self.learner.carry_interval(self.env.rows)
 
     @property
     def num_chunks(self) -> int:
@@ -144,7 +149,10 @@ class Config(BuiltInSections):
 
     @property
     def steps_per_iteration(self) -> int:
-        """By how much an iteration advances the clock: steps of all environments, or updates."""
+        """By how much an iteration advances the clock: steps of all environments, or updates.
+
+        A step of an environment of several agents is one, however many of them take part.
+        """
         return self.env.num_envs * self.rollout_length if self.collects else self.updates_per_iteration
 
     @property
@@ -164,8 +172,8 @@ class Config(BuiltInSections):
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps that one update learns from, over all devices."""
-        return self.learner.steps_per_update(self.env.num_envs)
+        """Rows that one update learns from, over all devices: steps of environments, or of agents."""
+        return self.learner.steps_per_update(self.env.rows)
 
     @property
     def total_updates(self) -> int:

@@ -55,8 +55,8 @@ def check_task_counts(config: Config) -> None:
         )
 
 
-def check_environment(c: Config) -> None:
-    """Raises ConfigError unless the environment can be made, and has what other fields ask of it."""
+def check_environment(c: Config) -> EnvSpec:
+    """The spec of the environment; ConfigError unless it can be made, and has what other fields ask of it."""
     # Here and not above: environments import jax.
     from jaxrl.envs import registry
 
@@ -87,12 +87,13 @@ def check_environment(c: Config) -> None:
             f"`evaluate.unseen` (={c.evaluate.unseen!r}) must be empty with `env.tasks`, each of which is "
             "evaluated"
         )
+    return spec
 
 
 def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:
     """Raises ConfigError unless the environment `name` has the same spaces as the configuration's."""
     other, own = (environment_spec(field, name, x, env.wrappers) for x in (name, env.name))
-    for what in ("observation_space", "action_space"):
+    for what in ("observation_space", "action_space", "agents"):
         if getattr(other, what) != getattr(own, what):
             raise ConfigError(f"`{field}` (={name!r}) has another {what} than `env.name` (={env.name!r})")
 

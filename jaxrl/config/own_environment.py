@@ -15,6 +15,7 @@ from jaxrl.config.overrides import assign
 _OF_LEVELS = ("stop.return", "evaluate.unseen", "evaluate.suite")
 # What is seen of the environment, its scale of rewards, and when it counts as solved.
 _OF_ENVIRONMENT = (
+    "env.num_agents",
     "env.wrappers",
     "env.success",
     "curriculum.name",

@@ -29,11 +29,12 @@ from jaxrl.config.environment import (
 )
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
+from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.success import Success
 from jaxrl.version import __version__
 
 if TYPE_CHECKING:
-    pass
+    from jaxrl.envs.base import EnvSpec
 
 _DERIVED = tuple(name for name, member in vars(Config).items() if isinstance(member, property))
 
@@ -75,9 +76,27 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
         that cannot be made.
     """
     resolved = with_full_names(_with_stages(_build(config.to_dict(), device_count)))
-    check_environment(resolved)
+    resolved = _with_agents(resolved, check_environment(resolved))
     stage_configs(resolved)
     return resolved
+
+
+def _with_agents(config: Config, spec: EnvSpec) -> Config:
+    """With the number of agents that the environment has.
+
+    Raises:
+      ConfigError: the configuration says another one, or the rows do not divide.
+    """
+    given, found = config.env.num_agents, len(spec.agents)
+    if given not in (0, found) and (given, found) != (1, 0):
+        raise ConfigError(
+            f"`env.num_agents` (={given}) must be left out, or {max(1, found)} for {spec.name}, which says "
+            "how many agents it has"
+        )
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_agents=found))
+    if isinstance(config.learner, MinibatchConfig):  # others refuse several agents
+        _check_counts(config)
+    return config
 
 
 def stage_configs(config: Config) -> tuple[Config, ...]:
@@ -92,7 +111,7 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
         try:
             found.append(_changed(before, stage.changes))
             if found[-1].env != before.env:
-                check_environment(found[-1])
+                found[-1] = _with_agents(found[-1], check_environment(found[-1]))
                 require_spaces(found[-1].env, before.env)
         except ConfigError as error:
             raise training_stages.in_stage(i, error) from error
@@ -107,6 +126,8 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     for name, value in changes.items():
         section, _, field = name.rpartition(".")
         (data[section] if section else data)[field] = value
+    if "env.name" in changes or "env.tasks" in changes:
+        data["env"]["num_agents"] = 0  # of the environment before
     derived = ("device_count", "derived")
     plain = {name: value for name, value in data.items() if name not in derived}
     return with_full_names(_with_stages(_build(plain, config.device_count)))
@@ -273,8 +294,14 @@ def _check_counts(config: Config) -> None:
     num_envs = config.env.num_envs
     require_divides("num_devices", config.device_count, num_envs, f"`env.num_envs` (={num_envs})")
     check_task_counts(config)
-    config.learner.check_counts(config.section, num_envs, config.device_count)
-    if config.envs_per_device * config.rollout_length > LARGEST_INT32:
+    try:
+        config.learner.check_counts(config.section, config.env.rows, config.device_count)
+    except ConfigError as error:
+        if config.env.num_agents < 2:
+            raise
+        counted = f"{num_envs} environments of {config.env.num_agents} agents are {config.env.rows} rows"
+        raise ConfigError(f"{error}; {counted}, which count here") from error
+    if config.rows_per_device * config.rollout_length > LARGEST_INT32:
         raise ConfigError(
             f"`env.num_envs` (={num_envs}) times rollouts of {config.rollout_length} steps must be at most "
             f"{LARGEST_INT32} on each of {config.device_count} devices"

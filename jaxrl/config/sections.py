@@ -39,6 +39,14 @@ class EnvConfig:
     num_envs: int = field(
         64, at_least(1), at_most(LARGEST_INT32), help="environments over all devices", fixed=True
     )
+    num_agents: int = field(
+        0,
+        at_least(0),
+        at_most(LARGEST_INT32),
+        help="agents of each environment, each of them a row of the batch; 0: as many as it says "
+        "(docs/many_agents.md)",
+        fixed=True,
+    )
     wrappers: tuple[str, ...] = field(
         (), help='names from jaxrl.envs.wrappers, each "name" or "name(argument=value)"', fixed=True
     )
@@ -67,6 +75,11 @@ class EnvConfig:
         '"return >= 195"; empty: by info.success, where the environment reports that',
         fixed=True,
     )
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch over all devices: one for each agent of each environment."""
+        return self.num_envs * max(1, self.num_agents)
 
     @property
     def task_period(self) -> int:

@@ -96,8 +96,8 @@ class _Search:
         field, parts = config.learner.accumulation_field, 2 * max(1, _parts(config))
         if not field:
             return None
-        multiple = config.learner.envs_multiple(config.env.num_envs)
-        if parts > MAX_PARTS or config.envs_per_device % (2 * multiple):
+        multiple = config.learner.envs_multiple(config.env.rows)
+        if parts > MAX_PARTS or config.rows_per_device % (2 * multiple):
             return None
         changed = self.config.copy_and_resolve_references()
         override(changed, f"{config.section}.{field}", str(parts))

@@ -78,6 +78,8 @@ def play(
     trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
 ) -> tuple[list[EpisodeRow], bool]:
     """Plays one episode; returns its steps, and False where it was cut off."""
+    if trained.spec.agents:
+        raise CannotRender(f"{trained.spec.name} has several agents; a page shows one")
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(1)
     film = filming.film(task.env, task.wrappers, seed)

@@ -110,6 +110,7 @@ class Recording:
 
     def _cast_at_random(self) -> _Cast:
         spec = environment_spec("--env", self.environment, self.environment, ())
+        _require_one_agent(spec)
         return _Cast(env=self.environment, spec=spec, player=RandomPlayer(spec))
 
     def _cast_of_run(self) -> _Cast:
@@ -120,6 +121,7 @@ class Recording:
         env = self.environment or config.env.name
         if self.environment:
             check_same_spaces("--env", env, config.env)
+        _require_one_agent(trained.spec)
         label = f"{trained.folder} step {trained.step}"
         return _Cast(
             env=env,
@@ -128,6 +130,11 @@ class Recording:
             wrappers=config.env.wrappers,
             success=config.env.success,
         )
+
+
+def _require_one_agent(spec: EnvSpec) -> None:
+    if spec.agents:
+        raise ConfigError(f"{spec.name} has several agents; episodes of one agent can be recorded")
 
 
 def _add_minari(folder: Path, spec: EnvSpec) -> None:

@@ -73,7 +73,7 @@ class DeviceCollector(Collector):
         env_state, obs = self.env.reset(keys_B, self._of_environment(task))
         if self.agent.needs_final_observations:
             env_state = final_rows.begin(env_state, obs, n)
-        zeros = jnp.zeros(n, jnp.float32)
+        zeros = jnp.zeros(n // self.env.spec.num_agents, jnp.float32)
         return CollectorState(
             env_state=env_state,
             obs=obs,
@@ -82,8 +82,8 @@ class DeviceCollector(Collector):
             episode=EpisodeStats(
                 episode_return=zeros,
                 episode_length=zeros.astype(jnp.int32),
-                skip=jnp.full(n, self.env.staggered),
-                tallies=self.reports.begin(n),
+                skip=jnp.full(len(zeros), self.env.staggered),
+                tallies=self.reports.begin(len(zeros)),
             ),
             task=task,
         )
@@ -105,19 +105,20 @@ class DeviceCollector(Collector):
             records["bootstrap"] = jax.tree.map(
                 lambda x, last: jnp.concatenate([x[1:], last[None]]), records["bootstrap"], final_bootstrap
             )
-        info, score, task = (records.pop(name) for name in ("info", "score", "task"))
+        told, task = records.pop("told"), records.pop("task")
+        if self.env.spec.agents:  # the rows of an environment all say the same of it
+            told = jax.tree.map(lambda x: x[:, :: self.env.spec.num_agents], told)
         if records["action_mask"] is not None:
             records["extras"] = self.agent.finish(records["extras"], self._has_choice(records["action_mask"]))
         last = self.agent.bootstrap(out)
         trajectory = Trajectory(**records, carry=carry, next_obs=loop.at.obs, last=last)
-        done = trajectory.terminated | trajectory.truncated
         episode, totals, episodes = count_episodes(
             reports=self.reports,
             episode=state.episode,
-            reward_TB=trajectory.reward if score is None else score,
-            done_TB=done,
-            info_TB=info,
-            valid_TB=trajectory.valid,
+            reward_TB=trajectory.reward if told.reward is None else told.reward,
+            done_TB=trajectory.terminated | trajectory.truncated if told.done is None else told.done,
+            info_TB=told.info,
+            valid_TB=None if self.env.spec.agents else trajectory.valid,
             task_TB=task,
             unroll=self.unroll,
         )
@@ -208,14 +209,19 @@ class DeviceCollector(Collector):
             "bootstrap": bootstrap,
             "valid": valid,
             "task": at.task,
-            "score": timestep.score,
-            "info": self.reports.told(timestep.info),
+            "told": self._told(timestep),
         }
         # The episodes are counted after the rollout.
         task = None if at.task is None else select_rows(begins, given.task, at.task)
         at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
         final = _Final(timestep.final_obs, _is_cut(timestep)) if self.few_kernels else None
         return RolloutLoop(at, final), record
+
+    def _told(self, timestep: TimeStep) -> _Told:
+        team = timestep.team
+        if team is None:
+            return _Told(self.reports.told(timestep.info), timestep.score, None)
+        return _Told(self.reports.told(team.info), team.reward, team.done)
 
     def _step_environments(
         self, given: _StepInputs, env_state: PyTree, action: Array
@@ -295,6 +301,21 @@ class _StepInputs:
     noise: PyTree
     task: PyTree
     starts: PyTree
+
+
+@flax.struct.dataclass
+class _Told:
+    """What a step says of episodes.
+
+    Attributes:
+      info: float32 by key, see `EpisodeReports.told`.
+      reward: float32, the reported one; None where it is the row's own.
+      done: bool, whether the episode ended; None where it is the row's own.
+    """
+
+    info: dict[str, Array]
+    reward: Array | None
+    done: Array | None
 
 
 @flax.struct.dataclass

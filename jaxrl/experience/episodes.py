@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import Agent
+from jaxrl.envs.agents.rows import of_environments, row_keys
 from jaxrl.envs.base import TimeStep
 from jaxrl.envs.vector_mixture import BatchedEnv, vector_env
 from jaxrl.envs.wrappers.time_limit import TimeLimit
@@ -76,7 +77,8 @@ def play(
 
     Args:
       agent: acts.
-      env: environments, not staggered.
+      env: environments, not staggered. An episode of several agents is the environment's, its return the
+        sum of theirs.
       acting: its parameters and frozen statistics.
       keys_E: one key per environment.
       quota_E: int32[E], episodes to play; at most `max_quota`.
@@ -92,7 +94,9 @@ def play(
     if endless:
         env = vector_env(wrapped(env.env, lambda task: TimeLimit(task, limit)))
     num_envs = keys_E.shape[0]
-    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_E)
+    # Rows, of which an environment of several agents has one for each.
+    keys_B = row_keys(env.spec, keys_E)
+    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_B)
     env_state, obs = env.reset(reset_keys, task_E)
     empty = jnp.zeros((num_envs, max_quota))
     asked = jnp.arange(max_quota)[None, :] < quota_E[:, None]
@@ -101,8 +105,8 @@ def play(
         t=jnp.zeros((), jnp.int32),
         env_state=env_state,
         obs=obs,
-        reset=jnp.ones(num_envs, bool),
-        carry=agent.initial_carry(num_envs),
+        reset=jnp.ones(len(keys_B), bool),
+        carry=agent.initial_carry(len(keys_B)),
         episodes=Episodes(empty, empty.astype(jnp.int32), asked, empty.astype(bool), tallies),
         ended=empty.astype(bool),
     )
@@ -115,15 +119,15 @@ def play(
         out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
         action = _sample(agent, keys, out) if sample else agent.greedy(out)
+        turn = env.is_turn(loop.env_state)
         env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
-        episodes, ended = _count_step(
-            reports, loop.episodes, loop.ended, timestep, limit if endless else None
-        )
+        played = of_environments(env.spec, timestep)
+        episodes, ended = _count_step(reports, loop.episodes, loop.ended, played, limit if endless else None)
         return _Loop(
             t=loop.t + 1,
             env_state=env_state,
             obs=timestep.obs,
-            reset=timestep.done,
+            reset=timestep.done if turn is None else timestep.done | ~turn,
             carry=out.carry,
             episodes=episodes,
             ended=ended,

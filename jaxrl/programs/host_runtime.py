@@ -81,7 +81,7 @@ class HostRuntime(Runtime):
         self._topology = topology
         self._clock = clock
         self._given_up = given_up
-        self._index = topology.local_rows(config.envs_per_device)
+        self._index = topology.local_rows(config.rows_per_device)
         if len(self._index) % config.host.num_groups:
             raise ConfigError(
                 f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._index)} "

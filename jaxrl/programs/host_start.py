@@ -53,7 +53,7 @@ def example_rollout(
 ) -> tuple[Trajectory, EpisodeTotals]:
     """A rollout of zeros, of all environments or of one device's, and totals of [devices]; for shapes."""
     length = config.rollout_length
-    num_envs = config.envs_per_device if per_device else config.env.num_envs
+    num_envs = config.rows_per_device if per_device else config.env.rows
     carry = agent.initial_carry(num_envs)
     flags = jnp.zeros((length, num_envs), bool)
     obs = zeros(spec.observation_space, (length, num_envs))

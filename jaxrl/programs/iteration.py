@@ -263,7 +263,7 @@ class Iteration:
         return dataclasses.replace(collect, env=others.against(state.opponents, acting)), start
 
     def _environment_keys(self, key: Array) -> Array:
-        n = self.learning.config.envs_per_device
+        n = self.learning.config.rows_per_device
         return environment_keys(key, self.learning.axis.index() * n + jnp.arange(n))
 
 

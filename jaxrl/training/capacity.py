@@ -54,7 +54,7 @@ def require_memory(config: Config, topology: Topology, spec: EnvSpec, agent: Age
     """
     available = memory_of(topology)
     _require_replay(config, available, replay)
-    num_envs = config.envs_per_device if config.collects else 0
+    num_envs = config.rows_per_device if config.collects else 0
     policy = _bytes(jax.eval_shape(agent.init, jax.random.key(0)))
     network = _COPIES * policy
     if config.selfplay.enabled:

@@ -37,6 +37,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "host.overlap": {"host__overlap": True, "env__name": ON_HOST},
     "evaluate.sample": {"evaluate__sample": True},
     "selfplay.enabled": {"selfplay__enabled": True, "selfplay__groups": 1, "env__name": "jaxrl:TicTacToe"},
+    "env.num_agents": {"env__name": "jaxrl:ProbeAgents"},
 }
 
 

@@ -110,6 +110,7 @@ BAD_OVERRIDES = [
     ("levels.kept=0", "must be at least 1"),
     ("levels.episodes=1", "must be at least 2"),
     # more than 32 bits, float32 or any machine holds
+    ("env.num_agents=-1", "must be at least 0"),
     ("env.num_envs=4294967296", "must be at most 2147483647"),
     ("network.core_size=100000", "must be at most 65536"),
     ("network.core_layers=5", "must be at most 4"),

@@ -81,7 +81,7 @@ class PPO(MinibatchAlgorithm):
         assert isinstance(learner, PPOState)
         if not self.config.ppo.teacher:
             return learner
-        return teaching.expect(self.agent, learner, self.config.envs_per_device)
+        return teaching.expect(self.agent, learner, self.config.rows_per_device)
 
     def with_teacher(self, learner: PPOState, acting: Acting) -> PPOState:
         return dataclasses.replace(learner, teacher=acting)

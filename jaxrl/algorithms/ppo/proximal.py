@@ -52,8 +52,8 @@ def _evaluate(
 
     As many environments at a time as in a minibatch or a part of one: they fit where its gradient fits.
     """
-    chunks, length, envs = config.num_chunks, config.sequence_length, config.envs_per_device
-    minibatches = config.ppo.minibatch_envs(config.env.num_envs)
+    chunks, length, envs = config.num_chunks, config.sequence_length, config.rows_per_device
+    minibatches = config.ppo.minibatch_envs(config.env.rows)
     divided = parts(
         config.ppo.gradient_accumulation,
         chunks=chunks,

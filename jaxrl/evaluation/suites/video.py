@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -63,10 +64,10 @@ def _play(
     if agent is not trained.agent:
         trained = dataclasses.replace(trained, agent=agent, spec=spec)
     act = jax.jit(function := PolicyFunction.of(trained, sample))
-    _, carry, *_ = function.example(1)
+    _, carry, *_ = function.example(spec.num_agents)
     film = filming.film(task.env, task.wrappers, seed)
     pictures: list[np.ndarray] = []
-    shot, reset, stride = next(film), np.ones(1, bool), 1
+    shot, reset, stride = next(film), np.ones(spec.num_agents, bool), 1
     try:
         for t in range(MAX_STEPS):
             if len(pictures) == MAX_FRAMES:
@@ -75,14 +76,20 @@ def _play(
                 pictures.append(shot.picture())
             if shot.over:
                 break
-            rest = [] if shot.mask is None else [shot.mask[None]]
+            obs, mask = (shot.obs, shot.mask) if spec.agents else _batch_of_one((shot.obs, shot.mask))
+            rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if sample else []
-            out = act(jax.tree.map(lambda x: np.asarray(x)[None], shot.obs), carry, reset, *rest)
-            carry, reset = out["carry"], np.zeros(1, bool)
-            shot = film.send(np.asarray(out["action"])[0])
+            out = act(obs, carry, reset, *rest)
+            action = np.asarray(out["action"])
+            shot = film.send(action if spec.agents else action[0])
+            carry, reset = out["carry"], np.zeros(1, bool) if shot.fresh is None else shot.fresh
     finally:
         film.close()
     return pictures, t
+
+
+def _batch_of_one(tree: Any) -> Any:
+    return jax.tree.map(lambda x: np.asarray(x)[None], tree)
 
 
 def save(pictures: Sequence[np.ndarray], file: str) -> None:

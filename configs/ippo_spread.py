@@ -1,0 +1,33 @@
+"""Three agents share one policy: independent PPO on MPE's simple_spread, with JaxMARL's hyperparameters.
+
+Command:  jaxrl train ippo_spread
+Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked (docs/many_agents.md)
+Needs:    pip install "jaxrl-recurrent[jaxmarl]"
+Hardware: 2 CPU cores
+Minutes:  not measured
+Expected: not measured
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "jaxmarl:MPE_simple_spread_v3"
+    c.env.num_envs = 16  # 48 agents
+    c.network.encoder = "mlp"
+    c.network.core = "none"
+    c.network.hidden_sizes = (64, 64)
+    c.network.activation = "tanh"
+    c.network.separate_value = True
+    c.ppo.rollout_length = 128
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 4
+    c.ppo.learning_rate = 2.5e-4
+    c.ppo.entropy_coef = 0.01
+    c.stop.steps = 10_000_000
+    c.log.every_steps = 500_000
+    c.evaluate.episodes = 512
+    return c

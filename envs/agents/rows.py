@@ -1,0 +1,130 @@
+"""`AgentRows`: a batch of environments of several agents, in which each agent is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.agents.environment import Flags, MultiAgentEnv, WholeEnv
+from jaxrl.envs.base import EnvSpec, TimeStep
+from jaxrl.envs.vector import VectorEnv, VectorState
+
+
+class AgentRows:
+    """Steps N environments of A agents each, with the interface of a `VectorEnv` of B = N * A rows.
+
+    Row `b` is agent `b % A` of environment `b // A`: a device that holds a multiple of A rows holds whole
+    environments. An environment takes the key of its first row. All start anew together, once the episode of
+    the environment is over; a row whose agent is not present until then is no turn (`is_turn`), its reward is
+    0, and neither flag is set in it.
+
+    Args:
+      env: the environment; every A rows are a copy of it.
+      stagger: as of `VectorEnv`; it cuts whole environments off.
+    """
+
+    def __init__(self, env: MultiAgentEnv, stagger: bool = False):
+        self.env = env
+        self._agents = env.spec.num_agents
+        self._whole = VectorEnv(WholeEnv(env), stagger)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The spec of one environment, with the spaces of one agent."""
+        return self.env.spec
+
+    @property
+    def resets_in_rounds(self) -> bool:
+        """See `VectorEnv.resets_in_rounds`."""
+        return self._whole.resets_in_rounds
+
+    @property
+    def staggered(self) -> bool:
+        """See `VectorEnv.staggered`."""
+        return self._whole.staggered
+
+    def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[VectorState, Any]:
+        """See `VectorEnv.reset`; there are no tasks."""
+        state, obs = self._whole.reset(keys_B[:: self._agents], task_B)
+        return state, self._rows(obs)
+
+    def starts(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
+        """See `VectorEnv.starts`; of N environments."""
+        return self._whole.starts(keys_B[:: self._agents], task_B)
+
+    def step(
+        self,
+        keys_B: jax.Array,
+        state: VectorState,
+        action_B: jax.Array,
+        starts: tuple[Any, Any] | None = None,
+        conditional: bool = True,
+        task_B: Any = None,
+    ) -> tuple[VectorState, TimeStep]:
+        """See `VectorEnv.step`.
+
+        `team` is the step of the environment, in each of its rows: the sum of the rewards, its own flags and
+        its info.
+        """
+        action_NA = jax.tree.map(lambda x: x.reshape(-1, self._agents, *x.shape[1:]), action_B)
+        state, whole = self._whole.step(
+            keys_B[:: self._agents], state, action_NA, starts, conditional, task_B
+        )
+        flags = whole.team
+        assert isinstance(flags, Flags)
+        # A first episode that is cut off early ends for all who are still in it.
+        cut_NA = flags.took_part & whole.done[:, None] & ~(flags.terminated | flags.truncated)
+        team = TimeStep(
+            obs=None,
+            reward=whole.reported_reward.sum(axis=1),
+            terminated=whole.terminated,
+            truncated=whole.truncated,
+            info=whole.info,
+        )
+        timestep = TimeStep(
+            obs=self._rows(whole.obs),
+            reward=self._rows(whole.reward),
+            terminated=self._rows(flags.terminated),
+            truncated=self._rows(flags.truncated | cut_NA),
+            final_obs=self._rows(whole.final_obs),
+            score=self._rows(whole.score),
+            team=jax.tree.map(lambda x: jnp.repeat(x, self._agents, axis=0), team),
+        )
+        return state, timestep
+
+    def select(self, mask_B: jax.Array, on_true: Any, on_false: Any) -> Any:
+        """Environments cannot be told apart by their rows; ValueError."""
+        raise ValueError(f"{self.spec.name}: the agents of an environment stand and go together")
+
+    def action_mask(self, state: VectorState) -> jax.Array | None:
+        """bool[B, n]; all True where an agent is not present. None if the environment has no masks."""
+        mask = self._whole.action_mask(state)
+        return None if mask is None else self._rows(mask)
+
+    def is_turn(self, state: VectorState) -> jax.Array:
+        """bool[B], whether the row's agent takes part in the next step."""
+        present: jax.Array = self._rows(jax.vmap(self.env.present)(state.env))
+        return present
+
+    def _rows(self, tree_NA: Any) -> Any:
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree_NA)
+
+
+def of_environments(spec: EnvSpec, timestep: TimeStep) -> TimeStep:
+    """The steps [N] of environments, as episodes are counted by them, from those of rows [B].
+
+    Of environments of one agent these are the rows, as they are.
+    """
+    if timestep.team is None:
+        return timestep
+    found: TimeStep = jax.tree.map(lambda x: x[:: spec.num_agents], timestep.team)
+    return found
+
+
+def row_keys(spec: EnvSpec, keys_N: jax.Array) -> jax.Array:
+    """A key for each row [B], from one for each environment; the same ones where these have one agent."""
+    if not spec.agents:
+        return keys_N
+    return jax.vmap(lambda key: jax.random.split(key, spec.num_agents))(keys_N).reshape(-1)

@@ -1,0 +1,97 @@
+"""A probe of several agents that share a policy, come and go at different times, and have known values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.agents import MultiAgentEnv
+from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, TimeStep
+
+STEPS = 4
+# Of each agent: the step that is its first, and the one before which it has gone.
+ENTERS = (0, 0, 0, 1)
+LEAVES = (1, 2, STEPS, STEPS)
+# The last agent's episode is cut off, those of the others terminate.
+_IS_CUT = (False, False, False, True)
+# Said of agents that are not there, where nobody may look.
+NOISE = 1000.0
+
+
+@flax.struct.dataclass
+class ProbeAgentsState:
+    """int32[], steps made; bool[A], what each agent is to do."""
+
+    time: jax.Array
+    asked: jax.Array
+
+
+class ProbeAgents(MultiAgentEnv):
+    """Each of four agents sees a bit, and gets 1 if its action is that bit; it sees a new one at each step.
+
+    One is there for the first step, one for two, one for all four, and one from the second to the last, where
+    its episode is cut off. Of three actions the last is never allowed. The best actions give 10 in an episode
+    of 4 steps. The value of an agent with n steps to go is then 1 + gamma + ... to n terms, and of the last,
+    which sees no time, 1 / (1 - gamma). What is said of agents that are not there is noise: it fails if rows
+    without an agent carry loss or enter statistics, if agents are mixed up, or if one is taken for ended
+    because another is.
+
+    Observation float32[9]: the agent, one-hot of four; how many steps it has to go, one-hot of four, zeros of
+    the last agent; the bit as 1 or -1. `info["hits"]`: how many agents got 1.
+    """
+
+    def __init__(self) -> None:
+        self.spec = EnvSpec(
+            name="jaxrl:ProbeAgents",
+            observation_space=Box.of(-NOISE, NOISE, (2 * STEPS + 1,)),
+            action_space=Discrete(3),
+            max_episode_steps=STEPS,
+            has_action_mask=True,
+            reports=(InfoMetric("hits", "sum"),),
+            agents=("first", "second", "third", "late"),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[ProbeAgentsState, Any]:
+        state = ProbeAgentsState(jnp.zeros((), jnp.int32), jax.random.bernoulli(key, 0.5, (4,)))
+        return state, self._observe(state)
+
+    def step(
+        self, key: jax.Array, state: ProbeAgentsState, action: jax.Array
+    ) -> tuple[ProbeAgentsState, TimeStep]:
+        there = self.present(state)
+        hits = there & (action == state.asked.astype(jnp.int32))
+        state = ProbeAgentsState(state.time + 1, jax.random.bernoulli(key, 0.5, (4,)))
+        leaves = there & (state.time >= jnp.asarray(LEAVES))
+        is_cut = jnp.asarray(_IS_CUT)
+        timestep = TimeStep(
+            obs=self._observe(state),
+            reward=jnp.where(there, hits.astype(jnp.float32), NOISE),
+            terminated=jnp.where(there, leaves & ~is_cut, True),
+            truncated=leaves & is_cut,
+            info={"hits": hits.sum(dtype=jnp.float32)},
+        )
+        return state, timestep
+
+    def present(self, state: ProbeAgentsState) -> jax.Array:
+        return (state.time >= jnp.asarray(ENTERS)) & (state.time < jnp.asarray(LEAVES))
+
+    def action_mask(self, state: ProbeAgentsState) -> jax.Array:
+        return jnp.broadcast_to(jnp.arange(3) < 2, (4, 3)) & self.present(state)[:, None]
+
+    def render(self, state: ProbeAgentsState) -> np.ndarray:
+        """A column for each agent, light where it is there."""
+        there = np.asarray(self.present(state))
+        return np.repeat(np.repeat(there * np.uint8(255), 8)[None, :, None], 8, axis=0).repeat(3, axis=2)
+
+    def _observe(self, state: ProbeAgentsState) -> jax.Array:
+        left = jnp.asarray(LEAVES) - state.time
+        shown = jnp.where(jnp.asarray(_IS_CUT), -1, left - 1)
+        who, bit = jnp.eye(4), jnp.where(state.asked, 1.0, -1.0)[:, None]
+        obs = jnp.concatenate([who, jax.nn.one_hot(shown, STEPS), bit], axis=1)
+        # The successor of a last step is a real observation: its value stands for what was cut off.
+        known = self.present(state) | (left == 0)
+        return jnp.where(known[:, None], obs, NOISE)

@@ -1,0 +1,44 @@
+"""`agent_id`: which of several agents it is, as part of what it sees."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.base import Box, JaxEnv, TimeStep
+from jaxrl.envs.wrappers.wrapper import Wrapper, require_box
+
+
+class AgentId(Wrapper):
+    """Appends its number, one-hot, to the vector that an agent observes: then those of one policy may differ.
+
+    The observation becomes float32.
+    """
+
+    for_agents = True
+
+    def __init__(self, env: JaxEnv):
+        super().__init__(env)
+        space = require_box("agent_id", env, ndim=1)
+        count = len(env.spec.agents)
+        if not count:
+            raise ValueError(
+                f"wrapper agent_id needs an environment of several agents; {env.spec.name} has one"
+            )
+        box = Box((*space.low, *[0.0] * count), (*space.high, *[1.0] * count), (space.shape[0] + count,))
+        self.spec = dataclasses.replace(env.spec, observation_space=box, goals=None)
+
+    def reset(self, key: jax.Array, *task: Any) -> tuple[Any, Any]:
+        state, obs = self.env.reset(key, *task)
+        return state, self._with_id(obs)
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(key, state, action)
+        return state, dataclasses.replace(timestep, obs=self._with_id(timestep.obs))
+
+    def _with_id(self, obs: jax.Array) -> jax.Array:
+        """float32[A, F + A]."""
+        return jnp.concatenate([obs.astype(jnp.float32), jnp.eye(len(obs))], axis=1)
