@@ -30,7 +30,8 @@ def get_config() -> ConfigDict:
     c.ppo.clip_range = 0.15
     c.ppo.entropy_coef = 0.02
     c.stop.steps = 1_000_000
-    c.stop["return"] = 490.0  # of 500; solved, so stop
+    c.stop["return"] = 475.0  # of 500; solved, so stop
+    c.stop.every_mode = True  # a policy that is good with its most likely actions and with drawn ones
     c.log.every_steps = 10_000
     c.evaluate.every_steps = 50_000
     c.checkpoint.every_steps = 500_000

@@ -66,7 +66,7 @@ def play(
     keys_E: Array,
     quota_E: Array,
     max_quota: int,
-    sample: bool,
+    sample: bool | Array,
     reports: EpisodeReports = NO_REPORTS,
     task_E: PyTree = None,
 ) -> Episodes:
@@ -81,7 +81,7 @@ def play(
       keys_E: one key per environment.
       quota_E: int32[E], episodes to play; at most `max_quota`.
       max_quota: Q.
-      sample: sample actions instead of taking the best ones.
+      sample: sample actions instead of taking the best ones; or bool[E], which environments do.
       reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
       task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
     """
@@ -114,7 +114,7 @@ def play(
         mask = env.action_mask(loop.env_state)
         out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
-        action = _sample(agent, keys, out) if sample else agent.greedy(out)
+        action = _choose(agent, keys, out, sample)
         env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
         episodes, ended = _count_step(
             reports, loop.episodes, loop.ended, timestep, limit if endless else None
@@ -166,6 +166,13 @@ class _Loop:
     carry: PyTree
     episodes: Episodes
     ended: Array
+
+
+def _choose(agent: Agent, keys_E: Array, out: PyTree, sample: bool | Array) -> Array:
+    if isinstance(sample, bool):
+        return _sample(agent, keys_E, out) if sample else agent.greedy(out)
+    drawn, best = _sample(agent, keys_E, out), agent.greedy(out)
+    return jnp.where(sample.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, best)
 
 
 def _sample(agent: Agent, keys_E: Array, out: PyTree) -> Array:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation import trained_policy
 from jaxrl.inference import model_folder
 from jaxrl.inference.equivalence import EquivalenceCheck
@@ -98,6 +99,11 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
 
 
 def evaluate(policy: trained_policy.TrainedPolicy, episodes: int, seed: int) -> dict[str, float]:
-    """Greedy episodes: the fields of a `Result` by name, and what the environment reports."""
-    result, reported = trained_policy.evaluate(policy, episodes, seed=seed)
-    return {name: float(x) for name, x in (dataclasses.asdict(result) | reported).items()}
+    """Greedy episodes, as the forms of a model act.
+
+    Returns:
+      The numbers of a `Result` by name, and what the environment reports.
+    """
+    result, reported = trained_policy.evaluate(policy, episodes, (GREEDY,), seed)[GREEDY]
+    found = {name: x for name, x in dataclasses.asdict(result).items() if name != "mode"}
+    return {name: float(x) for name, x in (found | reported).items()}
