@@ -154,10 +154,11 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
 def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5"]) == 0
     output = capfd.readouterr().out
-    written = run.evaluations()[f"step-{6 * STEPS}-greedy-5-seed-0"]
-    assert written.keys() >= EVALUATION
-    assert written["episodes"] == 5
-    assert f"{written['mean']:.2f}" in output
+    for mode in ("greedy", "sampled"):
+        written = run.evaluations()[f"step-{6 * STEPS}-{mode}-5-seed-0"]
+        assert written.keys() >= EVALUATION
+        assert (written["episodes"], written["mode"]) == (5, mode)
+        assert f"episodes    5, {mode}\nreturn      {written['mean']:.2f}" in output
     assert "95% confidence" in output
 
 
@@ -167,8 +168,8 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     best = max(returns, key=lambda step: (returns[step], step))
     options = ["--episodes=3", "--sample", "--checkpoint=best"]
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *options]) == 0
-    written = run.evaluations()[f"step-{best}-sample-3-seed-0"]
-    assert (written["step"], written["mode"], written["episodes"]) == (best, "sample", 3)
+    written = run.evaluations()[f"step-{best}-sampled-3-seed-0"]
+    assert (written["step"], written["mode"], written["episodes"]) == (best, "sampled", 3)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, Ru
 
 MAX_WIDTH = 100
 
+_SPACIOUS = 24  # lines of a terminal; on fewer there are no blank ones in the panel
 _EVALUATION_COLORS = ("green", "yellow")
 _SECONDS = (
     ("time/compile_seconds", "compile"),
@@ -61,7 +62,9 @@ class RunPanel:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, MAX_WIDTH)
-        parts = self._short(width - 4) if self._compact else self._long(width - 4)
+        parts = list(self._short(width - 4) if self._compact else self._long(width - 4))
+        if console.height < _SPACIOUS:
+            parts = [part for part in parts if not isinstance(part, Text) or part.plain]
         title = Text(self._run.title, style="bold", overflow="ellipsis", no_wrap=True)
         if self._state is not None:
             title = Text.assemble(title, "  ", self._state, overflow="ellipsis", no_wrap=True)
