@@ -49,6 +49,7 @@ class Deployment:
       number: of the version.
       place: its address.
       step: of the checkpoint.
+      mode: in which evaluations during training judged it.
       evaluation: metrics by name.
       checks: comparisons with the run, by format.
       left_out: why a format is missing, by format.
@@ -58,6 +59,7 @@ class Deployment:
     number: int
     place: str
     step: int
+    mode: str
     evaluation: Mapping[str, float]
     checks: Mapping[str, EquivalenceCheck]
     left_out: Mapping[str, str]
@@ -91,6 +93,7 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
         number=number,
         place=registry.place(order.name, number),
         step=policy.step,
+        mode=policy.mode,
         evaluation=evaluation,
         checks=content.checks,
         left_out=content.left_out,
