@@ -120,7 +120,7 @@ def _show(name: str, made: Deployment) -> None:
         command_line.say(f"evaluated   {count(made.evaluation['episodes'])} episodes, {', '.join(found)}")
     if made.mode == SAMPLED:
         command_line.say(
-            "note        evaluations during training were better sampled; a model takes the most likely actions"
+            "note        evaluations during training were better sampled; models take the most likely action"
         )
     for kind, check in made.checks.items():
         rows = check.steps * check.environments

@@ -31,7 +31,7 @@ def test_how_a_run_logs_does_not_set_it_apart(tmp_path: Path) -> None:
 
 def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
     first, second = read(write_run(tmp_path / "a", [1]), write_run(tmp_path / "b", [1], 1))
-    for field, value in (("evaluate.modes", ("sampled",)), ("evaluate.episodes", 7)):
+    for field, value in (("evaluate.modes", ["sampled"]), ("evaluate.episodes", 7)):
         other = Run(second.path, {**second.config, field: value}, second.rows, second.summary)
         found = variants_of([first, other], pool=False)
         assert [variant.differs[field] for variant in found] == [first.config[field], value]
