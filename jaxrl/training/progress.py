@@ -121,7 +121,8 @@ class Progress:
         """True if the latest evaluation came to a mean return, in the mode that decides or in every one."""
         if self.evaluation is None:
             return False
-        return min(self.latest_returns.values()) >= target if every_mode else self.evaluation.mean >= target
+        every = self.latest_returns.values() if every_mode else ()
+        return min(every, default=self.evaluation.mean) >= target
 
     @property
     def is_best(self) -> bool:
