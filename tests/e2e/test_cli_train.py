@@ -106,6 +106,11 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     logged = set().union(*rows) - {"step", "time"}
     logged = {re.sub("^grad/norm/.*", "grad/norm/LAYER", name) for name in logged}
+    # Each metric of evaluations is there in both modes as well.
+    of_modes = {name for name in logged if re.match("eval/(greedy|sampled)/", name)}
+    logged -= of_modes
+    own = {name.removeprefix("eval/") for name in logged if name.startswith("eval/")}
+    assert of_modes == {f"eval/{mode}/{name}" for mode in ("greedy", "sampled") for name in own}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     # Only where updates may be dropped is it said how many were (tests/training/test_nonfinite.py); CPUs
     # tell nothing of devices, and only environments on the host wait (tests/programs/test_host_training.py).
