@@ -58,6 +58,7 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
         *python,
         "jaxrl",
         "evaluate",
+        "--greedy",
         f"--workdir={folder}",
         f"--episodes={arguments.episodes}",
     ]
