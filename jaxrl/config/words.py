@@ -90,7 +90,7 @@ _FLAGS = {
     "capture-video": "`--video=FILE` of jaxrl evaluate",
     "checkpoint": "`--checkpoint=STEP` of jaxrl evaluate and export, `--resume=DIR` of jaxrl train",
     "cuda": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
-    "deterministic": "evaluation is greedy, unless jaxrl evaluate has `--sample`",
+    "deterministic": "`--greedy` of jaxrl evaluate, `--config.evaluate.modes=greedy` of a run",
     "detect-anomaly": "`--debug`, which names the operation that made a NaN",
     "device": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
     "distributed": "jaxrl launch, or `--coordinator`, `--num_processes` and `--process_id`",
