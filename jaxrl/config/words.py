@@ -65,6 +65,7 @@ _FIELDS = {
     "s3-sync-freq": "storage.sync_every_steps",
     "save-freq": "checkpoint.every_steps",
     "save-interval": "checkpoint.every_steps",
+    "sample": "evaluate.modes",
     "sgd-minibatch-size": "ppo.num_minibatches",
     "total-num-envs": "env.num_envs",
     "total-timesteps": "stop.steps",
@@ -85,6 +86,7 @@ _NOTES = {
     "train-batch-size": ", the batch divided by the environments",
     "anneal-lr": ": linear or constant",
     "mixed-precision": ": bfloat16",
+    "sample": ": greedy, sampled or both",
 }
 _FLAGS = {
     "capture-video": "`--video=FILE` of jaxrl evaluate",
