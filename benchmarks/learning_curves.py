@@ -58,6 +58,7 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
         *python,
         "jaxrl",
         "evaluate",
+        "--greedy",
         f"--workdir={folder}",
         f"--episodes={arguments.episodes}",
     ]
@@ -152,7 +153,7 @@ def draw_single(arguments: argparse.Namespace) -> None:
     figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, 3.2 * rows), squeeze=False)
     for ax in axes.flat[count:]:
         ax.set_axis_off()
-    names = {"eval/return": "evaluation, greedy", "eval/unseen_return": "the same, unseen levels"}
+    names = {"eval/return": "evaluation", "eval/unseen_return": "the same, unseen levels"}
     for ax, folder in zip(axes.flat, map(Path, arguments.folders), strict=False):
         ax.plot(*curve(folder / "metrics.jsonl"), linewidth=1.2, label="training, sampled")
         for metric, label in names.items():
@@ -183,7 +184,8 @@ def draw_categories(arguments: argparse.Namespace) -> None:
     if not played:
         raise SystemExit(f"{file} has no evaluation of a suite: set `evaluate.suite`")
     last = played[-1]
-    categories = [key.split("/")[1] for key in last if key.endswith("/steps") and key.startswith("eval/")]
+    parts = [key.split("/") for key in last]
+    categories = [name[1] for name in parts if (name[0], name[-1]) == ("eval", "steps") and len(name) == 3]
     metrics = ("success_rate", "efficiency", "safety", "steps")
     print(f"| category | {' | '.join(metrics)} |\n|---|{'---|' * len(metrics)}")
     for name in categories:

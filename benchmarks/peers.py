@@ -153,6 +153,7 @@ class Session:
         return [
             *(python, "-m", "jaxrl.main", "--config=configs/ppo_mlp.py", f"--workdir={workdir}"),
             f"--config.stop.return={task['target']}",
+            "--config.evaluate.modes=greedy",  # as the others are judged
             f"--config.evaluate.every_steps={task['evaluate_every']}",
             f"--config.seed={task['seed']}",
         ]

@@ -53,6 +53,7 @@ class Task:
             "--config.stop.return=none",
             f"--config.evaluate.every_steps={self.steps // _EVALUATIONS}",
             "--config.evaluate.episodes=32",
+            "--config.evaluate.modes=greedy",
             "--config.checkpoint.every_steps=0",
             "--config.log.writers=jsonl",
         ]

@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo
 Hardware: 2 CPU cores
 Minutes:  0.1 to 0.2, compilation included; stops when solved
-Expected: greedy return 490 to 500 (20 of 20 seeds; docs/results.md)
+Expected: return 475 to 500, with the most likely actions and with drawn ones (10 seeds; docs/results.md)
 """
 
 from ml_collections import ConfigDict
@@ -28,9 +28,10 @@ def get_config() -> ConfigDict:
     c.ppo.gamma = 0.96
     c.ppo.gae_lambda = 0.85
     c.ppo.clip_range = 0.15
-    c.ppo.entropy_coef = 0.02
-    c.stop.steps = 1_000_000
-    c.stop["return"] = 490.0  # of 500; solved, so stop
+    c.ppo.entropy_coef = 0.0  # with 0.02 drawn actions still drop the pole when the most likely ones hold it
+    c.stop.steps = 600_000
+    c.stop["return"] = 475.0  # of 500; solved, so stop
+    c.stop.every_mode = True  # a policy that is good with its most likely actions and with drawn ones
     c.log.every_steps = 10_000
     c.evaluate.every_steps = 50_000
     c.checkpoint.every_steps = 500_000

@@ -28,5 +28,5 @@ def get_config() -> ConfigDict:
     c.stop.steps = 1_500_000
     c.log.every_steps = 200_000
     c.evaluate.every_steps = 500_000
-    c.evaluate.sample = True  # the most likely actions may turn on the spot for ever
+    c.evaluate.modes = ("sampled",)  # the most likely actions may turn on the spot for ever
     return c

@@ -35,6 +35,6 @@ def get_config(quick: bool = False) -> ConfigDict:
     c.log.every_steps = 20_000
     c.evaluate.every_steps = 0  # once, at the end
     c.evaluate.episodes = 64
-    c.evaluate.sample = True  # a greedy policy gets stuck early in training
+    c.evaluate.modes = ("sampled",)  # a greedy policy gets stuck early in training
     c.checkpoint.every_steps = 200_000
     return c

@@ -23,7 +23,8 @@ def main(run, steps=200_000):
         metrics = trainer.update(trainer.rollout())
         best = max(best, metrics.get("episode/return", 0.0))  # absent if no episode ended
     print(f"{trainer.steps:,} steps, best return {best:.0f}, learning rate {rate:.1e}")
-    print(f"greedy return {trainer.evaluate(episodes=32).mean:.1f}")
+    result = trainer.evaluate(episodes=32)
+    print(f"{result.mode} return {result.mean:.1f}")
     trainer.save(run, metadata={"rate": rate})
 
 

@@ -46,7 +46,7 @@ def main(folder, steps=1_000_000, trials=4, trial_steps=200_000, **fields):
     config.curriculum.iterations = 10
     trainer = train(config, folder)
     result = trainer.evaluate(episodes=64)
-    print(f"greedy return {result.mean:.2f} after {trainer.steps:,} steps")
+    print(f"{result.mode} return {result.mean:.2f} after {trainer.steps:,} steps")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Agent(abc.ABC):
       network: what computes.
       normalize_config: how observations are normalised.
       samples: whether `choose` without exploration is random. Otherwise there is nothing to sample, and
-        `evaluate.sample` is refused.
+        evaluations play the best actions alone.
       needs_final_observations: whether a trajectory must hold the last observation of each episode, as a row
         that is not `valid`. Environments on the host always give them so.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.sections import SAMPLED
 
 # By the name under which an algorithm offers it: whether a configuration asks for it.
 OPTIONS: Mapping[str, Callable[[Config], bool]] = {
@@ -16,7 +17,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "network.frozen": lambda c: bool(c.network.frozen),
     "network.head": lambda c: c.network.head != "auto",
     "host.overlap": lambda c: c.host.overlap is True,
-    "evaluate.sample": lambda c: c.evaluate.sample,
+    "evaluate.modes": lambda c: c.evaluate.modes == (SAMPLED,),
     "selfplay.enabled": lambda c: c.selfplay.enabled,
     "env.num_agents": lambda c: c.env.num_agents > 0,
 }
@@ -33,7 +34,7 @@ OF_MINIBATCHES = frozenset(
     )
 )
 # Those of an agent that samples from a distribution and has a value function.
-OF_ACTOR_CRITICS = frozenset(("network.separate_value", "network.head", "evaluate.sample"))
+OF_ACTOR_CRITICS = frozenset(("network.separate_value", "network.head", "evaluate.modes"))
 
 
 def require_offered(config: Config, offers: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,24 @@ RUN = Argument("RUN", "folder of the run; also as --workdir=RUN")
 WORKDIR = Argument("--workdir=RUN", "", str)
 CONFIG_FIELD = Argument("--config.FIELD=VALUE", "changes a field (`jaxrl train --help` lists them)")
 ENV = Argument("--env=SUITE:NAME", "its environment; without CONFIG the shipped config that suits it")
+SAMPLE = Argument("--sample", "sample actions instead of taking the most likely ones", bool)
+GREEDY = Argument(
+    "--greedy",
+    "take the most likely actions (default: what was better in the evaluations during training)",
+    bool,
+)
 DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
+
+
+def asked_sample(values: Mapping[str, Any]) -> bool | None:
+    """True with --sample, False with --greedy, None with neither.
+
+    Raises:
+      ConfigError: both are given.
+    """
+    if values["sample"] and values["greedy"]:
+        raise ConfigError("`--sample` and `--greedy` exclude each other")
+    return True if values["sample"] else False if values["greedy"] else None
 
 
 def help_text(introduction: str | None, arguments: Sequence[Argument]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError
+from jaxrl.config.sections import SAMPLED
 from jaxrl.metrics.files import is_remote
 from jaxrl.metrics.text import count, number
 from jaxrl.runs import storage
@@ -117,6 +118,10 @@ def _show(name: str, made: Deployment) -> None:
             f"{words} {number(made.evaluation[k])}" for k, words in shown.items() if k in made.evaluation
         ]
         command_line.say(f"evaluated   {count(made.evaluation['episodes'])} episodes, {', '.join(found)}")
+    if made.mode == SAMPLED:
+        command_line.say(
+            "note        evaluations during training were better sampled; models take the most likely action"
+        )
     for kind, check in made.checks.items():
         rows = check.steps * check.environments
         largest = max(check.largest_difference.values())

@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.commands.arguments import (
+    DEBUG,
+    RUN,
+    WORKDIR,
+    Argument,
+    asked_sample,
+    help_text,
+    parse,
+    run_folder,
+)
 from jaxrl.config import ConfigError, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
@@ -31,13 +40,19 @@ ARGUMENTS = (
     WORKDIR,
     Argument(
         "--episodes=N",
-        "how many episodes to play, exactly (default: 100); 0 with --video makes the film alone",
+        "how many episodes to play in each way, exactly (default: 100); 0 with --video makes the film alone",
         int,
         low=0,
         high=command_line.MOST_EPISODES,
     ),
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
-    Argument("--sample", "sample actions instead of taking the most likely ones", bool),
+    Argument("--sample", "only sampled actions", bool),
+    Argument(
+        "--greedy",
+        "only the most likely actions (default: episodes in both ways, of --levels, films and pages in the "
+        "one that was better in the evaluations during training)",
+        bool,
+    ),
     Argument("--seed=K", "decides the episodes (default: 0)", int, low=0, high=command_line.LARGEST_SEED),
     Argument(
         "--environment=E",
@@ -117,9 +132,10 @@ def _job(argv: Sequence[str]) -> int:
     cpu_devices.offer_cpu_devices(cpu_devices.available_cores())
     if values["video"]:
         _check_video(values["video"], bool(values["suite"]))
+    sample = asked_sample(values)
     if values["suite"]:
-        return _suite(workdir, values)
-    defaults = {"episodes": 100, "sample": False, "seed": 0, "environment": ""}
+        return _suite(workdir, values, sample)
+    defaults = {"episodes": 100, "seed": 0, "environment": ""}
     asked: dict[str, Any] = {
         name: default if values[name] is None else values[name] for name, default in defaults.items()
     }
@@ -128,26 +144,27 @@ def _job(argv: Sequence[str]) -> int:
     trained = trained_policy.load(workdir, values["checkpoint"], trust=trust)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
+    draws = trained.draws(sample)
     if values["levels"]:
-        _levels(trained, values, asked)
+        _levels(trained, values, asked, draws)
     elif asked["episodes"]:
-        command_line.say(f"written to {_play(trained, asked)}")
+        _play(trained, asked, sample)
     if values["video"]:
         environment = asked["environment"] or trained.config.env.name
-        command_line.say(_film(trained, environment, asked["sample"], asked["seed"], values["video"]))
+        command_line.say(_film(trained, environment, draws, asked["seed"], values["video"]))
     if values["inspect"]:
         environment = asked["environment"] or trained.config.env.name
-        command_line.say(_inspect(trained, environment, asked["sample"], asked["seed"], values["inspect"]))
+        command_line.say(_inspect(trained, environment, draws, asked["seed"], values["inspect"]))
     return 0
 
 
-def _levels(trained: TrainedPolicy, values: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _levels(trained: TrainedPolicy, values: Mapping[str, Any], asked: Mapping[str, Any], draws: bool) -> None:
     from jaxrl.evaluation.levels import job
 
     question = job.LevelQuestion(
         levels=values["levels"],
         episodes=values["episodes"] or _EPISODES_OF_LEVEL,
-        sample=asked["sample"],
+        sample=draws,
         seed=asked["seed"],
         environment=asked["environment"],
         cvar=bool(values["cvar"]),
@@ -165,21 +182,36 @@ def _full_name(environment: str) -> str:
     return environment
 
 
-def _play(trained: TrainedPolicy, asked: Mapping[str, Any]) -> str:
-    """Plays, shows and records the episodes that are asked for; returns the file of the record."""
+def _play(trained: TrainedPolicy, asked: Mapping[str, Any], sample: bool | None) -> None:
+    """Plays, shows and records the episodes that are asked for, each mode in a record of its own."""
     from jaxrl.evaluation import trained_policy
+    from jaxrl.evaluation.modes import MODES, mode_name, modes_of
+
+    modes = modes_of(trained.agent, MODES if sample is None else (mode_name(sample),))
+    found = trained_policy.evaluate(trained, modes=modes, **asked)
+    print(f"checkpoint  step {trained.step:,}")
+    for result, reported in found.values():
+        _show(result, reported)
+    if len(found) > 1 and trained.step:
+        print(f"decides     {trained.mode}, in the evaluations during training")
+    # The last one named is what a pipeline keeps.
+    for result, reported in sorted(found.values(), key=lambda each: each[0].mode == trained.mode):
+        command_line.say(f"written to {_record(trained, asked, result, reported)}")
+
+
+def _record(
+    trained: TrainedPolicy, asked: Mapping[str, Any], result: Result, reported: Mapping[str, float]
+) -> str:
+    """Writes the record of the episodes of a mode; returns its file."""
     from jaxrl.runs.folder import RunFolder
 
-    result, reported = trained_policy.evaluate(trained, **asked)
-    _show(trained.step, result, reported)
-    mode = "sample" if asked["sample"] else "greedy"
-    asked_for = {"step": trained.step, "mode": mode, "seed": asked["seed"]}
-    name = f"step-{trained.step}-{mode}-{result.episodes}-seed-{asked['seed']}"
+    asked_for = {"step": trained.step, "seed": asked["seed"]}
+    name = f"step-{trained.step}-{result.mode}-{result.episodes}-seed-{asked['seed']}"
     if asked["environment"]:
         asked_for["environment"] = asked["environment"]
         name += "-" + re.sub(r"[^\w.-]+", "_", asked["environment"]).strip("_")
     made_with = {"versions": versions(), "commits": commits(), **origin()}
-    record = asked_for | dataclasses.asdict(result) | reported | made_with
+    record = asked_for | dataclasses.asdict(result) | dict(reported) | made_with
     return RunFolder(trained.folder).write_evaluation(name, record)
 
 
@@ -235,18 +267,17 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
         raise RunError(str(error)) from error
 
 
-def _suite(workdir: str, values: Mapping[str, Any]) -> int:
+def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
-    named = ("checkpoint", "episodes", "sample", "seed", "video", "trust")
-    return job.run(workdir, values["suite"], **{name: values[name] for name in named})
+    named = ("checkpoint", "episodes", "seed", "video", "trust")
+    return job.run(workdir, values["suite"], sample=sample, **{name: values[name] for name in named})
 
 
-def _show(step: int, result: Result, reported: Mapping[str, float]) -> None:
+def _show(result: Result, reported: Mapping[str, float]) -> None:
     from jaxrl.experience.statistics import SUCCESS
 
-    print(f"checkpoint  step {step:,}")
-    print(f"episodes    {result.episodes}")
+    print(f"episodes    {result.episodes}, {result.mode}")
     print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
     print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
     print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.commands.arguments import (
+    DEBUG,
+    RUN,
+    WORKDIR,
+    Argument,
+    asked_sample,
+    help_text,
+    parse,
+    run_folder,
+)
 from jaxrl.config import ConfigError
 from jaxrl.metrics.files import is_remote
 
@@ -33,6 +42,12 @@ ARGUMENTS = (
     Argument("--output=DIR", "where to (default: WORKDIR/export/FORMAT)", str),
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
     Argument("--sample", "sample actions, from a key that is one more input (stablehlo only)", bool),
+    Argument(
+        "--greedy",
+        "take the most likely actions (default of stablehlo: what was better in the evaluations during "
+        "training; the other formats always do)",
+        bool,
+    ),
     Argument(
         "--batch=N",
         "fixed batch size (stablehlo and onnx; default: any, where the network allows it)",
@@ -68,7 +83,8 @@ def _job(argv: Sequence[str]) -> int:
     workdir, kind = run_folder(values["workdir"], left), values["format"]
     if kind not in FORMATS:
         raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
-    if values["sample"] and kind != "stablehlo":
+    sample = asked_sample(values)
+    if sample and kind != "stablehlo":
         raise ConfigError(
             f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
         )
@@ -81,11 +97,17 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference.export import export
 
-    chosen = ("checkpoint", "sample", "batch", "steps", "trust")
+    chosen = ("checkpoint", "batch", "steps", "trust")
     arguments: dict[str, Any] = {name: values[name] for name in chosen}
-    result = export(workdir, kind, output, **arguments)
+    result = export(workdir, kind, output, sample=sample, **arguments)
     print(f"checkpoint  step {result.step:,}")
+    print(f"actions     {result.actions}")
     print(f"batch       {result.batch}")
+    if sample is None and result.mode != result.actions:
+        command_line.say(
+            f"note        evaluations during training were better {result.mode}: draw from the distribution "
+            f"that {kind} returns, or take --format=stablehlo"
+        )
     _show(result.check, result.runtime)
     if not result.check.same:
         print(

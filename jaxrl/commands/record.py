@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.commands.arguments import (
+    DEBUG,
+    GREEDY,
+    RUN,
+    SAMPLE,
+    WORKDIR,
+    Argument,
+    asked_sample,
+    help_text,
+    parse,
+    run_folder,
+)
 from jaxrl.config import ConfigError
 from jaxrl.runs import storage
 
@@ -24,7 +35,8 @@ ARGUMENTS = (
     Argument("--output=DIR", "a new folder, or an empty one", str, ""),
     EPISODES,
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
-    Argument("--sample", "sample actions instead of taking the most likely ones", bool),
+    SAMPLE,
+    GREEDY,
     Argument("--seed=K", "decides the episodes (default: 0)", int, 0, low=0, high=command_line.LARGEST_SEED),
     Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool),
     Argument("--trust", "import the modules that the run's configuration names", bool),
@@ -43,8 +55,9 @@ def _job(argv: Sequence[str]) -> int:
     storage.require_run_folder("--workdir", workdir)
     if not values["output"]:
         raise ConfigError("`--output` is missing: name a new folder")
-    named = ("output", "episodes", "seed", "checkpoint", "sample", "minari", "trust")
-    return write_recording(workdir=workdir, **{name: values[name] for name in named})
+    named = ("output", "episodes", "seed", "checkpoint", "minari", "trust")
+    asked = {name: values[name] for name in named}
+    return write_recording(workdir=workdir, sample=asked_sample(values), **asked)
 
 
 def write_recording(**asked: object) -> int:

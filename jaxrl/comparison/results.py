@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl.comparison import statistics
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.records import Run
 
 # Steps and values.
@@ -84,6 +85,7 @@ class Outcome:
       curve: interquartile mean of the return over steps.
       profile: share of runs whose final return is above x.
       stage_ends: steps at which a stage of one of the runs ended, of training or of a curriculum.
+      by_mode: the last return of each run's evaluations in each mode, if some run plays both; None of others.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Outcome:
     curve: Curve
     profile: Curve
     stage_ends: list[float] = field(default_factory=list)
+    by_mode: Mapping[str, list[float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,17 @@ def _outcome(
         curve=_mean_curve(scored, resamples),
         profile=_with_interval(grid, above, statistics.above, resamples),
         stage_ends=sorted({step for run in variant.runs for step in run.stage_ends}),
+        by_mode=_by_mode(variant),
     )
+
+
+def _by_mode(variant: Variant) -> dict[str, list[float | None]]:
+    def last(run: Run, mode: str) -> float | None:
+        _, values = run.curve(f"eval/{mode}/return")
+        return float(values[-1]) if values.size else None
+
+    found = {mode: [last(run, mode) for run in variant.runs] for mode in (GREEDY, SAMPLED)}
+    return found if any(x is not None for values in found.values() for x in values) else {}
 
 
 def _curve(run: Run, metric: str) -> Points:

@@ -58,13 +58,15 @@ def differences(comparison: Comparison) -> Table:
 
 
 def runs(comparison: Comparison) -> Table:
-    """Every run with its final return."""
-    rows = [
-        (_short(path), o.name, ", ".join(o.devices) or "-", str(seed), text.number(final))
-        for o in comparison.outcomes
-        for path, seed, final in zip(o.runs, o.seeds, o.finals, strict=True)
-    ]
-    return Table("Runs", ("run", "variant", "device", "seed", "final return"), rows, names=3)
+    """Every run with its final return, and that of its evaluations in each mode where some play in both."""
+    modes = sorted({mode for o in comparison.outcomes for mode in o.by_mode})
+    rows = []
+    for o in comparison.outcomes:
+        by_mode = [o.by_mode.get(mode, [None] * len(o.runs)) for mode in modes]
+        for path, seed, final, *lasts in zip(o.runs, o.seeds, o.finals, *by_mode, strict=True):
+            shown = (text.number(x) for x in (final, *lasts))
+            rows.append((_short(path), o.name, ", ".join(o.devices) or "-", str(seed), *shown))
+    return Table("Runs", ("run", "variant", "device", "seed", "final return", *modes), rows, names=3)
 
 
 def all_of(comparison: Comparison) -> list[Table]:

@@ -18,12 +18,13 @@ _INCIDENTAL = ("seed", "notes", "num_devices", "log.", "checkpoint.", "profile."
 # Those of `evaluate` that change the numbers of a metric, by how its name begins: means over other episodes,
 # or of drawn actions, are other numbers.
 _EVALUATION = {
-    "eval/": ("evaluate.sample", "evaluate.episodes"),
+    # Runs from before there were modes have `evaluate.sample` instead.
+    "eval/": ("evaluate.modes", "evaluate.sample", "evaluate.episodes"),
     "eval/unseen_": ("evaluate.unseen",),
 }
 # The task of a policy.
 _ENVIRONMENT = ("env.name", "env.wrappers")
-_BUDGET = ("stop.steps", "stop.seconds", "stop.wall_seconds", "stop.return")
+_BUDGET = ("stop.steps", "stop.seconds", "stop.wall_seconds", "stop.return", "stop.every_mode")
 # What two runs must share to make the same updates from as many steps.
 _UPDATES = ("env.num_envs", "rollout_length", "learning_rate", "gamma")
 _MAX_NAME = 48

@@ -63,6 +63,11 @@ def matches(pattern: str, text: str) -> Rule:
     return Rule(text, lambda x: re.fullmatch(pattern, x) is not None)
 
 
+def at_least_elements(count: int) -> Rule:
+    """A tuple is not shorter."""
+    return Rule(f"hold at least {count} element{'s' if count > 1 else ''}", lambda xs: len(xs) >= count)
+
+
 def at_most_elements(count: int) -> Rule:
     """A tuple is not longer."""
     return Rule(f"hold at most {count} elements", lambda xs: len(xs) <= count)

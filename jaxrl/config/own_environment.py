@@ -12,7 +12,7 @@ from jaxrl.config.declarations import declared_fields
 from jaxrl.config.fields import shown
 from jaxrl.config.overrides import assign
 
-_OF_LEVELS = ("stop.return", "evaluate.unseen", "evaluate.suite")
+_OF_LEVELS = ("stop.return", "stop.every_mode", "evaluate.unseen", "evaluate.suite")
 # What is seen of the environment, its scale of rewards, and when it counts as solved.
 _OF_ENVIRONMENT = (
     "env.num_agents",

@@ -13,6 +13,7 @@ from jaxrl.config.fields import (
     LARGEST_INT32,
     above,
     at_least,
+    at_least_elements,
     at_most,
     at_most_elements,
     distinct,
@@ -21,6 +22,9 @@ from jaxrl.config.fields import (
     matches,
     one_of,
 )
+
+# The modes of evaluations: the most likely actions, or drawn ones.
+GREEDY, SAMPLED = "greedy", "sampled"
 
 # Far beyond what any machine has; more never starts, or never ends.
 _MOST_WORKERS = 4_096
@@ -251,7 +255,10 @@ class StopConfig:
         "ends early enough for an evaluation and a last checkpoint; none: no limit",
     )
     target_return: float | None = field(
-        None, help="mean return of an evaluation; none: no limit", key="return"
+        None, help="mean return of an evaluation, by the mode that decides; none: no limit", key="return"
+    )
+    every_mode: bool = field(
+        False, help="stop.return must be reached in each of evaluate.modes, in the same evaluation"
     )
 
     @property
@@ -284,9 +291,14 @@ class EvaluateConfig:
     every_steps: int = field(
         250_000, at_least(0), help="environment steps between evaluations; 0: only at the end"
     )
-    episodes: int = field(64, at_least(1), at_most(_MOST_EPISODES), help="episodes per evaluation")
-    sample: bool = field(
-        False, help="draw actions, where a policy that always takes the most likely one gets stuck"
+    episodes: int = field(64, at_least(1), at_most(_MOST_EPISODES), help="episodes per evaluation and mode")
+    modes: tuple[str, ...] = field(
+        (GREEDY, SAMPLED),
+        each(one_of(GREEDY, SAMPLED)),
+        distinct(),
+        at_least_elements(1),
+        help="how episodes are played: greedy (the most likely actions), sampled (drawn ones), or both; of "
+        "both the one with the higher return over the last three evaluations decides",
     )
     unseen: str = field(
         "",

@@ -65,6 +65,7 @@ _FIELDS = {
     "s3-sync-freq": "storage.sync_every_steps",
     "save-freq": "checkpoint.every_steps",
     "save-interval": "checkpoint.every_steps",
+    "sample": "evaluate.modes",
     "sgd-minibatch-size": "ppo.num_minibatches",
     "total-num-envs": "env.num_envs",
     "total-timesteps": "stop.steps",
@@ -85,12 +86,13 @@ _NOTES = {
     "train-batch-size": ", the batch divided by the environments",
     "anneal-lr": ": linear or constant",
     "mixed-precision": ": bfloat16",
+    "sample": ": greedy, sampled or both",
 }
 _FLAGS = {
     "capture-video": "`--video=FILE` of jaxrl evaluate",
     "checkpoint": "`--checkpoint=STEP` of jaxrl evaluate and export, `--resume=DIR` of jaxrl train",
     "cuda": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
-    "deterministic": "evaluation is greedy, unless jaxrl evaluate has `--sample`",
+    "deterministic": "`--greedy` of jaxrl evaluate, `--config.evaluate.modes=greedy` of a run",
     "detect-anomaly": "`--debug`, which names the operation that made a NaN",
     "device": "`JAX_PLATFORMS`, an environment variable: cpu, cuda or tpu",
     "distributed": "jaxrl launch, or `--coordinator`, `--num_processes` and `--process_id`",

@@ -18,6 +18,7 @@ from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
 from jaxrl.envs import registry
 from jaxrl.evaluation import evaluators
+from jaxrl.evaluation.modes import modes_of
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
@@ -120,7 +121,8 @@ def examine(
         task = evaluators.EvaluationTask.of(config, runtime.spec)
         evaluator = evaluators.build(config, task, runtime.agent, topology)
         policy = runtime.learning.abstract_state().learner.policy
-        _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes))
+        modes = modes_of(runtime.agent, config.evaluate.modes)
+        _, complaint = _compile(lambda: evaluator.compile(policy, config.evaluate.episodes, modes))
         evaluated = evaluator.compiled[0] if evaluator.compiled else None
     memory = ProgramMemory.of(compiled, enforced) if compiled is not None else None
     text = compiled.as_text() if compiled is not None else ""

@@ -9,11 +9,14 @@ from typing import Any
 
 import jax
 
+from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
-from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation import modes
+from jaxrl.evaluation.evaluator import Evaluator, Modes, Played
 from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.modes import RecentReturns, modes_of
 from jaxrl.evaluation.result import Result, report_values, samples
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import SuiteLevels
@@ -61,13 +64,51 @@ class EvaluationPlan:
         return {*self.tasks.values(), *levels}
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation.
+
+    Attributes:
+      results: in the environment trained on, by mode.
+      mode: the one that decides.
+      row: metrics, `eval/...` in the mode that decides and, of several, `eval/MODE/...` in each.
+      samples: returns and lengths of the single episodes, by names like those of the row.
+    """
+
+    results: Mapping[str, Result]
+    mode: str
+    row: Mapping[str, float]
+    samples: Mapping[str, Any]
+
+    @property
+    def deciding(self) -> Result:
+        """The result that decides on the best checkpoint and the end of the run."""
+        return self.results[self.mode]
+
+
 class Evaluators:
-    """Plays a plan with the policy of a run."""
+    """Plays a plan with the policy of a run.
+
+    Attributes:
+      modes: of `evaluate.modes` those that the policy has.
+    """
 
     def __init__(
-        self, config: Config, plan: EvaluationPlan, evaluator_of: Callable[[EvaluationTask], Evaluator]
+        self,
+        config: Config,
+        plan: EvaluationPlan,
+        evaluator_of: Callable[[EvaluationTask], Evaluator],
+        agent: Agent,
     ) -> None:
-        """`evaluator_of` makes what plays a task."""
+        """Plays nothing yet.
+
+        Args:
+          config: of the run.
+          plan: what is played.
+          evaluator_of: makes what plays a task.
+          agent: what plays.
+        """
+        self.modes = modes_of(agent, config.evaluate.modes)
         self._config, self._plan = config, plan
         self._evaluators = {task: evaluator_of(task) for task in plan.every_task}
         self._suite = SuitePlayer(plan.suite, self._evaluators.__getitem__) if plan.suite else None
@@ -83,37 +124,58 @@ class Evaluators:
         state: Acting,
         iteration: int,
         episodes: int | None = None,
-        sample: bool | None = None,
-    ) -> Episodes:
+        modes: Modes | None = None,
+    ) -> Played:
         """Plays episodes of one environment; what is not said here, the configuration says."""
         key = jax.random.fold_in(jax.random.key(self._config.seed), iteration)
-        evaluate = self._config.evaluate
-        sampled = evaluate.sample if sample is None else sample
         evaluator = self._evaluators[self._plan.tasks[prefix]]
-        return evaluator.play(state, key, episodes or evaluate.episodes, sampled)
+        return evaluator.play(state, key, episodes or self._config.evaluate.episodes, modes or self.modes)
 
     def compile(self, state: Acting) -> list[Callable[[], None]]:
         """Jobs that compile ahead what a call takes, for threads; `state` may be abstract."""
-        episodes, sample = self._config.evaluate.episodes, self._config.evaluate.sample
+        episodes = self._config.evaluate.episodes
         own = [self._evaluators[task] for task in self._plan.tasks.values()]
-        jobs = [functools.partial(each.compile, state, episodes, sample) for each in own]
-        return jobs + (self._suite.compile(state, sample) if self._suite else [])
+        jobs = [functools.partial(each.compile, state, episodes, self.modes) for each in own]
+        return jobs + (self._suite.compile(state, self.modes) if self._suite else [])
 
-    def __call__(self, state: Acting, iteration: int) -> tuple[Result, dict[str, float], dict[str, Any]]:
+    def __call__(self, state: Acting, iteration: int, recent: RecentReturns) -> Evaluation:
         """Plays episodes of all, as the configuration says.
 
-        Returns:
-          (result in the environment trained on, metrics, returns and lengths of the single episodes).
+        Args:
+          state: what plays.
+          iteration: iterations made, which decide the episodes.
+          recent: of the evaluations before, for the choice of the mode that decides.
         """
+        played = {prefix: self.play(prefix, state, iteration) for prefix in self._plan.tasks}
+        of_suite = self._suite.play(state, self.modes) if self._suite else {}
+        results = {mode: Result.of(played["eval/"][mode], mode) for mode in self.modes}
+        means = {mode: result.mean for mode, result in results.items()}
+        decides = modes.deciding(modes.add(recent, means))
         row: dict[str, float] = {}
         found: dict[str, Any] = {}
-        played = {prefix: self.play(prefix, state, iteration) for prefix in self._plan.tasks}
-        for prefix, episodes in played.items():
-            result = Result.of(episodes)
-            values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
-            values |= report_values(self._plan.tasks[prefix].reports, episodes)
-            row |= {f"{prefix}{name}": value for name, value in values.items()}
-            found |= {f"{prefix}{name}": values for name, values in samples(episodes).items()}
-        if self._suite:
-            row |= metrics(self._suite.play(state, self._config.evaluate.sample))
-        return Result.of(played["eval/"]), row, found
+        for mode in self.modes:
+            values: dict[str, float] = {}
+            singles: dict[str, Any] = {}
+            for prefix, episodes in played.items():
+                values |= _values(prefix, self._plan.tasks[prefix], episodes[mode])
+                singles |= {f"{prefix}{name}": x for name, x in samples(episodes[mode]).items()}
+            values |= metrics(of_suite[mode]) if of_suite else {}
+            if mode == decides:
+                row, found = values | row, singles | found
+            if len(self.modes) > 1:
+                row |= {_of_mode(name, mode): x for name, x in values.items()}
+                found |= {_of_mode(name, mode): x for name, x in singles.items()}
+        return Evaluation(results, decides, row, found)
+
+
+def _values(prefix: str, task: EvaluationTask, episodes: Episodes) -> dict[str, float]:
+    """The metrics of the episodes of one environment in one mode."""
+    result = Result.of(episodes)
+    values = {"return": result.mean, "return_std": result.std, "length": result.mean_length}
+    values |= report_values(task.reports, episodes)
+    return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+def _of_mode(name: str, mode: str) -> str:
+    """`eval/greedy/unseen_return` of `eval/unseen_return`."""
+    return f"eval/{mode}/{name.removeprefix('eval/')}"

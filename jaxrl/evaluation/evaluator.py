@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import Agent
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
@@ -20,8 +21,14 @@ from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.parallel.signals import abandon
 from jaxrl.types import Acting, Array, Axis
 
+# How actions are chosen, and the episodes played, by mode.
+Modes = tuple[str, ...]
+Played = Mapping[str, Episodes]
+
+Tree = TypeVar("Tree")  # of arrays
+
 # Environments played side by side at most; more episodes are played one after the other.
-MAX_ENVIRONMENTS = 1024
+MAX_ENVIRONMENTS = 1024  # in each mode
 
 # Seconds between looks at a program that plays.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
@@ -39,20 +46,24 @@ class Evaluator(abc.ABC):
         """The programs that have been compiled ahead of time."""
 
     @abc.abstractmethod
-    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
         """Compiles ahead of `play` what can be compiled; `state` may be abstract."""
 
     @abc.abstractmethod
-    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
-        """Plays exactly `episodes` episodes from fresh resets and fresh carries; host copies of them.
+    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+        """Plays exactly `episodes` episodes in each mode, from fresh resets and fresh carries.
 
         Args:
           state: parameters and frozen statistics of the policy, replicated.
-          key: decides the resets (and the actions with `sample`).
-          episodes: how many.
-          sample: sample actions instead of taking the best ones.
+          key: decides the resets, which are the same in all modes, and the actions that are drawn.
+          episodes: how many in each mode.
+          modes: how actions are chosen, see `jaxrl.evaluation.modes`.
+
+        Returns:
+          Host copies of the episodes, by mode.
 
         Raises:
+          ConfigError: the policy has nothing to sample.
           HostEnvError: an environment on the host failed or hung.
           Cancelled: a signal asked not to wait.
         """
@@ -80,12 +91,12 @@ class DeviceEvaluator(Evaluator):
         """
         self._agent, self._env, self._topology = agent, env, topology
         self._reports, self._given_up = reports, given_up
-        self._compiled: dict[tuple[int, bool], Callable[..., Episodes]] = {}
+        self._compiled: dict[tuple[int, Modes], Callable[..., Played]] = {}
 
-    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
-        if (episodes, sample) not in self._compiled:
-            self.compile(state, episodes, sample)
-        program = self._compiled[episodes, sample]
+    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+        if (episodes, modes) not in self._compiled:
+            self.compile(state, episodes, modes)
+        program = self._compiled[episodes, modes]
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
         key = jax.random.fold_in(key, STREAM)
         return await_episodes(program(state, self._topology.replicate(key)), self._given_up)
@@ -94,13 +105,13 @@ class DeviceEvaluator(Evaluator):
     def compiled(self) -> Sequence[Any]:
         return tuple(self._compiled.values())
 
-    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
-        if sample:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
+        if SAMPLED in modes:
             self._agent.require_samples()
-        program = player(self._agent, self._env, self._topology.axis, episodes, sample, self._reports)
+        program = player(self._agent, self._env, self._topology.axis, episodes, modes, self._reports)
         sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
-        self._compiled[episodes, sample] = sharded.lower(state, key).compile()
+        self._compiled[episodes, modes] = sharded.lower(state, key).compile()
 
 
 def player(
@@ -108,27 +119,40 @@ def player(
     env: BatchedEnv,
     axis: Axis,
     episodes: int,
-    sample: bool = False,
+    modes: Modes = (GREEDY,),
     reports: EpisodeReports = NO_REPORTS,
-) -> Callable[[Acting, Array], Episodes]:
-    """Returns a device's part of a program that plays exactly `episodes` episodes over all of `axis`."""
+) -> Callable[[Acting, Array], Played]:
+    """Returns a device's part of a program that plays `episodes` episodes in each mode over all of `axis`.
+
+    The modes play side by side, in environments that begin alike.
+    """
     # As many on every number of devices, which then play the same episodes; some devices may have idle ones.
     environments = min(episodes, MAX_ENVIRONMENTS)
     per_device = -(-environments // axis.size)
 
-    def program(state: Acting, key: Array) -> Episodes:
+    def program(state: Acting, key: Array) -> Played:
         index = axis.index() * per_device + jnp.arange(per_device)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
         share = episodes // environments + (index < episodes % environments).astype(jnp.int32)
         quota = jnp.where(index < environments, share, 0)
         most = -(-episodes // environments)
+        sample: bool | Array = modes[0] == SAMPLED
+        if len(modes) > 1:
+            keys, quota = (jnp.concatenate([x] * len(modes)) for x in (keys, quota))
+            sample = jnp.repeat(jnp.array([mode == SAMPLED for mode in modes]), per_device)
         with tracing.phase("evaluate"):
-            return play(agent, env, state, keys, quota, most, sample, reports)
+            played = play(agent, env, state, keys, quota, most, sample, reports)
+        return {mode: _rows(played, i * per_device, per_device) for i, mode in enumerate(modes)}
 
     return program
 
 
-def await_episodes(played: Episodes, given_up: Callable[[], bool]) -> Episodes:
+def _rows(played: Episodes, start: int, count: int) -> Episodes:
+    found: Episodes = jax.tree.map(lambda x: x[start : start + count], played)
+    return found
+
+
+def await_episodes(played: Tree, given_up: Callable[[], bool]) -> Tree:
     """Waits for the devices, for which nothing else could be interrupted; returns host copies.
 
     Raises:
@@ -141,5 +165,5 @@ def await_episodes(played: Episodes, given_up: Callable[[], bool]) -> Episodes:
             raise Cancelled("the evaluation was given up")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-    on_host: Episodes = to_host(played)
+    on_host: Tree = to_host(played)
     return on_host

@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.envs.base import HostFactory, HostOptions
-from jaxrl.evaluation.evaluator import STREAM, Evaluator
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -48,10 +49,14 @@ class HostEvaluator(Evaluator):
     def compiled(self) -> tuple[()]:
         return ()
 
-    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
         """Nothing: what playing takes is compiled with the first episode."""
 
-    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
+    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+        # One after the other: twice as many processes or threads may be more than a machine bears.
+        return {mode: self._play(state, key, episodes, mode == SAMPLED) for mode in modes}
+
+    def _play(self, state: Acting, key: Array, episodes: int, sample: bool) -> Episodes:
         if sample:
             self._agent.require_samples()
         if sample not in self._players:

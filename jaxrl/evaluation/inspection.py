@@ -16,6 +16,7 @@ from jaxrl.envs import filming
 from jaxrl.envs.base import Discrete
 from jaxrl.envs.pictures import CannotRender, Shot
 from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.suites import video
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -61,7 +62,7 @@ def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int,
         "environment": task.env,
         "run": trained.folder,
         "checkpoint": f"step {trained.step:,}",
-        "actions": "sampled" if sample else "greedy",
+        "actions": mode_name(sample),
         "seed": str(seed),
         "end": "the episode's" if ended else f"cut after {MAX_STEPS:,} steps",
     }

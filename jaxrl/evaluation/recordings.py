@@ -11,6 +11,7 @@ from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versi
 from jaxrl.config.errors import RunError
 from jaxrl.envs.base import EnvSpec, HostEnvError
 from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.modes import mode_name
 from jaxrl.experience.demonstrations import (
     Episode,
     minari_files,
@@ -39,6 +40,7 @@ class _Cast:
     env: str
     spec: EnvSpec
     player: Player
+    mode: str = "random"
     wrappers: tuple[str, ...] = ()
     success: str = ""
 
@@ -53,7 +55,7 @@ class Recording:
       seed: decides resets and choices.
       workdir: the run whose policy plays; "": actions at random.
       checkpoint: of it.
-      sample: draw actions instead of taking the best ones.
+      sample: draw actions, or take the best ones; None: as evaluations during training judged the policy.
       environment: what is played; "": the run's.
       trust: import the modules that the run's configuration names.
       minari: also write `output`/data, a Minari data set.
@@ -64,7 +66,7 @@ class Recording:
     seed: int = 0
     workdir: str = ""
     checkpoint: str = "latest"
-    sample: bool = False
+    sample: bool | None = None
     environment: str = ""
     trust: bool = False
     minari: bool = False
@@ -86,7 +88,7 @@ class Recording:
             "wrappers": list(cast.wrappers),
             "player": cast.player.name,
             "seed": self.seed,
-            "mode": "sample" if self.sample else "greedy" if self.workdir else "random",
+            "mode": cast.mode,
             "made_with": {"versions": versions(), "commits": commits(), **origin()},
         }
 
@@ -115,8 +117,7 @@ class Recording:
 
     def _cast_of_run(self) -> _Cast:
         trained = trained_policy.load(self.workdir, self.checkpoint, devices=1, trust=self.trust)
-        if self.sample:
-            trained.agent.require_samples()
+        draws = trained.draws(self.sample)
         config = trained.config
         env = self.environment or config.env.name
         if self.environment:
@@ -126,7 +127,8 @@ class Recording:
         return _Cast(
             env=env,
             spec=environment_spec("--env", env, env, config.env.wrappers),
-            player=AgentPlayer(trained.agent, trained.state, label, self.sample),
+            player=AgentPlayer(trained.agent, trained.state, label, draws),
+            mode=mode_name(draws),
             wrappers=config.env.wrappers,
             success=config.env.success,
         )

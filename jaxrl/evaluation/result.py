@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl.config.sections import GREEDY
 from jaxrl.experience.base import report_metric
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -18,11 +19,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Result:
-    """The statistics of N episodes; returns are raw, lengths in steps.
+    """The statistics of N episodes of one mode; returns are raw, lengths in steps.
 
     `low` and `high` bound the mean return with 95% confidence (normal approximation, cut off at the lowest
     and the highest return, between which every mean lies); `unfinished` counts episodes that the
-    safety limit of environments without a time limit cut off.
+    safety limit of environments without a time limit cut off; `mode` is greedy or sampled.
     """
 
     episodes: int
@@ -35,9 +36,10 @@ class Result:
     mean_length: float
     std_length: float
     unfinished: int
+    mode: str = GREEDY
 
     @classmethod
-    def of(cls, episodes: Episodes) -> Result:
+    def of(cls, episodes: Episodes, mode: str = GREEDY) -> Result:
         """Summarises host copies of the episodes."""
         played = np.asarray(episodes.played)
         returns = np.asarray(episodes.episode_return, np.float64)[played]
@@ -55,6 +57,7 @@ class Result:
             mean_length=float(lengths.mean()),
             std_length=float(lengths.std(ddof=1)) if lengths.size > 1 else 0.0,
             unfinished=int((~np.asarray(episodes.finished)[played]).sum()),
+            mode=mode,
         )
 
 

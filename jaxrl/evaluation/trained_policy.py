@@ -10,15 +10,18 @@ from jaxrl import algorithms
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError, check_same_spaces, environment_spec
 from jaxrl.config.errors import RunError
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.config.trust import admit
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec, HostEnvError
 from jaxrl.evaluation import evaluators
+from jaxrl.evaluation.evaluator import Modes
 from jaxrl.evaluation.result import Result, report_values
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.parallel import sharding, tpu_slices
 from jaxrl.runs import members
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, CorruptCheckpoint
+from jaxrl.runs.checkpoint.record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.types import Acting
 
@@ -38,6 +41,7 @@ class TrainedPolicy:
       state: its parameters and frozen statistics, replicated over `topology`.
       step: the checkpoint's step.
       topology: the devices that hold the arrays.
+      mode: greedy or sampled, in which evaluations during training judged it by its return.
     """
 
     folder: str
@@ -47,6 +51,17 @@ class TrainedPolicy:
     state: Acting
     step: int
     topology: sharding.Topology
+    mode: str = GREEDY
+
+    def draws(self, asked: bool | None = None) -> bool:
+        """True if actions are to be drawn: as `asked`, and with None in the mode that judged the policy.
+
+        Raises:
+          ConfigError: it is asked for, and the policy has nothing to sample.
+        """
+        if asked:
+            self.agent.require_samples()
+        return self.mode == SAMPLED if asked is None else asked
 
 
 def load(
@@ -60,7 +75,7 @@ def load(
 
     Args:
       workdir: folder of the run, local or gs://; of a population the best member's policy is read.
-      checkpoint: "latest", "best" (by greedy return during training) or a step.
+      checkpoint: "latest", "best" (by return in the evaluations during training) or a step.
       devices: how many are to hold it; None for all.
       trust: import the modules that the run's configuration names, see `jaxrl.config.trust`.
       trust_said_by: how the user would say so, for the error.
@@ -82,29 +97,37 @@ def load(
     abstract = topology.abstract(wanted, {_STORED: sharding.REPLICATED})
     try:
         found = checkpoints.restore_partial(step, (_STORED,), abstract)
+        mode = _mode(checkpoints.meta(step).get(MODE), agent, config)
     except CorruptCheckpoint as error:
         # Only a trainer may set it aside and take another; here the user chooses.
         intact = ", ".join(str(s) for s in checkpoints.intact_steps()) or "none"
         raise CheckpointError(f"{error}; intact steps for --checkpoint: {intact}") from error
     finally:
         checkpoints.close()
-    return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology)
+    return TrainedPolicy(workdir, config, spec, agent, found[_STORED], step, topology, mode)
+
+
+def _mode(stored: object, agent: Agent, config: Config) -> str:
+    """The mode of a checkpoint; without an evaluation the first of those that the run's would have."""
+    if not agent.samples:
+        return GREEDY
+    return str(stored) if stored in (GREEDY, SAMPLED) else config.evaluate.modes[0]
 
 
 def evaluate(
-    trained: TrainedPolicy, episodes: int, sample: bool = False, seed: int = 0, environment: str = ""
-) -> tuple[Result, dict[str, float]]:
-    """Plays exactly `episodes` episodes, on all devices of the policy.
+    trained: TrainedPolicy, episodes: int, modes: Modes, seed: int = 0, environment: str = ""
+) -> dict[str, tuple[Result, dict[str, float]]]:
+    """Plays exactly `episodes` episodes in each mode, on all devices of the policy.
 
     Args:
       trained: the policy.
       episodes: how many.
-      sample: sample actions instead of taking the most likely ones.
-      seed: decides the resets, and the actions with `sample`.
+      modes: see `jaxrl.evaluation.modes`.
+      seed: decides the resets, and the actions that are drawn.
       environment: play another one, with the same spaces and the wrappers of the run.
 
     Returns:
-      (result, means of what the environment reports as `reported` names them).
+      (result, means of what the environment reports as `report_values` names them), by mode.
 
     Raises:
       ConfigError: there is no such environment, its spaces are others, or its info does not have what
@@ -118,10 +141,10 @@ def evaluate(
         task = evaluators.EvaluationTask(environment, config.env.wrappers, _reports(config, environment))
     player = evaluators.build(config, task, trained.agent, trained.topology)
     try:
-        played = player.play(trained.state, jax.random.key(seed), episodes, sample)
+        played = player.play(trained.state, jax.random.key(seed), episodes, modes)
     except HostEnvError as error:
         raise RunError(str(error)) from error
-    return Result.of(played), report_values(task.reports, played)
+    return {mode: (Result.of(x, mode), report_values(task.reports, x)) for mode, x in played.items()}
 
 
 def _reports(config: Config, environment: str) -> EpisodeReports:

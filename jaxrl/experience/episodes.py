@@ -67,7 +67,7 @@ def play(
     keys_E: Array,
     quota_E: Array,
     max_quota: int,
-    sample: bool,
+    sample: bool | Array,
     reports: EpisodeReports = NO_REPORTS,
     task_E: PyTree = None,
 ) -> Episodes:
@@ -83,7 +83,7 @@ def play(
       keys_E: one key per environment.
       quota_E: int32[E], episodes to play; at most `max_quota`.
       max_quota: Q.
-      sample: sample actions instead of taking the best ones.
+      sample: sample actions instead of taking the best ones; or bool[E], which environments do.
       reports: what to record beside returns and lengths; `TimeStep.info` must have its keys at each step.
       task_E: tree of [E, ...], the task of all episodes of each environment; None: the default task.
     """
@@ -96,6 +96,8 @@ def play(
     num_envs = keys_E.shape[0]
     # Rows, of which an environment of several agents has one for each.
     keys_B = row_keys(env.spec, keys_E)
+    if not isinstance(sample, bool):
+        sample = jnp.repeat(sample, len(keys_B) // num_envs)
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys_B)
     env_state, obs = env.reset(reset_keys, task_E)
     empty = jnp.zeros((num_envs, max_quota))
@@ -118,7 +120,7 @@ def play(
         mask = env.action_mask(loop.env_state)
         out = agent.forward(acting, loop.obs, loop.carry, loop.reset, mask)
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(step_keys, loop.t)
-        action = _sample(agent, keys, out) if sample else agent.greedy(out)
+        action = _choose(agent, keys, out, sample)
         turn = env.is_turn(loop.env_state)
         env_state, timestep = env.step(keys, loop.env_state, agent.to_env(action), task_B=task_E)
         played = of_environments(env.spec, timestep)
@@ -172,7 +174,14 @@ class _Loop:
     ended: Array
 
 
-def _sample(agent: Agent, keys_E: Array, out: PyTree) -> Array:
-    # A fold of its own: the environment consumes `keys_E` as they are.
-    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, 1 << 20)
+def _choose(agent: Agent, keys_B: Array, out: PyTree, sample: bool | Array) -> Array:
+    if isinstance(sample, bool):
+        return _sample(agent, keys_B, out) if sample else agent.greedy(out)
+    drawn, best = _sample(agent, keys_B, out), agent.greedy(out)
+    return jnp.where(sample.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, best)
+
+
+def _sample(agent: Agent, keys_B: Array, out: PyTree) -> Array:
+    # A fold of its own: the environment consumes `keys_B` as they are.
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, 1 << 20)
     return agent.choose(out, jax.vmap(lambda key: agent.draw_noise(key, ()))(keys))[0]

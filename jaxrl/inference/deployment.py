@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation import trained_policy
 from jaxrl.inference import model_folder
 from jaxrl.inference.equivalence import EquivalenceCheck
@@ -48,6 +49,7 @@ class Deployment:
       number: of the version.
       place: its address.
       step: of the checkpoint.
+      mode: in which evaluations during training judged it.
       evaluation: metrics by name.
       checks: comparisons with the run, by format.
       left_out: why a format is missing, by format.
@@ -57,6 +59,7 @@ class Deployment:
     number: int
     place: str
     step: int
+    mode: str
     evaluation: Mapping[str, float]
     checks: Mapping[str, EquivalenceCheck]
     left_out: Mapping[str, str]
@@ -90,6 +93,7 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
         number=number,
         place=registry.place(order.name, number),
         step=policy.step,
+        mode=policy.mode,
         evaluation=evaluation,
         checks=content.checks,
         left_out=content.left_out,
@@ -98,6 +102,11 @@ def deploy(order: DeploymentOrder, registry: ModelRegistry) -> Deployment:
 
 
 def evaluate(policy: trained_policy.TrainedPolicy, episodes: int, seed: int) -> dict[str, float]:
-    """Greedy episodes: the fields of a `Result` by name, and what the environment reports."""
-    result, reported = trained_policy.evaluate(policy, episodes, seed=seed)
-    return {name: float(x) for name, x in (dataclasses.asdict(result) | reported).items()}
+    """Greedy episodes, as the forms of a model act.
+
+    Returns:
+      The numbers of a `Result` by name, and what the environment reports.
+    """
+    result, reported = trained_policy.evaluate(policy, episodes, (GREEDY,), seed)[GREEDY]
+    found = {name: x for name, x in dataclasses.asdict(result).items() if name != "mode"}
+    return {name: float(x) for name, x in (found | reported).items()}

@@ -15,6 +15,7 @@ from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.envs.base import HostEnvError
 from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import arrays, onnx, stablehlo
@@ -30,6 +31,8 @@ class Exported:
 
     Attributes:
       step: the checkpoint's step.
+      actions: how they are chosen, greedy or sampled.
+      mode: in which evaluations during training judged the policy.
       batch: the batch sizes that it takes, in words.
       runtime: what ran the files in the check.
       check: the comparison with the policy; nothing was written unless it is the `same`.
@@ -37,6 +40,8 @@ class Exported:
     """
 
     step: int
+    actions: str
+    mode: str
     batch: str
     runtime: str
     check: EquivalenceCheck
@@ -48,7 +53,7 @@ def export(
     kind: str,
     output: str,
     checkpoint: str = "latest",
-    sample: bool = False,
+    sample: bool | None = None,
     batch: int | None = None,
     steps: int = 200,
     trust: bool = False,
@@ -60,7 +65,8 @@ def export(
       kind: stablehlo, onnx, numpy or safetensors.
       output: local folder, made if it is missing; files of an earlier export are replaced.
       checkpoint: "latest", "best" or a step.
-      sample: sample actions, from an additional input `key` (stablehlo only).
+      sample: True samples actions, from an additional input `key` (stablehlo only), False takes the most
+        likely ones; None: stablehlo as evaluations during training judged the policy, the others the latter.
       batch: fixed batch size; None for any.
       steps: how many to play for the check.
       trust: import the modules that the run's configuration names.
@@ -71,7 +77,8 @@ def export(
       RunError: the network cannot be written in this format, or an environment failed.
     """
     policy = trained_policy.load(workdir, checkpoint, devices=1, trust=trust)
-    function = PolicyFunction.of(policy, sample)
+    draws = policy.draws(sample) if kind == "stablehlo" else bool(sample)
+    function = PolicyFunction.of(policy, draws)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policy, function, folder, kind, batch)
@@ -87,7 +94,15 @@ def export(
         found = {name: (folder / name).stat().st_size for name in files}
         if check.same:
             _publish(folder, Path(output), files, policy.folder)
-    return Exported(policy.step, description["batch"], runtime, check, found)
+    return Exported(
+        step=policy.step,
+        actions=description["actions"],
+        mode=policy.mode,
+        batch=description["batch"],
+        runtime=runtime,
+        check=check,
+        files=found,
+    )
 
 
 def write(
@@ -145,7 +160,8 @@ def _description(policy: TrainedPolicy, function: PolicyFunction, kind: str) -> 
         "format": kind,
         "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
         "step": policy.step,
-        "actions": "sampled" if function.sample else "greedy",
+        "actions": mode_name(function.sample),
+        "mode": policy.mode,
         "arguments": ["obs", "carry", "reset", *function.extras],
         "inputs": signature(function.inputs(arguments)),
         "outputs": signature(outputs),

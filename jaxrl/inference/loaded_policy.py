@@ -48,8 +48,8 @@ def load(
 
     Args:
       run: the run's folder, local or gs://; or a list of them, for an `EnsemblePolicy`.
-      checkpoint: "latest", "best" (by greedy return during training) or a step.
-      seed: decides the actions of `act(..., sample=True)`.
+      checkpoint: "latest", "best" (by return in the evaluations during training) or a step.
+      seed: decides the actions that are drawn.
       trust: import the modules that the run's configuration names (`module:Class`), which can run any code.
 
     Raises:
@@ -78,12 +78,14 @@ class LoadedPolicy:
       config: the configuration of the run.
       spec: spaces of the environment it was trained on, with the run's wrappers.
       step: the checkpoint's step.
+      mode: greedy or sampled: what was better in the evaluations during training.
     """
 
     def __init__(self, trained: TrainedPolicy, seed: int = 0) -> None:
         self.config: Config = trained.config
         self.spec: EnvSpec = trained.spec
         self.step = trained.step
+        self.mode = trained.mode
         self._trained = trained
         self._initial_carry = functools.cache(lambda batch: _zeros(trained.agent, batch))
         self._program = functools.cache(lambda sample: _program(PolicyFunction.of(trained, sample)))
@@ -101,7 +103,7 @@ class LoadedPolicy:
         reset: Any = None,
         *,
         action_mask: Any = None,
-        sample: bool = False,
+        sample: bool | None = None,
     ) -> tuple[Any, PyTree]:
         """Chooses what to do at `obs`.
 
@@ -111,7 +113,7 @@ class LoadedPolicy:
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
           action_mask: bool[A] or bool[B, A], the allowed actions, where the environment has masks.
-          sample: draw the action instead of taking the best one.
+          sample: True draws the action, False takes the best one; None as `mode` says.
 
         Returns:
           (action [*A] or [B, *A] as the environment takes it, by name if it has several parts; carry for the
@@ -122,9 +124,9 @@ class LoadedPolicy:
             nothing to sample.
         """
         single, arguments = self._arguments(obs, carry, reset, action_mask)
-        if sample:
+        if draws := self._trained.draws(sample):
             arguments.append(np.array([self._seed, next(self._draws)], np.uint32))
-        action, after = jax.device_get(self._program(sample)(*arguments))
+        action, after = jax.device_get(self._program(draws)(*arguments))
         if isinstance(space := self.spec.action_space, Mixed):
             action = space.parts(action)
         return (_first(action), _first(after)) if single else (action, after)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, flatten, installation, versions
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.metrics import text
 from jaxrl.metrics.files import replacing
 from jaxrl.pipeline import results
@@ -119,16 +120,17 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
 
 
 def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    by_mode = tuple(f"eval_returns.{mode}" for mode in (GREEDY, SAMPLED))
     shown = {
         "search": ("searched", "verified"),
-        "train": ("steps", "steps_per_second", "eval_return", "best_return"),
+        "train": ("steps", "steps_per_second", "eval_return", *by_mode, "best_return"),
         "evaluate": ("episodes", "mean", "low", "high", "mean_length", "success_rate"),
     }
     for stage in stages:
         found = results.of(stage, folder.path)
         for name in shown.get(stage, ()):
             if name in found:
-                yield stage, name.replace("_", " "), _shown(found[name])
+                yield stage, name.replace("_", " ").replace(".", ", "), _shown(found[name])
 
 
 def _shown(value: Any) -> str:

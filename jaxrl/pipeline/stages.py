@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ class _Builder:
         steps = [
             Step(
                 "evaluate",
-                (run, f"--episodes={settings.episodes}", checkpoint, *flags),
+                (run, f"--episodes={settings.episodes}", checkpoint, *self._way_of_model(flags), *flags),
                 result="episodes.json",
             )
         ]
@@ -193,6 +193,12 @@ class _Builder:
         }
         files = {f"suites.{number}": suite for number, suite in enumerate(suites, start=1)}
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
+
+    def _way_of_model(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """How the policy is to play for gates: as the model acts that is deployed, if there is one."""
+        asked = {"--sample", "--greedy"} & {*flags}
+        draws = self._pipeline.sections["deploy"].settings.format == "stablehlo"
+        return ("--greedy",) if "deploy" in self._enabled and not draws and not asked else ()
 
     def visualize(self) -> PipelineStage:
         settings, flags, _ = self._section("visualize")

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config
+from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation.during_training import Evaluators
-from jaxrl.evaluation.evaluator import STREAM, Evaluator, await_episodes
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes
 from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.experience.episodes import Episodes
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.coordination import Coordinator
@@ -94,14 +94,14 @@ class MemberEvaluator(Evaluator):
     def compiled(self) -> Sequence[Any]:
         return self._program.compiled
 
-    def compile(self, state: Acting, episodes: int, sample: bool = False) -> None:
-        self._program.compile(state, episodes, sample)
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
+        self._program.compile(state, episodes, modes)
 
-    def play(self, state: Acting, key: Array, episodes: int, sample: bool = False) -> Episodes:
-        self.compile(state, episodes, sample)
-        play = self._program.play_function(episodes, sample)
+    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+        self.compile(state, episodes, modes)
+        play = self._program.play_function(episodes, modes)
         key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
-        played: Episodes = self._calls.call(self._member, play, (state, key))
+        played: Played = self._calls.call(self._member, play, (state, key))
         return await_episodes(played, self._given_up)
 
 
@@ -127,5 +127,5 @@ def assemble(
         topology=runtime.learning.topology,
         coordinator=coordinator,
         runtime=runtime,
-        evaluators=Evaluators(config, programs.plan, evaluator_of),
+        evaluators=Evaluators(config, programs.plan, evaluator_of, runtime.agent),
     )

@@ -15,9 +15,8 @@ from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.during_training import EvaluationPlan
-from jaxrl.evaluation.evaluator import player
+from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
-from jaxrl.experience.episodes import Episodes
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.placement import Placement
@@ -77,29 +76,29 @@ class EpisodesProgram:
         self._agent = agent_of(learning.config, learning.algorithm.agent, self._env.spec)
         self._placement = placement
         self._lock = threading.Lock()
-        self._compiled: dict[tuple[int, bool], Any] = {}
-        self._play_functions: dict[tuple[int, bool], SharedFunction] = {}
+        self._compiled: dict[tuple[int, Modes], Any] = {}
+        self._play_functions: dict[tuple[int, Modes], SharedFunction] = {}
 
     @property
     def compiled(self) -> tuple[Any, ...]:
         """The programs compiled so far."""
         return tuple(self._compiled.values())
 
-    def compile(self, state: Acting, episodes: int, sample: bool) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes) -> None:
         """Compiles for a number of episodes, or waits for the member that does; `state` may be abstract."""
         with self._lock:
-            if (episodes, sample) in self._compiled:
+            if (episodes, modes) in self._compiled:
                 return
-            play = player(self._agent, self._env, Axis(), episodes, sample, self._reports)
+            play = player(self._agent, self._env, Axis(), episodes, modes, self._reports)
             program = self._placement.trace(play, state, jax.eval_shape(lambda: jax.random.key(0)))
-            compiled = self._compiled[episodes, sample] = program.lower().compile()
-            self._play_functions[episodes, sample] = functools.partial(self._play, compiled)
+            compiled = self._compiled[episodes, modes] = program.lower().compile()
+            self._play_functions[episodes, modes] = functools.partial(self._play, compiled)
 
-    def play_function(self, episodes: int, sample: bool) -> SharedFunction:
+    def play_function(self, episodes: int, modes: Modes) -> SharedFunction:
         """The function of (policy state, key) by member that plays this number of episodes for each."""
-        return self._play_functions[episodes, sample]
+        return self._play_functions[episodes, modes]
 
-    def _play(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Episodes]:
+    def _play(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Played]:
         rows = self._placement.scatter(compiled(*self._placement.gather(arguments)))
         return {member: rows[member] for member in arguments}
 

@@ -173,13 +173,17 @@ def _statistics(ended: dict[str, Any]) -> dict[str, Any]:
     returns = [each["eval_return"] for each in ended.values() if each["eval_return"] is not None]
     found = {name: each for name, each in ended.items() if each["best_return"] is not None}
     best = max(found, key=lambda name: found[name]["best_return"], default=None)
-    shared = ("eval_mode", "eval_episodes", "environment", "device", "peak_memory_bytes")
-    kept = ("seed", "stop_reason", "steps", "eval_return", "best_return", "best_step")
+    shared = ("eval_episodes", "environment", "device", "peak_memory_bytes")
+    kept = (
+        "seed", "stop_reason", "steps", "eval_return", "eval_mode", "eval_returns", "best_return", "best_step"
+    )  # fmt: skip
+    modes = {each["eval_mode"] for each in ended.values()}
     return {
         "steps_per_second": sum(each["steps_per_second"] for each in ended.values()),
         "compile_seconds": max(each["compile_seconds"] for each in ended.values()),
         "eval_return": statistics.median(returns) if returns else None,
         "eval_return_std": statistics.stdev(returns) if len(returns) > 1 else None,
+        "eval_mode": modes.pop() if len(modes) == 1 else None,  # None: members differ
         "best_member": best and f"{MEMBERS}/{best}",
         "best_return": found[best]["best_return"] if best else None,
         "best_step": found[best]["best_step"] if best else None,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, to_json
+from jaxrl.config.sections import GREEDY, SAMPLED
 
 if TYPE_CHECKING:
     from jaxrl.algorithms import Algorithm
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _CHECK = "import sys; from jaxrl.search import probe; sys.exit(probe.check_input())"
 _EVALUATED = ("return", "return_std", "length")
 # Beginnings of metrics whose names depend on machine, levels, layers and what episodes report.
-_OPEN = ("env/", "eval/env/", "eval/unseen_env/", "grad/", "time/", "host/", "device/", "population/")
+_OPEN = ("env/", "grad/", "time/", "host/", "device/", "population/")
 # The sections that decide the spaces and the network.
 _SECTIONS = ("env", "network", "host", "evaluate", "normalize", "algorithm")
 
@@ -71,8 +72,10 @@ def check_input() -> int:
             print(" ".join(str(error).split()))
             return 2
     metric = given["metric"]
-    of_suite = metric.startswith("eval/") and metric.count("/") > 1
-    if metric and known and metric not in known and not (of_suite or metric.startswith(_OPEN)):
+    evaluated = metric.partition("/")[2] if metric.startswith("eval/") else ""
+    evaluated = evaluated.removeprefix(f"{GREEDY}/").removeprefix(f"{SAMPLED}/")
+    is_open = metric.startswith(_OPEN) or "/" in evaluated  # of the environment, or of a suite
+    if metric and known and metric not in known and not is_open:
         print(f"`--metric` (={metric!r}): no run writes it; those are {', '.join(sorted(known))}")
         return 2
     return 0
@@ -80,12 +83,17 @@ def check_input() -> int:
 
 def _metrics(config: Config, algorithm: Algorithm, spec: EnvSpec) -> set[str]:
     """The metrics of a run's rows, without those that begin as in `_OPEN`."""
+    from jaxrl.evaluation.modes import modes_of
     from jaxrl.experience.base import declared_metrics
     from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 
     reports = EpisodeReports.of(spec, config.env.success)
-    prefixes = ("eval/", "eval/unseen_") if config.evaluate.unseen else ("eval/",)
+    modes = modes_of(algorithm.agent, config.evaluate.modes)
+    places = ("eval/", *(f"eval/{mode}/" for mode in modes)) if len(modes) > 1 else ("eval/",)
+    prefixes = ("", "unseen_") if config.evaluate.unseen else ("",)
     said = ("success_rate",) if SUCCESS in reports.labels else ()
-    evaluated = {f"{prefix}{name}" for prefix in prefixes for name in (*_EVALUATED, *said)}
+    evaluated = {
+        f"{place}{prefix}{name}" for place in places for prefix in prefixes for name in (*_EVALUATED, *said)
+    }
     found = {*algorithm.metrics, *declared_metrics(reports), *evaluated, "steps"}
     return {name for name in found if not name.startswith(_OPEN)}

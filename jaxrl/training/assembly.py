@@ -94,6 +94,7 @@ class Assembly:
             config,
             EvaluationPlan.of(config, runtime.spec),
             lambda task: build(config, task, runtime.agent, topology, coordinator.gives_up),
+            runtime.agent,
         )
         return cls(config, clock, topology, coordinator, runtime, evaluators)
 

@@ -14,6 +14,7 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.evaluation.result import Result
 from jaxrl.metrics import text
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
@@ -23,6 +24,7 @@ from jaxrl.runs.checkpoint import (
     checkpoint_files,
     checkpoint_folder,
 )
+from jaxrl.runs.checkpoint.record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.elapsed import with_elapsed
 from jaxrl.training.hyperparameters import with_changed_numbers
@@ -133,12 +135,13 @@ class RunCheckpoints:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def save_score(self, progress: Progress, score: float) -> None:
-        """Saves the score of a state that is saved; a failure is a warning."""
+    def save_score(self, progress: Progress, evaluation: Result) -> None:
+        """Saves how good a state is that is saved already; a failure is a warning."""
         if self._folder is None or not self._is_saved(progress):
             return
         try:
-            self._folder.checkpoints.save_score(self._steps(progress), score)
+            found = {MODE: evaluation.mode}
+            self._folder.checkpoints.save_score(self._steps(progress), evaluation.mean, found)
         except (OSError, CheckpointError) as error:
             log.warning("step %d: its evaluation is not in its checkpoint: %s", self._steps(progress), error)
 
@@ -274,6 +277,7 @@ class RunCheckpoints:
             "run": self._folder.identity,
             "config": to_json(self._config),
             "metadata": notes | self._metadata,
+            MODE: progress.evaluation.mode if progress.evaluation else None,
             **progress.to_json(),
         }
         evaluation = progress.evaluation_of_state

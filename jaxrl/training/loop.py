@@ -194,22 +194,23 @@ class TrainingLoop:
         policy = self.run.state.learner.policy
         try:
             with self.assembly.clock.measure("evaluate"), host_phase("evaluate"):
-                result, row, samples = self.assembly.evaluators(policy, iteration)
+                recent = self.run.progress.recent_returns
+                evaluation = self.assembly.evaluators(policy, iteration, recent)
         except Cancelled:
             self.run.postpone_evaluation()
             return False
         except HostEnvError:
             self.run.postpone_evaluation()
             raise
-        finding = self.reporter.evaluation(iteration, result, row, samples)
+        finding = self.reporter.evaluation(iteration, evaluation)
         if finding and self.config.nonfinite != "skip":
             if last:
                 self._give_up(finding)
             self._recover(finding)
             return False
-        self.run.record_evaluation(None if finding else result)
+        self.run.record_evaluation(None if finding else evaluation)
         if not finding:
-            self.notifier.evaluation(result)
+            self.notifier.evaluation(evaluation.deciding)
         self.writer.status("training")
         return True
 

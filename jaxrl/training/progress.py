@@ -7,15 +7,30 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jaxrl.config.sections import GREEDY, SAMPLED
+from jaxrl.evaluation.modes import RecentReturns
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.reduction import Interval
 from jaxrl.runs.checkpoint import record
 
+_MODE = "mode"  # of an evaluation; those from before there were several lack it
+
 
 def _is_evaluation(x: Any) -> bool:
-    names = {field.name for field in dataclasses.fields(Result)}
-    return x is None or (record.is_object(x) and x.keys() == names and all(map(_is_real, x.values())))
+    names = {field.name for field in dataclasses.fields(Result)} - {_MODE}
+    if x is None or not record.is_object(x):
+        return x is None
+    numbers = {name: value for name, value in x.items() if name != _MODE}
+    is_known = x.get(_MODE, GREEDY) in (GREEDY, SAMPLED)
+    return is_known and numbers.keys() == names and all(map(_is_real, numbers.values()))
+
+
+def _are_recent(x: Any) -> bool:
+    return record.is_object(x) and all(
+        mode in (GREEDY, SAMPLED) and isinstance(values, list) and values and all(map(_is_real, values))
+        for mode, values in x.items()
+    )
 
 
 def _is_real(x: Any) -> bool:
@@ -29,6 +44,7 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
     "seconds": lambda x: record.is_number(x) and x >= 0,
     "evaluation": _is_evaluation,
     "evaluated_at": lambda x: x == -1 or record.is_count(x),
+    "recent_returns": _are_recent,
     "owes_evaluation": lambda x: isinstance(x, bool),
     "trained_seconds": lambda x: record.is_number(x) and x >= 0,
     "best_return": lambda x: x is None or record.is_number(x),
@@ -41,6 +57,7 @@ _RULES: Mapping[str, Callable[[Any], bool]] = {
 }
 # What checkpoints lack that were written before it was stored.
 _DEFAULTS: Mapping[str, Any] = {
+    "recent_returns": {},
     "owes_evaluation": False,
     "trained_seconds": 0.0,
     "best_return": None,
@@ -61,8 +78,9 @@ class Progress:
       iteration: rollouts finished.
       seconds: since the start of the run, those before resumes included; as of the last save.
       trained_seconds: those that `stop.seconds` counts; as of the last save.
-      evaluation: the latest, or None.
+      evaluation: the latest, in the mode that decides, or None.
       evaluated_at: the iteration of that.
+      recent_returns: mean returns of the last evaluations, the latest last, by mode.
       owes_evaluation: true if an evaluation of this state was due, and a signal or an error came first.
       best_return: the highest mean return of an evaluation whose state was saved, or None.
       best_at: the iteration of that.
@@ -76,6 +94,7 @@ class Progress:
     trained_seconds: float = 0.0
     evaluation: Result | None = None
     evaluated_at: int = -1
+    recent_returns: RecentReturns = dataclasses.field(default_factory=dict)
     owes_evaluation: bool = False
     best_return: float | None = None
     best_at: int = -1
@@ -92,6 +111,18 @@ class Progress:
     def evaluation_of_state(self) -> Result | None:
         """The evaluation of the very state that this describes."""
         return self.evaluation if self.is_evaluated else None
+
+    @property
+    def latest_returns(self) -> dict[str, float]:
+        """The mean return of the latest evaluation, by mode."""
+        return {mode: values[-1] for mode, values in self.recent_returns.items()}
+
+    def has_reached(self, target: float, every_mode: bool) -> bool:
+        """True if the latest evaluation came to a mean return, in the mode that decides or in every one."""
+        if self.evaluation is None:
+            return False
+        every = self.latest_returns.values() if every_mode else ()
+        return min(every, default=self.evaluation.mean) >= target
 
     @property
     def is_best(self) -> bool:
@@ -116,6 +147,7 @@ class Progress:
             "trained_seconds": self.trained_seconds,
             "evaluation": dataclasses.asdict(self.evaluation) if self.evaluation else None,
             "evaluated_at": self.evaluated_at,
+            "recent_returns": {mode: list(values) for mode, values in self.recent_returns.items()},
             "owes_evaluation": self.owes_evaluation,
             "best_return": self.best_return,
             "best_at": self.best_at,
@@ -141,6 +173,7 @@ class Progress:
             trained_seconds=data["trained_seconds"],
             evaluation=Result(**data["evaluation"]) if data["evaluation"] else None,
             evaluated_at=data["evaluated_at"],
+            recent_returns={mode: tuple(values) for mode, values in data["recent_returns"].items()},
             owes_evaluation=data["owes_evaluation"],
             best_return=data["best_return"],
             best_at=data["best_at"],

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config import Config, versions
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
@@ -59,17 +59,15 @@ class Reporter:
         if tasks is not None and (event := tasks.event(row, steps)):
             log.info("step %d: curriculum: %s", row["steps"], event)
 
-    def evaluation(
-        self, iteration: int, result: Result, row: dict[str, float], samples: dict[str, Any]
-    ) -> Finding | None:
+    def evaluation(self, iteration: int, evaluation: Evaluation) -> Finding | None:
         """Writes the metrics and the single episodes of an evaluation; returns what is not finite in it."""
         steps = iteration * self._config.steps_per_iteration
-        finding = nonfinite.in_evaluation(samples, iteration)
-        self._writer.write(steps, row | self._clock.row())
+        finding = nonfinite.in_evaluation(evaluation.samples, iteration)
+        self._writer.write(steps, {**evaluation.row, **self._clock.row()})
         if finding is None:
-            self._writer.histograms(steps, samples)
-            mode = "sampled" if self._config.evaluate.sample else "greedy"
-            log.info("step %d: %s return %.2f (std %.2f)", steps, mode, result.mean, result.std)
+            self._writer.histograms(steps, evaluation.samples)
+            for mode, result in evaluation.results.items():
+                log.info("step %d: %s return %.2f (std %.2f)", steps, mode, result.mean, result.std)
         elif self._config.nonfinite == "skip":
             log.warning("step %d: %s", steps, finding)
         return finding
@@ -100,7 +98,8 @@ class Reporter:
             "eval_return": result and result.mean,
             "eval_return_std": result and result.std,
             "eval_episodes": result and result.episodes,
-            "eval_mode": "sample" if self._config.evaluate.sample else "greedy",
+            "eval_mode": result and result.mode,
+            "eval_returns": progress.latest_returns if result else None,
             "best_return": progress.best_return,
             "best_step": best,
             "seed": self._config.seed,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.config import Config
-from jaxrl.evaluation.result import Result
+from jaxrl.evaluation import modes
+from jaxrl.evaluation.during_training import Evaluation
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.training.progress import Progress
 from jaxrl.training.start import StartingPoint
@@ -80,7 +81,12 @@ class RunState:
         progress = self._progress
         if forgets:
             progress = dataclasses.replace(
-                progress, evaluation=None, evaluated_at=-1, best_return=None, best_at=-1
+                progress,
+                evaluation=None,
+                evaluated_at=-1,
+                recent_returns={},
+                best_return=None,
+                best_at=-1,
             )
         self._state = state
         self._progress = dataclasses.replace(
@@ -109,11 +115,18 @@ class RunState:
         self._state = dataclasses.replace(self.state, learner=learner)
         self._progress = dataclasses.replace(self._progress, evaluated_at=-1)
 
-    def record_evaluation(self, result: Result | None) -> None:
+    def record_evaluation(self, evaluation: Evaluation | None) -> None:
         """Records the evaluation of this state; None if it was not finite."""
-        iteration = self._progress.iteration
+        progress = self._progress
+        recent = progress.recent_returns
+        if evaluation is not None:
+            recent = modes.add(recent, {mode: x.mean for mode, x in evaluation.results.items()})
         self._progress = dataclasses.replace(
-            self._progress, evaluation=result, evaluated_at=iteration, owes_evaluation=False
+            progress,
+            evaluation=None if evaluation is None else evaluation.deciding,
+            evaluated_at=progress.iteration,
+            recent_returns=recent,
+            owes_evaluation=False,
         )
 
     def postpone_evaluation(self) -> None:

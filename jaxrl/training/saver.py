@@ -75,7 +75,7 @@ class StateSaver:
         """
         evaluation = self._run.progress.evaluation_of_state
         if evaluation is not None:
-            self._checkpoints.save_score(self._run.progress, evaluation.mean)
+            self._checkpoints.save_score(self._run.progress, evaluation)
             self._run.record_save()
 
     def progress(self) -> Progress:

@@ -60,8 +60,8 @@ class Schedule:
         finished = progress.iteration >= self.config.num_iterations
         if self.coordinator.signum is not None and not finished:
             return self.coordinator.interruption.name
-        evaluation = progress.evaluation
-        if stop.target_return is not None and evaluation and evaluation.mean >= stop.target_return:
+        target = stop.target_return
+        if target is not None and progress.has_reached(target, stop.every_mode):
             return "return"
         if finished:
             return "steps"
@@ -86,9 +86,9 @@ class Schedule:
             return STAGE  # A rollback has led to an earlier one.
         if stage.iterations is not None and progress.iteration - progress.stage_iteration >= stage.iterations:
             return "steps"
-        evaluation, target = progress.evaluation, stage.target_return
+        target, every_mode = stage.target_return, self.config.stop.every_mode
         is_of_stage = progress.evaluated_at > progress.stage_iteration
-        if target is not None and evaluation and is_of_stage and evaluation.mean >= target:
+        if target is not None and is_of_stage and progress.has_reached(target, every_mode):
             return "return"
         seconds = self.coordinator.trained_seconds - progress.stage_seconds
         return "seconds" if stage.seconds is not None and seconds >= stage.seconds else None

@@ -12,6 +12,7 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, largest_device_count, resolve
+from jaxrl.evaluation.modes import add, deciding, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces
@@ -159,11 +160,16 @@ class Trainer:
 
         Args:
           episodes: how many; None for `evaluate.episodes`.
-          sample: draw actions instead of taking the most likely ones; None for `evaluate.sample`.
+          sample: True draws actions, False takes the most likely ones; None plays in all of
+            `evaluate.modes`, and the result is that of the mode with the higher return, over the last
+            evaluations of `fit` and this one.
         """
-        policy = self.state.learner.policy
-        iteration = self.progress.iteration
-        return Result.of(self._assembly.evaluators.play("eval/", policy, iteration, episodes, sample))
+        policy, progress = self.state.learner.policy, self.progress
+        modes = None if sample is None else (mode_name(sample),)
+        played = self._assembly.evaluators.play("eval/", policy, progress.iteration, episodes, modes)
+        results = {mode: Result.of(found, mode) for mode, found in played.items()}
+        means = {mode: result.mean for mode, result in results.items()}
+        return results[deciding(add(progress.recent_returns, means))]
 
     def set(self, **hyperparameters: float) -> None:
         """Changes hyperparameters from the next iteration on, such as `set(learning_rate=1e-4)`.

@@ -35,7 +35,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "network.frozen": {"network__frozen": ("params/MLP_0/*",)},
     "network.head": {"network__head": "categorical"},
     "host.overlap": {"host__overlap": True, "env__name": ON_HOST},
-    "evaluate.sample": {"evaluate__sample": True},
+    "evaluate.modes": {"evaluate__modes": ("sampled",)},
     "selfplay.enabled": {"selfplay__enabled": True, "selfplay__groups": 1, "env__name": "jaxrl:TicTacToe"},
     "env.num_agents": {"env__name": "jaxrl:ProbeAgents"},
 }
@@ -61,7 +61,7 @@ def test_what_is_not_offered_is_refused_by_name(algorithm: str, option: str) -> 
         Trainer(config_fields(algorithm, **ASKED[option]))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if offers(name)])
+@pytest.mark.parametrize("algorithm", [n for n in COLLECTING if "normalize.observations" in offers(n)])
 def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     together = {
         name: value
@@ -102,7 +102,7 @@ def test_rewards_are_clipped(algorithm: str) -> None:
     np.testing.assert_array_equal(own.scaled_rewards(learner, given)[1], -0.5)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("algorithm", [n for n in ALGORITHMS if "evaluate.sample" in offers(n)])
+@pytest.mark.parametrize("algorithm", [n for n in ALGORITHMS if "network.separate_value" in offers(n)])
 def test_options_of_actor_critics_are_honoured(algorithm: str) -> None:
     spec = registry.make(tiny_config(algorithm).env.name).spec
 
@@ -112,7 +112,7 @@ def test_options_of_actor_critics_are_honoured(algorithm: str) -> None:
     shapes = jax.eval_shape(agent().init_params, jax.random.key(0))
     apart = jax.eval_shape(agent(**ASKED["network.separate_value"]).init_params, jax.random.key(0))
     assert len(jax.tree.leaves(apart)) > len(jax.tree.leaves(shapes))
-    assert agent(**ASKED["evaluate.sample"]).samples
+    assert agent(**ASKED["evaluate.modes"]).samples
     with pytest.raises(ConfigError, match=r"`network.head` \(='gaussian'\) needs"):
         agent(network__head="gaussian")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jaxrl.comparison import problems, variants_of
+from jaxrl.comparison import problems, tables, variants_of
+from jaxrl.comparison.results import Options, compare
 from jaxrl.runs import records
 from jaxrl.runs.records import Run
 from tests.comparison.run_folders import write_run
@@ -31,7 +32,7 @@ def test_how_a_run_logs_does_not_set_it_apart(tmp_path: Path) -> None:
 
 def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
     first, second = read(write_run(tmp_path / "a", [1]), write_run(tmp_path / "b", [1], 1))
-    for field, value in (("evaluate.sample", True), ("evaluate.episodes", 7)):
+    for field, value in (("evaluate.modes", ["sampled"]), ("evaluate.episodes", 7)):
         other = Run(second.path, {**second.config, field: value}, second.rows, second.summary)
         found = variants_of([first, other], pool=False)
         assert [variant.differs[field] for variant in found] == [first.config[field], value]
@@ -39,6 +40,18 @@ def test_runs_that_were_evaluated_differently_are_apart(tmp_path: Path) -> None:
     other = Run(second.path, {**second.config, "evaluate.unseen": "x"}, second.rows, second.summary)
     assert len(variants_of([first, other], pool=False)) == 1
     assert len(variants_of([first, other], pool=False, metric="eval/unseen_return")) == 2
+
+
+def test_the_table_of_runs_has_both_modes_of_their_evaluations(tmp_path: Path) -> None:
+    first, second = read(write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [30.0], 1))
+    row = {"step": 1000, "eval/greedy/return": 12.5, "eval/sampled/return": 30.0}
+    both = Run(second.path, second.config, [*second.rows, row], second.summary)
+    found = compare(variants_of([first, both], pool=False), [], Options(resamples=10))
+    table = tables.runs(found)
+    assert table.headings[-3:] == ("final return", "greedy", "sampled")
+    assert [row[-3:] for row in table.rows] == [("10.00", "-", "-"), ("30.00", "12.50", "30.00")]
+    alone = compare(variants_of([first], pool=False), [], Options(resamples=10))
+    assert tables.runs(alone).headings[-1] == "final return"
 
 
 def test_a_field_that_an_older_run_lacks_has_its_default(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_wrappers_of_the_own_environment_are_kept() -> None:
 @pytest.mark.parametrize(
     ("config", "environment", "left_out"),
     [
-        ("ppo", "gymnax:Acrobot-v1", ["env.wrappers=('select_observation(", "stop.return=490.0"]),
+        ("ppo", "gymnax:Acrobot-v1", ["env.wrappers=('select_observation(", "stop.return=475.0"]),
         ("pqn", "gymnax:Acrobot-v1", ["env.wrappers=('reward_scale("]),
         ("ppo_navigation", "my_module:Navigation", ["env.wrappers=('frame_stack("]),
         ("ppo_coinrun", "envpool:MazeEasy-v0", ["evaluate.unseen='envpool:Coinrun"]),

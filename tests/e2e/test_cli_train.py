@@ -106,6 +106,11 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     logged = set().union(*rows) - {"step", "time"}
     logged = {re.sub("^grad/norm/.*", "grad/norm/LAYER", name) for name in logged}
+    # Each metric of evaluations is there in both modes as well.
+    of_modes = {name for name in logged if re.match("eval/(greedy|sampled)/", name)}
+    logged -= of_modes
+    own = {name.removeprefix("eval/") for name in logged if name.startswith("eval/")}
+    assert of_modes == {f"eval/{mode}/{name}" for mode in ("greedy", "sampled") for name in own}
     documented = set(re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     # Only where updates may be dropped is it said how many were (tests/training/test_nonfinite.py); CPUs
     # tell nothing of devices, and only environments on the host wait (tests/programs/test_host_training.py).
@@ -154,10 +159,11 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
 def test_evaluation_prints_and_writes(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", "--episodes=5"]) == 0
     output = capfd.readouterr().out
-    written = run.evaluations()[f"step-{6 * STEPS}-greedy-5-seed-0"]
-    assert written.keys() >= EVALUATION
-    assert written["episodes"] == 5
-    assert f"{written['mean']:.2f}" in output
+    for mode in ("greedy", "sampled"):
+        written = run.evaluations()[f"step-{6 * STEPS}-{mode}-5-seed-0"]
+        assert written.keys() >= EVALUATION
+        assert (written["episodes"], written["mode"]) == (5, mode)
+        assert f"episodes    5, {mode}\nreturn      {written['mean']:.2f}" in output
     assert "95% confidence" in output
 
 
@@ -167,8 +173,8 @@ def test_evaluation_samples_from_the_best_checkpoint(run: Run) -> None:
     best = max(returns, key=lambda step: (returns[step], step))
     options = ["--episodes=3", "--sample", "--checkpoint=best"]
     assert evaluate.main(["jaxrl evaluate", f"--workdir={run.folder}", *options]) == 0
-    written = run.evaluations()[f"step-{best}-sample-3-seed-0"]
-    assert (written["step"], written["mode"], written["episodes"]) == (best, "sample", 3)
+    written = run.evaluations()[f"step-{best}-sampled-3-seed-0"]
+    assert (written["step"], written["mode"], written["episodes"]) == (best, "sampled", 3)
 
 
 @pytest.mark.parametrize(

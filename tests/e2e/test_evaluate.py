@@ -42,7 +42,8 @@ def evaluate(
     agent = scripted(env, act or (lambda obs, steps: steps), normalize)
     player = DeviceEvaluator(agent, VectorEnv(env), Topology.of(1))
     state, key = Acting((), stats), jax.random.key(options.pop("seed", 0))
-    return Result.of(player.play(state, key, count, **options))
+    mode = "sampled" if options.pop("sample", False) else "greedy"
+    return Result.of(player.play(state, key, count, (mode,), **options)[mode], mode)
 
 
 def scripted(

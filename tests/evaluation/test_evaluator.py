@@ -109,12 +109,17 @@ def test_every_number_of_devices_plays_the_same_episodes(count: int, monkeypatch
     state = agent.init(jax.random.key(0))
 
     def returns(devices: int) -> np.ndarray:
-        program = evaluator.player(agent, VectorEnv(env), Axis("data", devices), count)
+        modes = ("greedy", "sampled")
+        program = evaluator.player(agent, VectorEnv(env), Axis("data", devices), count, modes)
         on_devices = jax.vmap(
             lambda _: program(state, jax.random.key(1)), axis_name="data", axis_size=devices
         )
-        episodes = jax.jit(on_devices)(jnp.arange(devices))
-        return np.sort(np.asarray(episodes.episode_return)[np.asarray(episodes.played)])
+        played = jax.jit(on_devices)(jnp.arange(devices))
+        greedy, sampled = (
+            np.sort(np.asarray(x.episode_return)[np.asarray(x.played)]) for x in played.values()
+        )
+        np.testing.assert_array_equal(greedy, sampled)  # the environment is deaf to actions
+        return greedy
 
     one = returns(1)
     assert len(one) == len(np.unique(one)) == count

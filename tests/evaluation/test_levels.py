@@ -83,7 +83,7 @@ def test_the_command_writes_rates_and_a_plot(tmp_path: Path, capsys: pytest.Capt
     asked = [str(run), "--levels=30", "--episodes=3", "--sample", "--cvar"]
     assert evaluate.main(["jaxrl evaluate", *asked]) == 0
     output = capsys.readouterr().out
-    assert "levels      30, 3 episodes in each (sample)" in output
+    assert "levels      30, 3 episodes in each (sampled)" in output
     assert "spiral" in output
     (record,) = (run / "evaluations").glob("levels-*.json")
     found = json.loads(record.read_text())

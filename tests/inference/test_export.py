@@ -23,6 +23,7 @@ from jaxrl.inference import PolicyFunction, arrays, stablehlo
 from jaxrl.inference import export as exporting
 from jaxrl.inference.equivalence import compare
 from jaxrl.inference.numpy_policy import NumpyPolicy
+from jaxrl.runs.checkpoint import Checkpointer
 from tests.inference.runs import observations, policy_of, save_run
 
 # Between them: each built-in encoder, core and head, dicts, masks, bytes, separate values, normalised layers.
@@ -331,3 +332,24 @@ def test_a_missing_package_is_one_line(
     assert error.count("\n") == 1
     assert "pip install" in error
     assert "[export]'" in error
+
+
+def test_an_export_acts_as_its_policy_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    save_run(run, env__name="gymnax:CartPole-v1")
+    checkpoints = Checkpointer(str(run / "checkpoints"), keep=1)
+    checkpoints.save_score(7, 1.0, {"mode": "sampled"})
+    checkpoints.close()
+
+    def actions(*flags: str) -> tuple[str, str, bool]:
+        out = tmp_path / "out"
+        assert main(["jaxrl export", str(run), f"--output={out}", "--steps=1", *flags]) == 0
+        said = json.loads((out / "policy.json").read_text())
+        return said["actions"], said["mode"], "key" in said["inputs"]
+
+    assert actions("--format=stablehlo") == ("sampled", "sampled", True)
+    assert actions("--format=stablehlo", "--greedy") == ("greedy", "sampled", False)
+    assert "were better sampled" not in capsys.readouterr().out
+    assert actions("--format=numpy") == ("greedy", "sampled", False)
+    assert "evaluations during training were better sampled" in capsys.readouterr().out
+    assert main(["jaxrl export", str(run), "--format=numpy", "--greedy", "--sample"]) == 2

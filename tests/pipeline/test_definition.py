@@ -67,6 +67,8 @@ def test_flags_become_flags_and_all_else_fields(tmp_path: Path) -> None:
         "--config.env.name=gymnax:CartPole-v1 --workdir=p/train/run"
     ]
     assert found["evaluate"][0].endswith("--checkpoint=best --sample --seed=3")
+    deployed = commands(read(tmp_path, "train:\ndeploy: {enabled: true}\n"))
+    assert deployed["evaluate"][0].endswith("--checkpoint=best --greedy")  # as the model acts
     picture = "--output=p/visualize/curves.png"
     assert found["visualize"] == [f"jaxrl compare p/train/run --metric=episode/return {picture}"]
 

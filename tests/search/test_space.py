@@ -154,13 +154,15 @@ def test_environments_and_networks_are_made_before_any_trial() -> None:
 
 def test_a_metric_that_no_run_writes_is_refused_before_any_trial() -> None:
     config, space = load_config("ppo_mlp"), Space.parse({"ppo.gamma": {"choice": [0.9, 0.99]}})
-    for metric in ("eval/return", "ppo/approx_kl", "time/steps_per_second"):
+    for metric in ("eval/return", "eval/sampled/return", "ppo/approx_kl", "time/steps_per_second"):
         require_trainable(space.probes(config), metric)
     with pytest.raises(ConfigError) as raised:
         require_trainable(space.probes(config), "eval/retrun")
     said = str(raised.value)
     assert said.startswith("`--metric` (='eval/retrun'): no run writes it; those are episode/count, ")
     assert "eval/return, eval/return_std" in said
+    with pytest.raises(ConfigError, match="no run writes it"):
+        require_trainable(space.probes(config), "eval/sampled/retrun")
     assert "\n" not in said
 
 

@@ -47,7 +47,6 @@ def config(**overrides: Any) -> Config:
         "log.every_steps": STEPS,
         "evaluate.every_steps": STEPS,
         "evaluate.episodes": 400,  # long enough for the signal to come first
-        "evaluate.sample": True,  # or all returns of so short a run are alike
         "checkpoint.every_steps": 2 * STEPS,
         "checkpoint.every_seconds": 0,
         "ppo.schedule": "constant",

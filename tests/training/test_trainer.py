@@ -132,12 +132,24 @@ def test_stops_at_the_target_return() -> None:
 
 
 @pytest.mark.slow
-def test_evaluations_of_a_run_may_sample() -> None:
-    trainer = Trainer(tiny_config(1, **{"evaluate.sample": True, "evaluate.episodes": 8}))
+def test_evaluations_of_a_run_play_both_ways_or_one() -> None:
+    recorder, alone = Recorder(), {"evaluate.modes": ("sampled",), "evaluate.episodes": 8}
+    trainer = Trainer(tiny_config(1, **{"evaluate.episodes": 8}), writer=MultiWriter([recorder]))
     summary = trainer.fit()
-    assert (summary["eval_mode"], summary["eval_return"]) == ("sample", trainer.evaluate(sample=True).mean)
-    assert trainer.evaluate().mean == summary["eval_return"]
-    assert trainer.evaluate(sample=False).mean != summary["eval_return"]
+    returns = {mode: trainer.evaluate(sample=mode == "sampled").mean for mode in ("greedy", "sampled")}
+    assert summary["eval_returns"] == returns
+    better = max(returns, key=lambda mode: returns[mode])
+    assert returns["greedy"] != returns["sampled"]
+    assert (summary["eval_mode"], summary["eval_return"]) == (better, returns[better])
+    assert trainer.evaluate().mode == better
+    (row,) = (row for _, row in recorder.rows if "eval/return" in row)
+    assert (row["eval/return"], row["eval/length"]) == (returns[better], row[f"eval/{better}/length"])
+    assert {mode: row[f"eval/{mode}/return"] for mode in returns} == returns
+    # One mode alone has no names of its own, and plays the same episodes.
+    recorder = Recorder()
+    summary = Trainer(tiny_config(1, **alone), writer=MultiWriter([recorder])).fit()
+    assert (summary["eval_mode"], summary["eval_returns"]) == ("sampled", {"sampled": returns["sampled"]})
+    assert not any("eval/sampled/return" in row for _, row in recorder.rows)
 
 
 def test_update_needs_a_rollout() -> None:

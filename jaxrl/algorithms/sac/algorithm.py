@@ -74,6 +74,7 @@ class SAC(ReplayAlgorithm):
     name: ClassVar = "sac"
     config_section: ClassVar = SACConfig
     state_type: ClassVar = SACState
+    offers: ClassVar = frozenset({"evaluate.modes"})
     watched: ClassVar = ("loss/value", "loss/policy", "grad/norm", "sac/reward", "sac/log_prob")
     highlights: ClassVar = (
         ("loss/value", "value loss"),

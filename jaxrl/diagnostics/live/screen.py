@@ -13,7 +13,7 @@ from rich.text import Text
 from jaxrl.diagnostics.live.live_run import LiveRun
 from jaxrl.metrics import text
 from jaxrl.reporting.display.panel import RunPanel
-from jaxrl.reporting.display.progress import EVALUATION, PACE, RETURN
+from jaxrl.reporting.display.progress import EVALUATION, MODES, PACE, RETURN
 
 _MAX_WIDTH = 110
 _WIDE = 100  # narrower tables leave out host, device and the curve: the names of runs tell rows apart
@@ -69,9 +69,8 @@ def plain(runs: Sequence[LiveRun]) -> Iterator[str]:
             f"{progress.steps:,} {progress.clock}",
             f"{text.pace(latest.get(PACE))} {progress.clock}/s",
         ]
-        for key, name in ((RETURN, "return"), (EVALUATION, "greedy return")):
-            if key in latest:
-                parts.append(f"{name} {text.number(latest[key])}")
+        shown = [(RETURN, "return"), *((key, f"{name} return") for key, name in progress.evaluations)]
+        parts += [f"{name} {text.number(latest[key])}" for key, name in shown if key in latest]
         yield ", ".join([*parts, *_usage(run), *([run.problem] if run.problem else [])])
 
 
@@ -97,10 +96,12 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     wide = width >= _WIDE
     clocks = {run.progress.clock for run in runs}
     pace = f"{clocks.pop()}/s" if len(clocks) == 1 else "per second"
-    headings = ["state", "done", pace, "return", "greedy", *(("training", "host", "device") if wide else ())]
+    evaluations = _evaluations(runs)
+    numbers = ["done", pace, "return", *(label for _, label in evaluations)]
+    headings = ["state", *numbers, *(("training", "host", "device") if wide else ())]
     ordered = sorted(runs, key=lambda run: run.done)
     room = max(height - 3, 1)
-    rows = [_cells(run, wide) for run in ordered[:room]]
+    rows = [_cells(run, evaluations, wide) for run in ordered[:room]]
     used = sum(max(map(cell_len, map(str, column))) + _GAP for column in zip(headings, *rows, strict=True))
     folder = _common_folder([run.path for run in runs])
     table = Table(box=None, padding=(0, _GAP, 0, 0), width=width, header_style="dim")
@@ -108,8 +109,7 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
         Text(f"run in {_cropped(folder, width - used - 10)}" if folder else "run"), ratio=1, no_wrap=True
     )
     for heading in headings:
-        numbers = heading in ("done", pace, "return", "greedy")
-        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
+        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
     for run, row in zip(ordered, rows, strict=False):
         name = text.printable(run.path.removeprefix(folder))
         table.add_row(Text(_cropped(name, width - used - _GAP)), *row)
@@ -118,14 +118,20 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     return table
 
 
-def _cells(run: LiveRun, wide: bool) -> list[str | Text]:
+def _evaluations(runs: Sequence[LiveRun]) -> tuple[tuple[str, str], ...]:
+    """(metric, heading) of evaluations: in the mode that decides and, where a run plays in both, in each."""
+    both = any(len(run.progress.evaluations) > 1 for run in runs)
+    return ((EVALUATION, "eval"), *(MODES if both else ()))
+
+
+def _cells(run: LiveRun, evaluations: Sequence[tuple[str, str]], wide: bool) -> list[str | Text]:
     progress, latest = run.progress, run.progress.latest
     cells: list[str | Text] = [
         _state(run),
         f"{progress.fraction() or 0.0:.0%}",
         text.pace(latest.get(PACE)),
         text.number(latest.get(RETURN)),
-        text.number(latest.get(EVALUATION)),
+        *(text.number(latest.get(key)) for key, _ in evaluations),
     ]
     if wide:
         curve = Text(progress.histories[RETURN].sparkline(16).ljust(16), style="cyan")

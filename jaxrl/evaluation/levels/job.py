@@ -14,6 +14,7 @@ from jaxrl.envs.base import JaxEnv
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.evaluation.levels import level_set, risk
 from jaxrl.evaluation.levels.player import LevelPlayer
+from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.runs.commits import commits
@@ -67,7 +68,7 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
     record: dict[str, Any] = {
         "step": policy.step,
         "environment": env.spec.name,
-        "mode": "sample" if asked.sample else "greedy",
+        "mode": mode_name(asked.sample),
         **{name: getattr(asked, name) for name in ("levels", "episodes", "seed")},
         "solve_rate": float(first.mean()),
     }

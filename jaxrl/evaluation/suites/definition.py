@@ -12,6 +12,7 @@ from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import above, at_least, check
 from jaxrl.config.files import suite_file, suite_names
+from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.config.success import Success
 from jaxrl.envs.base import InfoMetric
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -33,7 +34,7 @@ _SUITE: dict[str, tuple[Any, ...]] = {
 }
 # The label of a level's cost among what is recorded of its episodes.
 COST = "cost"
-_MODES = ("greedy", "sample")
+_MODES = (GREEDY, SAMPLED)
 _NAME = re.compile(r"[\w ._-]{1,100}")
 
 
@@ -72,7 +73,7 @@ class Suite:
     Attributes:
       given: how it was asked for, for messages.
       name: part of the report's file name.
-      modes: "greedy", "sample" or both.
+      modes: "greedy", "sampled" or both.
       seed: decides the episodes.
       categories: levels by the name of their category.
     """
@@ -114,7 +115,7 @@ def require_metric_names(suite: Suite) -> None:
     """Raises ConfigError unless categories can be told apart in the names of metrics."""
     names = [metric_name(category) for category in suite.categories]
     for category, name in zip(suite.categories, names, strict=True):
-        if names.count(name) > 1 or name in ("all", "env"):
+        if names.count(name) > 1 or name in ("all", "env", GREEDY, SAMPLED):
             raise ConfigError(
                 f"{suite.given}: the category {category!r} needs another name for its metrics eval/{name}/..."
             )

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jaxrl.algorithms import Agent
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
+from jaxrl.config.sections import SAMPLED
 from jaxrl.envs.base import HostEnvError
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.evaluation import evaluators, trained_policy
 from jaxrl.evaluation.evaluator import Evaluator
 from jaxrl.evaluation.evaluators import EvaluationTask
+from jaxrl.evaluation.modes import mode_name, modes_of
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
@@ -33,7 +34,7 @@ def run(
     file: str,
     checkpoint: str = "latest",
     episodes: int | None = None,
-    sample: bool = False,
+    sample: bool | None = None,
     seed: int | None = None,
     video: str | None = None,
     trust: bool = False,
@@ -45,7 +46,7 @@ def run(
       file: the suite.
       checkpoint: "latest", "best" or a step.
       episodes: how many for each level and mode, instead of what the suite says.
-      sample: only sampled actions, whatever modes the suite has.
+      sample: only sampled actions, or only the most likely ones, whatever modes the suite has; None: those.
       seed: instead of the suite's.
       video: folder for a film of each level, or None.
       trust: import the modules that the run's configuration names.
@@ -58,7 +59,7 @@ def run(
     policy = trained_policy.load(workdir, checkpoint, trust=trust)
     suite = dataclasses.replace(
         suite,
-        modes=_modes(policy.agent, ("sample",) if sample else suite.modes),
+        modes=modes_of(policy.agent, suite.modes if sample is None else (mode_name(sample),)),
         seed=suite.seed if seed is None else seed,
         categories={
             name: tuple(dataclasses.replace(x, episodes=episodes or x.episodes) for x in category)
@@ -79,21 +80,12 @@ def run(
     return 0
 
 
-def _modes(agent: Agent, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The wanted modes that the agent has."""
-    modes = tuple(mode for mode in wanted if agent.samples or mode != "sample")
-    if not modes:
-        agent.require_samples()
-    return modes
-
-
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
     suite = levels.suite
     modes: dict[str, Any] = {}
     player = SuitePlayer(levels, functools.partial(_evaluator, policy))
-    for mode in suite.modes:
+    for mode, played in player.play(policy.state, suite.modes).items():
         categories: dict[str, Any] = {}
-        played = player.play(policy.state, mode == "sample")
         for name, found in played.items():
             rows = [
                 {
@@ -141,7 +133,7 @@ def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[
         for i, level in enumerate(category):
             file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
             try:
-                yield video.write(policy, level.task, suite.modes[0] == "sample", suite.seed, file)
+                yield video.write(policy, level.task, suite.modes[0] == SAMPLED, suite.seed, file)
             except CannotRender as error:
                 yield f"no video: {error}"
 
@@ -172,7 +164,7 @@ def _show(report: Mapping[str, Any]) -> None:
     rows = []
     for mode, found in report["modes"].items():
         for i, (name, row) in enumerate({**found["categories"], "all": found["all"]}.items()):
-            first = {"sample": "sampled"}.get(mode, mode) if i == 0 else ""
+            first = mode if i == 0 else ""
             cells = (first, name, *(cell(row) for cell in _COLUMNS.values()))
             rows.append([Text(cell, style="bold" if name == "all" else "") for cell in cells])
     table.show(("actions", "category", *_COLUMNS), rows, names=2)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import jax
 
-from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation.evaluator import Evaluator, Modes
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.levels import Outcomes, SuiteLevels
 from jaxrl.types import Acting, Array
@@ -25,29 +25,32 @@ class SuitePlayer:
             for name, category in levels.categories.items()
         }
 
-    def compile(self, state: Acting, sample: bool) -> list[Callable[[], None]]:
+    def compile(self, state: Acting, modes: Modes) -> list[Callable[[], None]]:
         """Jobs that compile ahead what `play` takes, for threads; `state` may be abstract."""
         return [
-            functools.partial(evaluator.compile, state, level.episodes, sample)
+            functools.partial(evaluator.compile, state, level.episodes, modes)
             for category in self._categories.values()
             for level, evaluator in category
         ]
 
-    def play(self, state: Acting, sample: bool) -> dict[str, list[Outcomes]]:
-        """Plays exactly the episodes of every level, by category.
+    def play(self, state: Acting, modes: Modes) -> dict[str, dict[str, list[Outcomes]]]:
+        """Plays exactly the episodes of every level in each mode; by mode, then by category.
 
         Raises:
           HostEnvError: an environment failed.
           Cancelled: a signal asked not to wait.
         """
         root = jax.random.key(self._seed)
-        return {
-            name: [
-                level.outcomes(evaluator.play(state, level_key(root, name, index), level.episodes, sample))
+        found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}
+        for name, category in self._categories.items():
+            played = [
+                evaluator.play(state, level_key(root, name, index), level.episodes, modes)
                 for index, (level, evaluator) in enumerate(category)
             ]
-            for name, category in self._categories.items()
-        }
+            for mode in modes:
+                levels = zip(category, played, strict=True)
+                found[mode][name] = [level.outcomes(each[mode]) for (level, _), each in levels]
+        return found
 
 
 def level_key(root: Array, category: str, index: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO
 from jaxrl.metrics import text
 from jaxrl.metrics.files import discard
 from jaxrl.reporting.display import notebook, terminal
-from jaxrl.reporting.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.reporting.logs import WarningHandler
 from jaxrl.reporting.writers.base import Writer
 
@@ -160,7 +160,7 @@ class _PlainView:
         self._lock = threading.Lock()
         self._rows = 0
         self._announced: set[str] = set()
-        self._columns = list(_columns(run.highlights))
+        self._columns: list[tuple[str, str, int]] = []
         self.message(run.title)
         self.message(run.subtitle)
 
@@ -168,7 +168,9 @@ class _PlainView:
         # Evaluations come in rows of their own; they show in the next line of training metrics.
         if PACE not in scalars:
             return
-        if self._rows % _HEADER_EVERY == 0:
+        columns = list(_columns(self._run))
+        if self._rows % _HEADER_EVERY == 0 or columns != self._columns:
+            self._columns = columns
             headings = [f"{heading:>{width}}" for _, heading, width in self._columns]
             self.message(" ".join([_begin(self._run.clock, "%", _pace(self._run.clock)), *headings]))
         self._rows += 1
@@ -197,11 +199,11 @@ class _PlainView:
         """Nothing to do: every line has been flushed."""
 
 
-def _columns(highlights: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, int]]:
+def _columns(run: RunProgress) -> Iterator[tuple[str, str, int]]:
     """(metric, heading, width) of the columns of a plain row after the pace, as many as fit on a line."""
-    labels = ((RETURN, "return"), (LENGTH, "length"), (EVALUATION, "eval"))
+    labels = ((RETURN, "return"), (LENGTH, "length"), *run.evaluations)
     columns = [(ITERATION, "iteration", 9), *((key, label, 7) for key, label in labels)]
-    columns += [(key, label, max(len(label), 8)) for key, label in highlights]
+    columns += [(key, label, max(len(label), 8)) for key, label in run.highlights]
     room = _PLAIN_WIDTH - len(_begin("", "", ""))
     for key, label, width in columns:
         if 1 + width <= room:
@@ -234,8 +236,10 @@ def _conclusion(summary: Mapping[str, Any], clock: str) -> str:
         return f"{reason}: saved at {clock[:-1]} {summary['steps']:,}"
     parts = [f"done: {reasons.get(reason, reason)}"]
     if summary.get("eval_return") is not None:
-        mode = "sampled" if summary.get("eval_mode") == "sample" else "greedy"
-        parts.append(f"{mode} return {text.number(summary['eval_return'])}")
+        mode = summary.get("eval_mode") or ""
+        parts.append(f"{mode} return {text.number(summary['eval_return'])}".lstrip())
+        others = {name: x for name, x in (summary.get("eval_returns") or {}).items() if name != mode}
+        parts += [f"{name} {text.number(x)}" for name, x in others.items()]
     if "steps" in summary and "seconds" in summary:
         parts.append(f"{summary['steps']:,} {clock} in {text.seconds(summary['seconds'])}")
     return ", ".join(parts)

@@ -13,16 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxrl.metrics import text
-from jaxrl.reporting.display.progress import EVALUATION, ITERATION, LENGTH, PACE, RETURN, RunProgress
+from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
 
 MAX_WIDTH = 100
 
-_CURVES = (
-    (RETURN, "return, training", "cyan"),
-    (EVALUATION, "return, greedy", "green"),
-    (LENGTH, "episode length", "blue"),
-    (PACE, "{clock} per second", "magenta"),
-)
+_SPACIOUS = 24  # lines of a terminal; on fewer there are no blank ones in the panel
+_EVALUATION_COLORS = ("green", "yellow")
 _SECONDS = (
     ("time/compile_seconds", "compile"),
     ("time/train_seconds", "train"),
@@ -66,7 +62,9 @@ class RunPanel:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, MAX_WIDTH)
-        parts = self._short(width - 4) if self._compact else self._long(width - 4)
+        parts = list(self._short(width - 4) if self._compact else self._long(width - 4))
+        if console.height < _SPACIOUS:
+            parts = [part for part in parts if not isinstance(part, Text) or part.plain]
         title = Text(self._run.title, style="bold", overflow="ellipsis", no_wrap=True)
         if self._state is not None:
             title = Text.assemble(title, "  ", self._state, overflow="ellipsis", no_wrap=True)
@@ -78,7 +76,7 @@ class RunPanel:
 
     def _short(self, width: int) -> Iterator[RenderableType]:
         yield self._bar(self._steps())
-        yield self._curves(width, tuple(curve for curve in _CURVES if curve[0] != LENGTH))
+        yield self._curves(width, [curve for curve in _curves(self._run) if curve[0] != LENGTH])
 
     def _long(self, width: int) -> Iterator[RenderableType]:
         run = self._run
@@ -96,7 +94,7 @@ class RunPanel:
         yield _line(Text(", ".join([*counts, text.clock(run.elapsed()) + spent])))
         if self._state is None:
             yield self._phase(width)
-        yield from (Text(), self._curves(width, _CURVES))
+        yield from (Text(), self._curves(width, list(_curves(run))))
         if run.highlights:
             yield from (Text(), self._numbers(width))
         lines = [self._seconds(), *([self._machine()] if self._load else [])]
@@ -138,7 +136,6 @@ class RunPanel:
             value = self._run.latest.get(key)
             shown = text.pace(value) if key == PACE else text.number(value)
             sparkline = self._run.histories[key].sparkline(max(width - 32, 0))
-            label = label.format(clock=self._run.clock)
             table.add_row(label, Text(shown, style="bold"), Text(sparkline, style=color))
         return table
 
@@ -178,6 +175,15 @@ class RunPanel:
         if ITERATION in latest:
             parts.append(f"{text.interval(latest[ITERATION])} per iteration")
         return ", ".join(parts)
+
+
+def _curves(run: RunProgress) -> Iterator[tuple[str, str, str]]:
+    """(metric, label, color) of what is drawn."""
+    yield RETURN, "return, training", "cyan"
+    for (key, label), color in zip(run.evaluations, _EVALUATION_COLORS, strict=False):
+        yield key, f"return, {label}", color
+    yield LENGTH, "episode length", "blue"
+    yield PACE, f"{run.clock} per second", "magenta"
 
 
 def _line(content: Text) -> Text:

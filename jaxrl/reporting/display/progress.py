@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 RETURN, EVALUATION = "episode/return", "eval/return"
+# In the rows of evaluations that play both ways.
+MODES = (("eval/greedy/return", "greedy"), ("eval/sampled/return", "sampled"))
 LENGTH, PACE = "episode/length", "time/steps_per_second"
 ITERATION = "time/seconds_per_iteration"
 _MAX_POINTS = 512
@@ -80,7 +82,7 @@ class RunProgress:
     steps: int = 0
     latest: dict[str, float] = field(default_factory=dict)
     histories: dict[str, History] = field(
-        default_factory=lambda: {key: History() for key in (RETURN, EVALUATION, LENGTH, PACE)}
+        default_factory=lambda: {key: History() for key in (RETURN, EVALUATION, LENGTH, PACE, *dict(MODES))}
     )
     phase: str = "starting"
     phase_since: float = 0.0
@@ -92,6 +94,11 @@ class RunProgress:
         self._budget_used = 0.0
         self._budget_at = self.now()
         self._rows: deque[tuple[float, int]] = deque(maxlen=_PACE_ROWS)
+
+    @property
+    def evaluations(self) -> tuple[tuple[str, str], ...]:
+        """(metric, label) of the returns of evaluations: of both modes where both are played."""
+        return MODES if MODES[0][0] in self.latest else ((EVALUATION, "eval"),)
 
     def describe(self, title: str, total_steps: int | None, total_seconds: float | None, clock: str) -> None:
         """Sets title, budgets and clock, if they are known only after the start."""

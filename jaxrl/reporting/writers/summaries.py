@@ -12,6 +12,8 @@ from jaxrl.config.declarations import COMMON
 # Together with the algorithm's section, the columns of the hyperparameters tab.
 _HYPERPARAMETERS = ("seed", "env", "network", "normalize")
 _RESULTS = ("eval/return", "episode/return", "episode/length", "time/steps_per_second")
+# Evaluations that play both ways have each metric three times: see docs/evaluation.md.
+_MODES = "greedy/|sampled/"
 
 _BINS = 30
 
@@ -37,12 +39,12 @@ def layout(highlights: Sequence[tuple[str, str]], suite: bool = False) -> dict[s
     """
     charts = {
         "Learning": {
-            "return: training (sampled) and evaluation (greedy)": ["episode/return$", "eval/return$"],
+            "return: training and evaluation": ["episode/return$", f"eval/({_MODES})?return$"],
             "return of an episode: lowest, mean, highest": ["episode/return(_min|_max)?$"],
-            "episode length": ["episode/length", "eval/length$"],
+            "episode length": ["episode/length", f"eval/({_MODES})?length$"],
         },
         "Environment": {
-            "success rate": ["env/success_rate$", "eval/success_rate$"],
+            "success rate": ["env/success_rate$", f"eval/({_MODES})?success_rate$"],
             "what the environment reports": ["env/.*"],
         },
         "Health": {label: [f"{key}$"] for key, label in highlights}
@@ -55,7 +57,7 @@ def layout(highlights: Sequence[tuple[str, str]], suite: bool = False) -> dict[s
     }
     if suite:
         charts["Categories"] = {
-            label: [f"eval/.+/{key}$"]
+            label: [f"eval/(?!{_MODES}).+/{key}$"]
             for key, label in (("success_rate", "success rate"), ("efficiency", "efficiency"),
                                ("safety", "safety"), ("steps", "steps"), ("return", "return"))
         }  # fmt: skip

@@ -115,13 +115,13 @@ def read_record(path: epath.Path) -> Record:
         return record
 
 
-def replace_record(path: epath.Path, record: Record, score: float) -> None:
-    """Replaces the record of the checkpoint `path` at once, by one with another score.
+def replace_record(path: epath.Path, record: Record) -> None:
+    """Replaces the record of the checkpoint `path` at once.
 
     Raises:
       OSError: it cannot be written; the old one then stays.
     """
-    sealed = json.dumps(checkpoint_record.seal_again(dataclasses.replace(record, score=score)))
+    sealed = json.dumps(checkpoint_record.seal_again(record))
     file = path / _META_FILE
     if storage.is_remote(path):
         with storage.as_os_errors():

@@ -8,6 +8,7 @@ restored array is, bit for bit, the one that was saved.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,7 +85,7 @@ class Checkpointer:
           step: environment steps made.
           state: a dataclass or mapping of trees of arrays, such as `TrainState`.
           meta: JSON-compatible values to restore with it.
-          score: the greedy evaluation return, which decides which is best; None without an evaluation.
+          score: the evaluation return, which decides which is best; None without an evaluation.
 
         Returns:
           True if it is being saved, False if this step was saved before.
@@ -114,11 +115,15 @@ class Checkpointer:
             self._background.start(path, owned, record, self._prune, self._clear)
         return True
 
-    def save_score(self, step: int, score: float) -> None:
-        """Stores the score of a step that was saved without one; raises as `meta`, or OSError."""
+    def save_score(self, step: int, score: float, found: Mapping[str, Any]) -> None:
+        """Stores the score of a step that was saved without one, and what was `found` out, in its `meta`.
+
+        Raises as `meta`, or OSError.
+        """
         if process_group.is_first() and math.isfinite(score):
             if (record := self._record(step)).score != score:
-                checkpoint_folder.replace_record(self._folder / str(step), record, score)
+                record = dataclasses.replace(record, score=score, meta={**record.meta, **found})
+                checkpoint_folder.replace_record(self._folder / str(step), record)
             self._scores[step] = score
 
     def all_steps(self) -> tuple[int, ...]:

@@ -15,6 +15,9 @@ from jaxrl.runs.checkpoint import integrity
 # Bytes of the file; records with thousands of arrays take a hundredth of it.
 LARGEST = 1 << 26
 
+# In `meta`: the mode of evaluations that decided when the state was saved, greedy or sampled; or None.
+MODE = "mode"
+
 
 class ImplausibleSize(ValueError):
     """Files are far larger, or far more, than a save makes: they are not read at all."""
@@ -26,7 +29,7 @@ class Record:
 
     Attributes:
       step: environment steps made.
-      score: the greedy evaluation return, or None.
+      score: the evaluation return, in the mode that decided, or None.
       meta: the data that the trainer stored.
       arrays: dtype, shape and digest of each array, by `field/path`.
       memory: the rows of a large memory, by `field/path`, as `MemoryItems.write` describes them; or None.

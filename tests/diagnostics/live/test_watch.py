@@ -186,7 +186,7 @@ def test_a_pipe_gets_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert first.startswith(
         f"{tmp_path / 'a'}, gymnax:CartPole-v1 seed 0, done: steps, 100.0%, 2,000 steps, 5.0k"
     )
-    assert "greedy return 4.000" in second
+    assert "eval return 4.000" in second
     assert "\x1b" not in first
 
 

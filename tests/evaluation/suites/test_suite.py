@@ -57,7 +57,7 @@ def test_numbers_of_levels_categories_and_all(
     )
     assert evaluate(run, file) == 0, capfd.readouterr().err
     report = json.loads((run / "evaluations" / "suite-mine-step-7.json").read_text())
-    assert report["modes"]["greedy"] == report["modes"]["sample"]  # actions play no part
+    assert report["modes"]["greedy"] == report["modes"]["sampled"]  # actions play no part
     short, mixed = (report["modes"]["greedy"]["categories"][name] for name in ("short", "mixed"))
     # Five of at most twenty steps: each success takes a quarter of the time.
     assert (short["success_rate"], short["steps_to_completion"], short["efficiency"]) == (1, 5, 4)
@@ -96,10 +96,10 @@ def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) ->
     file = suite_of(tmp_path, name="few", episodes=50, success="return >= 10", categories={"a": [ENV]})
     assert evaluate(run, file, "--episodes=2", "--sample", "--seed=5") == 0
     report = json.loads((run / "evaluations" / "suite-few-step-7.json").read_text())
-    assert [*report["modes"]] == ["sample"]
+    assert [*report["modes"]] == ["sampled"]
     assert report["seed"] == 5
-    assert report["modes"]["sample"]["all"]["episodes"] == 2
-    assert report["modes"]["sample"]["all"]["cost"] is None
+    assert report["modes"]["sampled"]["all"]["episodes"] == 2
+    assert report["modes"]["sampled"]["all"]["cost"] is None
 
 
 def test_a_film_without_a_suite(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

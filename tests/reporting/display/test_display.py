@@ -202,7 +202,10 @@ class TestPlain:
         console.write(50_000, {"eval/return": 475.0})
         console.status("training")
         console.write(100_000, ROW)
-        console.finish({"stop_reason": "steps", "steps": 100_000, "seconds": 4.2, "eval_return": 500.0})
+        console.finish(
+            {"stop_reason": "steps", "steps": 100_000, "seconds": 4.2}
+            | {"eval_return": 500.0, "eval_mode": "greedy", "eval_returns": {"greedy": 500.0}}
+        )
         console.close()
         lines = stream.getvalue().splitlines()
         assert "\x1b" not in stream.getvalue()
@@ -213,6 +216,23 @@ class TestPlain:
         assert second.split()[7] == "475.0"
         assert len(header) == len(first) == len(second) < 80
         assert lines[-1] == "done: all steps made, greedy return 500.0, 100,000 steps in 4.2 s"
+
+    def test_both_modes_of_evaluations_have_columns(self) -> None:
+        stream = io.StringIO()
+        console = Console("CartPole", "lstm 128", 100_000, highlights=HIGHLIGHTS, stream=stream)
+        console.write(50_000, ROW)
+        console.write(50_000, {"eval/return": 95.0, "eval/greedy/return": 90.0, "eval/sampled/return": 95.0})
+        console.write(100_000, ROW)
+        returns = {"greedy": 90.0, "sampled": 95.0}
+        console.finish(
+            {"stop_reason": "steps", "eval_return": 95.0, "eval_mode": "sampled", "eval_returns": returns}
+        )
+        console.close()
+        *_, header, row, conclusion = stream.getvalue().splitlines()
+        assert header.split()[4:8] == ["return", "length", "greedy", "sampled"]
+        assert row.split()[7:9] == ["90.00", "95.00"]
+        assert len(header) == len(row) < 80
+        assert conclusion == "done: all steps made, sampled return 95.00, greedy 90.00"
 
     @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("JPY_PARENT_PID", "1")])
     def test_a_terminal_that_cannot_redraw_gets_lines(
@@ -252,14 +272,23 @@ class TestLive:
     ) -> None:
         progress = RunProgress("gymnax:CartPole-v1  seed 0", "mlp 128, lstm 128; " * 6, *budget, HIGHLIGHTS)
         for step in range(200):
-            progress.update(step * 5000, ROW | {"eval/return": float(step), "checkpoint/step": step * 5000.0})
+            evaluated = dict.fromkeys(("eval/return", "eval/greedy/return"), float(step))
+            evaluated |= {"eval/sampled/return": 7.0, "checkpoint/step": step * 5000.0}
+            progress.update(step * 5000, ROW | evaluated)
         progress.enter("a phase with a very long name " * 4)
         stream = io.StringIO()
         rich.console.Console(file=stream, width=columns, height=rows).print(RunPanel(progress))
         lines = stream.getvalue().splitlines()
         assert max(len(line) for line in lines) <= columns
         assert len(lines) <= rows
-        for shown in ("123.4", "1,152 updates", "explained variance of returns", "0.4567", "compile 3.2 s"):
+        for shown in (
+            "return, sampled",
+            "123.4",
+            "1,152 updates",
+            "explained variance of returns",
+            "0.4567",
+            "compile 3.2 s",
+        ):
             assert shown in stream.getvalue()
         load = "cores 87% 939 MB, devices 42% 4.10 GB, 80.8 ms per iteration"
         assert load[: columns - 5] in stream.getvalue()
@@ -316,7 +345,7 @@ class TestLive:
         stream = Terminal()
         console = Console("title", "subtitle", 1000, stream=stream)
         logging.getLogger("jaxrl.reporting.writers").warning("disk is full")
-        console.finish({"stop_reason": "return", "eval_return": 481.0})
+        console.finish({"stop_reason": "return", "eval_return": 481.0, "eval_mode": "greedy"})
         console.close()
         assert "warning: disk is full" in stream.getvalue()
         assert "done: target return reached, greedy return 481.0" in stream.getvalue()

@@ -16,7 +16,7 @@ console = Console("CartPole", "lstm 64", 4096, highlights=(("loss/policy", "poli
 console.status("compiling the training program")
 console.message("run folder: runs/x")
 console.write(4096, {"episode/return": 20.0, "time/steps_per_second": 1000.0, "loss/policy": 0.1})
-console.finish({"stop_reason": "steps", "eval_return": 21.0})
+console.finish({"stop_reason": "steps", "eval_return": 21.0, "eval_mode": "greedy"})
 console.close()
 """
 
