@@ -82,6 +82,11 @@ class Wrapper(JaxEnv):
     def action_mask(self, state: Any) -> jax.Array:
         return self.env.action_mask(state)
 
+    def solve(self, state: Any) -> jax.Array:
+        """The environment's best action; only with `spec.has_solver`."""
+        found: jax.Array = self.env.solve(self.inner(state))  # type: ignore[attr-defined]
+        return found
+
     def inner(self, state: Any) -> Any:
         """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
         return state
