@@ -318,8 +318,9 @@ def test_killed_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path)
     assert differences(run, straight) == []
 
 
+# Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py.
 @pytest.mark.slow
-@each_that_collects
+@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if name != "dagger"])
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm)
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

@@ -60,7 +60,7 @@ def test_what_is_not_offered_is_refused_by_name(algorithm: str, option: str) -> 
         Trainer(config_fields(algorithm, **ASKED[option]))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if offers(name)])
+@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if "normalize.rewards" in offers(name)])
 def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     together = {
         name: value

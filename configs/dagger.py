@@ -1,0 +1,38 @@
+"""DAgger on CartPole with its two velocities hidden: an LSTM learns from a trained policy on its own episodes.
+
+Command:  jaxrl train ppo --workdir=runs/teacher
+          jaxrl train dagger --config.dagger.teacher=runs/teacher
+Hardware: 2 CPU cores
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.algorithm = "dagger"
+    c.env.name = "gymnax:CartPole-v1"
+    c.env.wrappers = ("select_observation(indices=(0, 2))",)  # cart position and pole angle
+    c.env.num_envs = 16
+    # The teacher has the same network.
+    c.network.core = "lstm"
+    c.network.hidden_sizes = (64,)
+    c.network.core_size = 64
+    c.normalize.observations = True
+    c.dagger.rollout_length = 32
+    c.dagger.updates_per_rollout = 16
+    c.dagger.sequence_length = 16
+    c.dagger.burn_in = 16
+    c.dagger.batch_size = 32
+    c.dagger.learning_rate = 1e-3
+    c.dagger.learning_starts = 1_000
+    c.dagger.capacity = 50_000
+    c.dagger.beta_fraction = 0.1
+    c.stop.steps = 50_000
+    c.stop["return"] = 475.0  # of 500; the clone plays as its teacher does
+    c.log.every_steps = 1_024
+    c.evaluate.every_steps = 1_024
+    c.evaluate.episodes = 100
+    return c
