@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms.dagger.algorithm import DAgger
+from jaxrl.algorithms.dagger.algorithm import DAgger, DAggerState
 from jaxrl.config import ConfigError, resolve
 from jaxrl.experience.demonstrations import Aggregate
 from jaxrl.metrics.reduction import Mean, row
@@ -36,7 +36,7 @@ from tests.algorithms.tiny import (
     with_policy,
 )
 
-RUN = {"learner__teacher": "a run"}
+RUN: dict[str, Any] = {"learner__teacher": "a run"}
 
 
 def taught(state: Any, policy: Any, **learner: Any) -> TrainState:
@@ -171,7 +171,7 @@ def test_the_gradient_is_that_of_a_plain_loop(program: Any) -> None:
     burn_in = 1
 
     def loop(params: Any) -> Any:
-        carry, total, count = batch.carry, 0.0, 0.0
+        carry, total, count = batch.carry, jnp.float32(0), jnp.float32(0)
         for t in range(burn_in + CHUNK):
             acting = learner.policy if t < burn_in else dataclasses.replace(learner.policy, params=params)
             out = algorithm.agent.forward(acting, batch.obs[t], carry, batch.reset[t], batch.action_mask[t])
@@ -213,6 +213,7 @@ def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
     assert not algorithm.is_finite(first_state(iteration).learner, metrics)
 
 
+@pytest.mark.slow
 def test_learns_what_only_the_solver_sees() -> None:
     config = config_fields("dagger", learner__beta_fraction=0.2, learner__learning_rate=2e-2)
     config.env.name = "jaxrl:memory/TMaze(length=2)"
@@ -251,13 +252,15 @@ def test_bad_input(fields: dict[str, Any], message: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["gymnax:CartPole-v1", "envpool:CartPole-v1"])
 def test_a_run_teaches_another_and_resumes_bitwise(env: str, tmp_path: Path) -> None:
-    def trained(name: str, algorithm: str, callbacks: Callbacks = Callbacks(), **fields: Any) -> TrainState:  # noqa: B008
+    def trained(
+        name: str, algorithm: str, callbacks: Callbacks[Any] | None = None, **fields: Any
+    ) -> TrainState:
         run = RunFolder(str(tmp_path / name))
         run.create()
         config = config_fields(algorithm, env__name=env, **fields)
         config.stop.steps = 6 * STEPS
         config.checkpoint.every_steps = 4 * STEPS
-        trainer = Trainer(resolve(config, 1), run, MultiWriter([]), callbacks=callbacks)
+        trainer = Trainer(resolve(config, 1), run, MultiWriter([]), callbacks=callbacks or Callbacks())
         try:
             trainer.fit()
         finally:
@@ -271,8 +274,9 @@ def test_a_run_teaches_another_and_resumes_bitwise(env: str, tmp_path: Path) -> 
         raise Stopped
 
     teacher = trained("teacher", "ppo")
-    given = {"learner__teacher": str(tmp_path / "teacher")}
+    given: dict[str, Any] = {"learner__teacher": str(tmp_path / "teacher")}
     straight = trained("straight", "dagger", **given)
+    assert isinstance(straight.learner, DAggerState)
     assert_equal(straight.learner.teacher, teacher.learner.policy)
     if env.startswith("envpool"):
         return  # episodes on the host end with the process

@@ -64,7 +64,7 @@ def test_each_flip_of_the_solver_is_needed() -> None:
 
 def test_wrappers_pass_it_on_unless_they_change_what_an_action_does() -> None:
     name = "jaxrl:memory/TMaze(length=3)"
-    through = ("time_limit(steps=9)", "previous_action", "frame_stack(count=2)")
+    through = ("time_limit(steps=9)", "previous_action", "frame_stack(frames=2)")
     np.testing.assert_allclose(returns_of_first_episodes(name, 5, through), 4.0)
     assert not envs.make(name, ("sticky_actions",)).spec.has_solver
     assert not envs.make(name, ("action_repeat(times=2)",)).spec.has_solver

@@ -106,7 +106,7 @@ class GuidedAgent(Agent):
         return GuidedOutput(own, {LEARNER: own.carry, TEACHER: after}, beta, label)
 
     def told(self, out: GuidedOutput, solution: Array) -> GuidedOutput:
-        return out.replace(label=self.own.head.from_env(solution))  # type: ignore[attr-defined,no-any-return]
+        return dataclasses.replace(out, label=self.own.head.from_env(solution))
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> PyTree:
         turns = jax.random.uniform(jax.random.fold_in(key, _TURNS), shape, jnp.float32)
