@@ -28,7 +28,7 @@ _CONVERT = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Replay:
+class ActionReplay:
     """The actions of one episode.
 
     Attributes:
@@ -51,7 +51,7 @@ class Replay:
     observations: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
-def read_replays(place: Path, refuse: Callable[[str, str], None]) -> Iterator[Replay]:
+def read_replays(place: Path, refuse: Callable[[str, str], None]) -> Iterator[ActionReplay]:
     """Reads a folder of replays, or one file.
 
     Args:
@@ -81,7 +81,7 @@ def read_replays(place: Path, refuse: Callable[[str, str], None]) -> Iterator[Re
         yield from _read_file(file, refuse)
 
 
-def _read_file(file: Path, refuse: Callable[[str, str], None]) -> Iterator[Replay]:
+def _read_file(file: Path, refuse: Callable[[str, str], None]) -> Iterator[ActionReplay]:
     try:
         found = [_of_arrays(file)] if file.suffix == ".npz" else list(_of_lines(file))
     except (EpisodeFault, RecordError) as error:
@@ -92,7 +92,7 @@ def _read_file(file: Path, refuse: Callable[[str, str], None]) -> Iterator[Repla
         yield from found
 
 
-def _of_arrays(file: Path) -> Replay:
+def _of_arrays(file: Path) -> ActionReplay:
     arrays = read_arrays(read_bytes(file, LARGEST_FILE))
     if "actions" not in arrays:
         raise EpisodeFault("has no array actions")
@@ -101,7 +101,7 @@ def _of_arrays(file: Path) -> Replay:
         raise EpisodeFault(
             f"actions (of shape {actions.shape}, dtype {actions.dtype}) must be numbers, [T, ...]"
         )
-    return Replay(
+    return ActionReplay(
         source=str(file),
         actions=actions,
         level=_level(arrays),
@@ -120,9 +120,9 @@ def _level(arrays: dict[str, np.ndarray]) -> str:
     return str(int(whole_number("level_id", given)))
 
 
-def _of_lines(file: Path) -> Iterator[Replay]:
+def _of_lines(file: Path) -> Iterator[ActionReplay]:
     for number, record in enumerate(read_records(file), 1):
-        yield Replay(
+        yield ActionReplay(
             source=f"{file} line {number}",
             actions=np.array([int(digit) for digit in record.actions], np.int32),
             level=record.digest,

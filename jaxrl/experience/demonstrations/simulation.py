@@ -17,7 +17,7 @@ from jaxrl.envs.spaces import bounds
 from jaxrl.envs.tasks import default_task
 from jaxrl.envs.trees import strong_types
 from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault, named_observations
-from jaxrl.experience.demonstrations.replays import Replay
+from jaxrl.experience.demonstrations.replays import ActionReplay
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.types import Array, PyTree
 
@@ -59,7 +59,7 @@ class Simulator:
         """The category of its level; "" without levels."""
         return self._levels[self._number_of[episode.level]].category if episode.level else ""
 
-    def solutions(self, count: int) -> list[Replay]:
+    def solutions(self, count: int) -> list[ActionReplay]:
         """The shortest solutions of `count` levels, evenly from all, or of fewer if there are not so many."""
         total = len(self._levels)
         chosen = [i * total // count for i in range(count)] if count < total else range(total)
@@ -70,7 +70,7 @@ class Simulator:
             if digits is None:
                 raise EpisodeFault(f"level {i} (of seed {level.seed}) has no solution")
             actions = np.array([int(digit) for digit in digits], np.int32)
-            found.append(Replay(f"level {i}", actions, level.digest, success=True, player="solver"))
+            found.append(ActionReplay(f"level {i}", actions, level.digest, success=True, player="solver"))
         return found
 
     @property
@@ -78,7 +78,7 @@ class Simulator:
         """The levels that are played; 0 without any."""
         return len(self._levels)
 
-    def simulate(self, replay: Replay) -> Episode:
+    def simulate(self, replay: ActionReplay) -> Episode:
         """The episode of a replay.
 
         Raises:
@@ -112,7 +112,7 @@ class Simulator:
     def verify(self, episode: Episode) -> None:
         """Raises EpisodeFault unless the actions of an episode lead to what it holds."""
         again = self.simulate(
-            Replay("", episode.actions, episode.level, episode.seed, episode.success, episode.player)
+            ActionReplay("", episode.actions, episode.level, episode.seed, episode.success, episode.player)
         )
         held = dict(named_observations(episode.observations)) | {"rewards": episode.rewards}
         _compare(held, dict(named_observations(again.observations)) | {"rewards": again.rewards})
@@ -120,7 +120,7 @@ class Simulator:
             if not np.array_equal(getattr(episode, name), getattr(again, name)):
                 raise EpisodeFault(f"simulated again its {name} are others")
 
-    def _level(self, replay: Replay) -> int:
+    def _level(self, replay: ActionReplay) -> int:
         """The number of its level; 0 without levels."""
         if not self._levels:
             if replay.seed < 0:
@@ -211,7 +211,7 @@ class Sifted:
     categories: dict[str, int] = dataclasses.field(default_factory=dict)
     versions: list[str] = dataclasses.field(default_factory=list)
 
-    def add(self, simulator: Simulator, replay: Replay) -> None:
+    def add(self, simulator: Simulator, replay: ActionReplay) -> None:
         """Simulates one more."""
         try:
             episode = simulator.simulate(replay)
