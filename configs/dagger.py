@@ -1,8 +1,11 @@
 """DAgger on CartPole with its two velocities hidden: an LSTM learns from a trained policy on its own episodes.
 
-Command:  jaxrl train ppo --workdir=runs/teacher
-          jaxrl train dagger --config.dagger.teacher=runs/teacher
+The teacher is made by `jaxrl train ppo --workdir=runs/teacher`.
+
+Command:  jaxrl train dagger
 Hardware: 2 CPU cores
+Minutes:  0.5, machine in use
+Expected: greedy return of at least 475 after 4,096 environment steps (1 seed; docs/results_imitation.md)
 """
 
 from ml_collections import ConfigDict
@@ -21,6 +24,7 @@ def get_config() -> ConfigDict:
     c.network.hidden_sizes = (64,)
     c.network.core_size = 64
     c.normalize.observations = True
+    c.dagger.teacher = "runs/teacher"
     c.dagger.rollout_length = 32
     c.dagger.updates_per_rollout = 16
     c.dagger.sequence_length = 16
