@@ -1,4 +1,4 @@
-"""jaxrl record RUN --output=DIR: records episodes of a trained policy, or of a solver.
+"""jaxrl record RUN --output=DIR: records episodes of a trained policy or a solver.
 
 Writes DIR/NNNNNN.npz, an episode each, and last DIR/manifest.json with the
 length, return and digest of each. A recurrent policy carries its memory
@@ -24,7 +24,7 @@ _MOST_NAMED = 20  # replays, one a line
 SOLVER = "solver"
 PLAYER = Argument(
     "--player=solver",
-    "the environment's solver plays: of each level of jaxrl:Platformer, or of every state",
+    "the environment's solver plays; of jaxrl:Platformer each level once",
     str,
 )
 ARGUMENTS = (

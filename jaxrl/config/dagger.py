@@ -14,7 +14,10 @@ _MOST_ROWS = 100_000  # of one sequence
 
 @dataclasses.dataclass(frozen=True)
 class DAggerConfig(MemoryConfig):
-    """Imitation of a teacher on the learner's own episodes (Ross et al. 2011; docs/imitation.md)."""
+    """Imitation on the learner's own episodes (Ross et al. 2011).
+
+    A teacher labels every step of them (docs/imitation.md).
+    """
 
     rollout_length: int = with_default(MemoryConfig, "rollout_length", 32)
     updates_per_rollout: int = with_default(MemoryConfig, "updates_per_rollout", 16)
