@@ -1,11 +1,11 @@
-"""DAgger on CartPole with its two velocities hidden: an LSTM learns from a trained policy on its own episodes.
+"""DAgger on CartPole with its two velocities hidden: a trained policy labels an LSTM's own episodes.
 
 The teacher is made by `jaxrl train ppo --workdir=runs/teacher`.
 
 Command:  jaxrl train dagger
 Hardware: 2 CPU cores
 Minutes:  0.5 to 5, machine in use
-Expected: greedy return of 485 to 500 after 4,096 to 7,168 environment steps (3 seeds; docs/results_imitation.md)
+Expected: greedy return 485 to 500 after 4,096 to 7,168 steps (3 seeds; docs/results_imitation.md)
 """
 
 from ml_collections import ConfigDict
