@@ -35,7 +35,9 @@ def trained(algorithm: str, devices: int) -> dict[str, Any]:
         counts = ("cursor", "count", "draws")
         memory = {
             "rows": to_host({name: rows[name] for name in ("action", "reset", "valid")}),
-            "counts": to_host([getattr(state.memory, name, 0) for name in counts]),
+            "counts": to_host(
+                [getattr(state.memory, name) for name in counts if hasattr(state.memory, name)]
+            ),
             # Of the fixture, which sums what learning tells it.
             "error": float(getattr(state.memory, "error", 0.0)),
         }
