@@ -59,6 +59,7 @@ class EnvSpec:
         of one of them. Most environments have none, and one agent.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
+      has_solver: whether `solve` of the environment tells the best action of a state.
     """
 
     name: str
@@ -74,6 +75,7 @@ class EnvSpec:
     stacked_frames: int = 1
     task_names: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    has_solver: bool = False
 
     def __post_init__(self) -> None:
         if self.goals is not None:
@@ -142,7 +144,9 @@ class TimeStep:
 class JaxEnv(Protocol):
     """One environment as pure functions, without automatic reset.
 
-    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes.
+    It may also have `render(state) -> uint8[height, width, 3]`, for films of episodes; and with
+    `spec.has_solver` it has `solve(state) -> action`, the best action there, which may look at all of the
+    state. Imitation learns from it.
 
     Where `spec.task_space` is set, an episode starts by `reset(key, task)`: the task, arrays of that space,
     says what this episode is to be (a level, how hard it is) and stays so to its end. Such an environment

@@ -72,6 +72,11 @@ def check_types(label: str, env: Any) -> bool:
     if spec.has_action_mask and _form(found.mask) != mask:
         text = f"action_mask() returned {_form(found.mask)}; return {mask}"
         raise ValueError(f"{label}: {text}, True where an action is allowed")
+    if found.solution is not None:
+        wanted = jax.eval_shape(lambda: zeros(spec.action_space))
+        if isinstance(wanted, dict) or _form(found.solution) != _form(wanted):
+            text = f"solve() returned {_form(found.solution)}"
+            raise ValueError(f"{label}: {text}; return an action, {spec.action_space}")
     return converts or reward.dtype != jnp.float32 or reward.weak_type
 
 
@@ -101,6 +106,7 @@ class Types:
       next_state, timestep: of `step`.
       mask: of `action_mask`; None without one.
       present: of `present`; None unless there are several agents.
+      solution: of `solve`; None without one.
       arguments: what `reset` and `step` were called with.
     """
 
@@ -126,6 +132,11 @@ class Types:
             self.present = _trace(f"{label}: present()", several.present, lambda present: present, state)
         if env.spec.has_action_mask:
             self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
+        self.solution = None
+        if env.spec.has_solver:
+            if not hasattr(env, "solve"):
+                raise ValueError(f"{label}: spec.has_solver is set, and there is no method solve(state)")
+            self.solution = _trace(f"{label}: solve()", env.solve, lambda action: action, state)
 
 
 def _checked_spec(label: str, env: Any) -> EnvSpec:

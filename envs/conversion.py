@@ -39,7 +39,7 @@ class MixedActions(Wrapper):
         super().__init__(env)
         assert isinstance(env.spec.action_space, Dict)
         self._space = Mixed(env.spec.action_space.spaces)  # type: ignore[arg-type]
-        self.spec = dataclasses.replace(env.spec, action_space=self._space)
+        self.spec = dataclasses.replace(env.spec, action_space=self._space, has_solver=False)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         parts: Any = self._space.parts(action)

@@ -65,6 +65,8 @@ class Environments(Protocol):
 
     def action_mask(self, state: Any) -> jax.Array | None: ...
 
+    def solve(self, state: Any) -> jax.Array: ...
+
     def is_turn(self, state: Any) -> jax.Array | None:
         """bool[B], False where the next action is ignored, as nothing of the agent's is due; None: nowhere.
 
@@ -188,6 +190,11 @@ class VectorEnv:
         if not self.spec.has_action_mask:
             return None
         return jax.vmap(self.env.action_mask)(state.env)
+
+    def solve(self, state: VectorState) -> jax.Array:
+        """[B, *A], the environment's best actions in `state`; only with `spec.has_solver`."""
+        found: jax.Array = jax.vmap(self.env.solve)(state.env)  # type: ignore[attr-defined]
+        return found
 
     def is_turn(self, state: VectorState) -> None:
         """None: every action counts."""

@@ -91,6 +91,10 @@ class MixtureVectorEnv:
         joined: jax.Array = self._joined(sum(len(mask) for mask in masks if mask is not None), masks)
         return joined
 
+    def solve(self, state: Any) -> jax.Array:
+        """None has a solver: `spec.has_solver` is False."""
+        raise NotImplementedError
+
     def is_turn(self, state: Any) -> None:
         """See `VectorEnv.is_turn`."""
 

@@ -49,6 +49,7 @@ class BitFlip(JaxEnv):
             max_episode_steps=bits,
             reports=(InfoMetric("success", "last"),),
             goals=self._goals,
+            has_solver=True,
         )
 
     def reset(self, key: jax.Array) -> tuple[BitFlipState, Any]:
@@ -67,6 +68,10 @@ class BitFlip(JaxEnv):
             truncated=state.time >= self._bits,
             info={"success": success},
         )
+
+    def solve(self, state: BitFlipState) -> jax.Array:
+        """int32[]: the first bit that is not as the goal wants it."""
+        return jnp.argmax(state.bits != state.goal).astype(jnp.int32)
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
         """float32[...], 1 where patterns [..., bits] are equal, else -1."""

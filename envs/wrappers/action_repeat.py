@@ -33,7 +33,9 @@ class ActionRepeat(Wrapper):
         limit = env.spec.max_episode_steps
         # Rewards of several steps do not follow from the goal achieved after the last.
         shorter = limit and -(-limit // times)
-        self.spec = dataclasses.replace(env.spec, max_episode_steps=shorter, goals=None, stacked_frames=1)
+        self.spec = dataclasses.replace(
+            env.spec, max_episode_steps=shorter, goals=None, stacked_frames=1, has_solver=False
+        )
         self._declared = {report.name: report.per_episode for report in env.spec.reports}
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:

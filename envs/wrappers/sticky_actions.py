@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import flax.struct
@@ -34,6 +35,8 @@ class StickyActions(Wrapper):
         if env.spec.has_action_mask:
             raise ValueError(f"wrapper sticky_actions would repeat actions that {env.spec.name} masks")
         super().__init__(env)
+        # The best action depends on whether it will be carried out.
+        self.spec = dataclasses.replace(env.spec, has_solver=False)
         self._probability = float(probability)
 
     def reset(self, key: jax.Array, *task: Any) -> tuple[StickyActionsState, Any]:

@@ -94,6 +94,11 @@ class Wrapper(JaxEnv):
         found: jax.Array = wrapped.present(self.inner(state))
         return found
 
+    def solve(self, state: Any) -> jax.Array:
+        """The environment's best action; only with `spec.has_solver`."""
+        found: jax.Array = self.env.solve(self.inner(state))  # type: ignore[attr-defined]
+        return found
+
     def inner(self, state: Any) -> Any:
         """The wrapped environment's part of `state`; overridden by wrappers that keep their own."""
         return state

@@ -41,6 +41,7 @@ class Agent(abc.ABC):
         evaluations play the best actions alone.
       needs_final_observations: whether a trajectory must hold the last observation of each episode, as a row
         that is not `valid`. Environments on the host always give them so.
+      asks_solver: whether it is told the environment's best action (`told`) before it chooses one.
     """
 
     spec: EnvSpec
@@ -48,6 +49,7 @@ class Agent(abc.ABC):
     normalize_config: NormalizeConfig
     samples: bool = True
     needs_final_observations: bool = False
+    asks_solver: bool = False
 
     @abc.abstractmethod
     def output(self, acting: Acting, out: NetworkOutput) -> Any:
@@ -128,6 +130,10 @@ class Agent(abc.ABC):
     @abc.abstractmethod
     def acting_params(self, params: PyTree) -> PyTree:
         """The parameters that acting needs, of those that are trained."""
+
+    def told(self, out: Any, solution: Array) -> Any:
+        """The output of `forward` with the environment's best actions [B, *A]; only with `asks_solver`."""
+        raise NotImplementedError
 
     def require_samples(self) -> None:
         """Raises ConfigError where there is nothing to sample."""

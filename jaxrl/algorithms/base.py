@@ -137,6 +137,14 @@ class Algorithm(abc.ABC):
         return f"{self.name}/updates"
 
     @property
+    def collecting_agent(self) -> Agent:
+        """The agent of rollouts, for `acting` with exploration. May be overridden, by a mixture of policies.
+
+        Its carry and its exploration may be others than those of `agent`, its actions and observations not.
+        """
+        return self.agent
+
+    @property
     def teacher(self) -> tuple[str, str]:
         """(the field that names it, the folder of a run whose policy a fresh state gets as its teacher).
 

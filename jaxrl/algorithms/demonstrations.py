@@ -6,14 +6,16 @@ The memory itself is `jaxrl.experience.demonstrations`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.base import EnvSpec
-from jaxrl.types import Acting, Array, Axis, PyTree, Sharded
+from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.replay import ReplayPlan
+from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.types import Acting, Array, Axis, PyTree, Sharded, Trajectory
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,63 @@ class DemonstrationDraw:
 
     training: Demonstrated
     validation: Demonstrated
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """The memory of labelled steps that an algorithm asks for, which grows with its rollouts.
+
+    Attributes:
+      draws: how many rows are kept and drawn; it has `sequences`.
+      label: of the extras of a trajectory, the right action of each step.
+      carry: of the carries of a trajectory, the one that sequences begin with.
+    """
+
+    draws: ReplayPlan
+    label: str
+    carry: str
+
+
+@flax.struct.dataclass
+class AggregateDraw:
+    """N sequences of this device, of W = burn_in + L rows each; L are learnt from.
+
+    Attributes:
+      obs, reset, action_mask: [W, N, ...], as in a `Trajectory`.
+      carry: tree of [N, ...], the one that acting had before the first row.
+      label: [L, N, *A], the right actions, as the agent stores actions.
+      usable: bool[L, N]; False on rows that are no transition, and where nothing could be drawn.
+      ready: bool[], equal on all devices: enough is kept to learn.
+      latest: the rollout just collected.
+    """
+
+    obs: PyTree
+    reset: Array
+    action_mask: Array | None
+    carry: PyTree
+    label: Array
+    usable: Array
+    ready: Array
+    latest: Trajectory
+
+
+def counts_hits(spec: EnvSpec) -> bool:
+    """True if actions are right or wrong; False if they are so far from the right ones."""
+    return isinstance(spec.action_space, Discrete | MultiDiscrete)
+
+
+def hits(agent: Agent, best: Array, right: Array) -> Array:
+    """float32[...] of each step: 1 where all of an action is right, or its mean absolute error.
+
+    Args:
+      agent: whose actions these are.
+      best, right: [..., *A], as it stores actions.
+    """
+    space: Any = agent.spec.action_space
+    trailing = tuple(range(best.ndim - len(space.shape), best.ndim))
+    if counts_hits(agent.spec):
+        return (best == right).all(axis=trailing).astype(jnp.float32)
+    return jnp.abs(agent.to_env(best) - agent.to_env(right)).mean(axis=trailing)
 
 
 @flax.struct.dataclass

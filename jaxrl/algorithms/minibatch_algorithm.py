@@ -13,7 +13,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrl.algorithms import optimizer, rewards
+from jaxrl.algorithms import observations, optimizer, rewards
 from jaxrl.algorithms.advantage import gae
 from jaxrl.algorithms.agent import Agent
 from jaxrl.algorithms.base import Algorithm, Learned
@@ -318,11 +318,7 @@ class MinibatchAlgorithm(Algorithm):
         stats = learner.policy.obs_stats
         if stats is None:
             return learner
-        task = task_of(self.agent.spec, trajectory.obs)
-        if task is None:
-            after = normalizer.update(stats, trajectory.obs, trajectory.valid, self.axis.psum)
-        else:
-            after = task_normalizer.update(stats, trajectory.obs, task, trajectory.valid, self.axis.psum)
+        after = observations.with_rollout(stats, self.agent.spec, trajectory, self.axis)
         if keeps is not None:
             keeps = keeps & (stats.count > 0).all()
             after = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), stats, after)

@@ -24,6 +24,7 @@ _BUILT_IN = {
     "r2d2": "jaxrl.algorithms.r2d2.algorithm:R2D2",
     "sac": "jaxrl.algorithms.sac.algorithm:SAC",
     "behavior_cloning": "jaxrl.algorithms.behavior_cloning.algorithm:BehaviorCloning",
+    "dagger": "jaxrl.algorithms.dagger.algorithm:DAgger",
 }
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms.base import Algorithm
 from jaxrl.algorithms.hindsight import hindsight_plan
 from jaxrl.algorithms.replay import PriorityPlan, ReplayPlan, SequencePlan
-from jaxrl.config import Config, ConfigError, ReplayConfig
+from jaxrl.config import Config, ConfigError, MemoryConfig, ReplayConfig
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.reduction import Metrics
 from jaxrl.networks import check_platform
@@ -56,7 +56,8 @@ class ReplayAlgorithm(Algorithm):
         return None
 
     @property
-    def memory(self) -> ReplayPlan:
+    def memory(self) -> Any:
+        """A replay memory. May be overridden."""
         section, config = self.config.learner, self.config
         assert isinstance(section, ReplayConfig)
         envs = config.env.num_envs
@@ -77,13 +78,13 @@ class ReplayAlgorithm(Algorithm):
 
     @property
     def draws_per_iteration(self) -> int:  # type: ignore[override]
-        assert isinstance(self.config.learner, ReplayConfig)
+        assert isinstance(self.config.learner, MemoryConfig)
         return self.config.learner.updates_per_rollout
 
     @property
     def passes_per_step(self) -> float:
         section, envs = self.config.learner, self.config.env.num_envs
-        assert isinstance(section, ReplayConfig)
+        assert isinstance(section, MemoryConfig)
         steps = section.steps_per_update(envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration
 
@@ -104,7 +105,10 @@ class ReplayAlgorithm(Algorithm):
 
     def latest(self, experience: Any) -> dict[str, Array]:
         """Means over the latest rollout of all devices: `reward` and `noted`."""
-        means = {"reward": experience.latest_reward, "noted": experience.latest_noted}
+        return self.over_devices({"reward": experience.latest_reward, "noted": experience.latest_noted})
+
+    def over_devices(self, means: dict[str, Array]) -> dict[str, Array]:
+        """The means of the means of all devices, which have equally many rows."""
         return {name: x / self.axis.size for name, x in self.axis.psum(means).items()}
 
     def not_finite_outputs(self, layers: list[tuple[str, Array]], gradient: PyTree) -> dict[str, Array]:

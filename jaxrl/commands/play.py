@@ -8,7 +8,7 @@ r starts over, n goes to the next level, q leaves. The clock starts with the
 first key that moves you (or down). Reach the switch () and then the exit [],
 which it opens; mines are **, and you are @@. A line of FILE has the level's
 digest, its category, the actions, a digit a step, and whether they reached the
-exit.
+exit; jaxrl prepare-data --replays=FILE makes episodes of them.
 """
 
 from __future__ import annotations

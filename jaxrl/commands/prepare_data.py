@@ -1,9 +1,14 @@
 """jaxrl prepare-data --env=NAME --output=DIR: records episodes, or makes levels.
 
-Episodes of any environment, with actions at random or of the policy of a run:
-DIR/NNNNNN.npz, an episode each, and last DIR/manifest.json with the length,
-return and digest of each (docs/imitation.md). Of jaxrl:Platformer it makes
-levels instead, unless --episodes or --workdir asks for episodes.
+Episodes of any environment, with actions at random, of the policy of a run, of
+the environment's solver or of replays: DIR/NNNNNN.npz, an episode each, and
+last DIR/manifest.json with the length, return and digest of each
+(docs/imitation.md). Of jaxrl:Platformer it makes levels instead, unless
+--episodes, --workdir, --player or --replays asks for episodes.
+
+Replays are simulated again: *.npz with actions and level_id or seed, or what
+jaxrl play --record has written. One whose end is not as it says is dropped and
+named.
 
 Levels: DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with
 the category, seed, size, optimal steps and digest of each level. A search
@@ -46,6 +51,10 @@ ARGUMENTS = (
         "--episodes=N", "episodes to record (default: 100)", int, low=1, high=command_line.MOST_EPISODES
     ),
     Argument("--workdir=RUN", "the run whose policy acts (default: actions at random)", str),
+    record.PLAYER,
+    Argument("--replays=DIR", "replays to simulate, or one file of them", str, ""),
+    Argument("--successful", "leave out replays that end without success", bool),
+    Argument("--minari", "also write DIR/data, a Minari data set (extra minari)", bool),
     _LEVELS,
     Argument("--seed=K", "of what is made (default: {default})", int, 0, low=0, high=_LARGEST_SEED),
     Argument("--trust", "import the modules that the run's configuration names", bool),
@@ -67,20 +76,48 @@ def _job(argv: Sequence[str]) -> int:
     if not output:
         raise ConfigError("`--output` is missing: name a new folder")
     env = full_name("--env", env)[0] if env else ""
-    if env == _WITH_LEVELS and not workdir and values["episodes"] is None:
+    asked = workdir or values["player"] or values["replays"]
+    if env == _WITH_LEVELS and not asked and values["episodes"] is None:
         return _levels(argv, output)
     if values["levels"] is not None:
         raise ConfigError(f"`--levels` (={values['levels']}) is for levels of {_WITH_LEVELS} alone")
+    _require_one_player(values, workdir)
+    if values["replays"]:
+        return record.write_simulated(
+            output=output,
+            environment=env,
+            replays=values["replays"],
+            successful=values["successful"],
+            minari=values["minari"],
+        )
+    if values["player"]:
+        record.require_solver(values["player"])
+        return record.record_solver(env, output, values["episodes"], values["seed"], values["minari"])
     if workdir:
         storage.require_run_folder("--workdir", workdir)
     return record.write_recording(
         output=output,
-        episodes=values["episodes"] or record.EPISODES.default,
+        episodes=values["episodes"] or record.DEFAULT_EPISODES,
         seed=values["seed"],
         workdir=workdir,
         environment=env,
         trust=values["trust"],
+        minari=values["minari"],
     )
+
+
+def _require_one_player(values: dict[str, Any], workdir: str) -> None:
+    """Raises ConfigError if several say whose episodes these are, or one has no environment."""
+    asked = {"--workdir": workdir, "--player": values["player"], "--replays": values["replays"]}
+    given = [name for name, value in asked.items() if value]
+    if len(given) > 1:
+        raise ConfigError(f"`{given[0]}` and `{given[1]}` exclude each other: one of them acts")
+    if given and given != ["--workdir"] and not (values["env"] or values["env-name"]):
+        raise ConfigError(f"`--env` is missing: `{given[0]}` needs an environment")
+    if values["replays"] and values["episodes"] is not None:
+        raise ConfigError("`--episodes` is not for `--replays`: all of them are simulated")
+    if values["successful"] and not values["replays"]:
+        raise ConfigError("`--successful` is for `--replays` alone")
 
 
 def _one(values: dict[str, Any], name: str, other: str) -> str:

@@ -1,14 +1,17 @@
-"""jaxrl record RUN --output=DIR: records episodes of a trained policy.
+"""jaxrl record RUN --output=DIR: records episodes of a trained policy or a solver.
 
 Writes DIR/NNNNNN.npz, an episode each, and last DIR/manifest.json with the
 length, return and digest of each. A recurrent policy carries its memory
-through an episode, and begins the next without any. jaxrl verify-data checks
-the folder; jaxrl pretrain learns from it.
+through an episode, and begins the next without any. Without RUN, --env=NAME and
+--player=solver record the environment's solver: of jaxrl:Platformer the
+shortest solution of each level. jaxrl verify-data checks the folder; jaxrl
+pretrain learns from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
@@ -24,16 +27,24 @@ from jaxrl.commands.arguments import (
     run_folder,
 )
 from jaxrl.config import ConfigError
+from jaxrl.config.common_names import full_name
 from jaxrl.runs import storage
 
-EPISODES = Argument(
-    "--episodes=N", "how many (default: {default})", int, 100, low=1, high=command_line.MOST_EPISODES
+DEFAULT_EPISODES = 100
+_MOST_NAMED = 20  # replays, one a line
+SOLVER = "solver"
+PLAYER = Argument(
+    "--player=solver",
+    "the environment's solver plays; of jaxrl:Platformer each level once",
+    str,
 )
 ARGUMENTS = (
     RUN,
     WORKDIR,
     Argument("--output=DIR", "a new folder, or an empty one", str, ""),
-    EPISODES,
+    Argument("--episodes=N", "how many (default: 100)", int, low=1, high=command_line.MOST_EPISODES),
+    Argument("--env=NAME", "the environment, with --player", str, ""),
+    PLAYER,
     Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
     SAMPLE,
     GREEDY,
@@ -51,13 +62,75 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, positional=True)
+    if values["player"] or values["env"]:
+        return _solver(values, [*left, *([values["workdir"]] if values["workdir"] else [])])
     workdir = run_folder(values["workdir"], left)
     storage.require_run_folder("--workdir", workdir)
     if not values["output"]:
         raise ConfigError("`--output` is missing: name a new folder")
-    named = ("output", "episodes", "seed", "checkpoint", "minari", "trust")
-    asked = {name: values[name] for name in named}
-    return write_recording(workdir=workdir, sample=asked_sample(values), **asked)
+    asked = {name: values[name] for name in ("output", "seed", "checkpoint", "minari", "trust")}
+    asked |= {"episodes": values["episodes"] or DEFAULT_EPISODES, "sample": asked_sample(values)}
+    return write_recording(workdir=workdir, **asked)
+
+
+def _solver(values: dict[str, Any], runs: Sequence[str]) -> int:
+    """Records the solver of the environment that the flags name."""
+    if runs:
+        raise ConfigError(f"`--player` and `--env` are for recordings without a run, which {runs[0]!r} is")
+    if not values["env"]:
+        raise ConfigError("`--env` is missing: name the environment whose solver plays")
+    if not values["output"]:
+        raise ConfigError("`--output` is missing: name a new folder")
+    require_solver(values["player"])
+    env = full_name("--env", values["env"])[0]
+    return record_solver(env, values["output"], values["episodes"], values["seed"], values["minari"])
+
+
+def require_solver(player: str | None) -> None:
+    """Raises ConfigError unless `--player` is the solver."""
+    if player != SOLVER:
+        raise ConfigError(f"`--player` (={player or ''!r}) must be {SOLVER}")
+
+
+def record_solver(env: str, output: str, episodes: int | None, seed: int, minari: bool) -> int:
+    """Records the solver of an environment; returns the exit code."""
+    from jaxrl.evaluation.simulated_replays import plays_levels
+
+    if plays_levels(env):
+        return write_simulated(output=output, environment=env, episodes=episodes, minari=minari)
+    count = episodes or DEFAULT_EPISODES
+    return write_recording(
+        output=output, episodes=count, seed=seed, environment=env, solver=True, minari=minari
+    )
+
+
+def write_simulated(**asked: Any) -> int:
+    """Simulates replays, says what became of them; see `jaxrl.evaluation.simulated_replays`."""
+    from jaxrl.evaluation.simulated_replays import SimulatedReplays
+
+    job = SimulatedReplays(**asked)
+    command_line.require_writable_folder("output", job.output)
+    manifest, sifted = job.write(_tell)
+    for source, reason in list(sifted.dropped.items())[:_MOST_NAMED]:
+        print(f"dropped {source}: {reason}")
+    if len(sifted.dropped) > _MOST_NAMED:
+        print(f"dropped {len(sifted.dropped) - _MOST_NAMED} more: see manifest.json")
+    if sifted.duplicates:
+        print(f"{len(sifted.duplicates)} duplicates left out")
+    show_categories(sifted.categories)
+    known = [e.success for e in sifted.episodes if e.success is not None]
+    if known:
+        print(f"success   {sum(known) / len(known):.1%}")
+    lengths = [len(e) for e in sifted.episodes]
+    print(f"length    {sum(lengths) / len(lengths):.2f}, from {min(lengths)} to {max(lengths)}")
+    print(f"players   {', '.join(sorted({e.player for e in sifted.episodes if e.player})) or 'unknown'}")
+    return _written(job.output, manifest)
+
+
+def show_categories(categories: dict[str, int]) -> None:
+    """Prints how many episodes of each category there are, if any."""
+    if categories:
+        print(f"levels    {', '.join(f'{name} {count}' for name, count in categories.items())}")
 
 
 def write_recording(**asked: object) -> int:
@@ -66,11 +139,16 @@ def write_recording(**asked: object) -> int:
 
     recording = Recording(**asked)  # type: ignore[arg-type]
     command_line.require_writable_folder("output", recording.output)
-    listed = recording.write(_tell)["episodes"].values()
+    return _written(recording.output, recording.write(_tell))
+
+
+def _written(output: str, manifest: dict[str, Any]) -> int:
+    """Says what was written; returns the exit code."""
+    listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)
     mean = sum(entry["return"] for entry in listed) / len(listed)
-    command_line.say(f"{len(listed)} episodes, {steps:,} steps, mean return {mean:.2f}: {recording.output}")
-    command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={recording.output}")
+    command_line.say(f"{len(listed)} episodes, {steps:,} steps, mean return {mean:.2f}: {output}")
+    command_line.say(f"to learn from them:  jaxrl pretrain --config=CONFIG --data={output}")
     return 0
 
 

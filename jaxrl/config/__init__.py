@@ -5,6 +5,7 @@ from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.behavior_cloning import BehaviorCloningConfig
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import CurriculumConfig
+from jaxrl.config.dagger import DAggerConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.environment import check_same_spaces, environment_spec
@@ -15,7 +16,7 @@ from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
 from jaxrl.config.r2d2 import R2D2Config
-from jaxrl.config.replay import ReplayConfig
+from jaxrl.config.replay import MemoryConfig, ReplayConfig
 from jaxrl.config.resolution import (
     changed_fields,
     check_config,
@@ -50,12 +51,14 @@ __all__ = [
     "Config",
     "ConfigError",
     "CurriculumConfig",
+    "DAggerConfig",
     "DQNConfig",
     "EnvConfig",
     "EvaluateConfig",
     "HostConfig",
     "LevelsConfig",
     "LogConfig",
+    "MemoryConfig",
     "MinibatchConfig",
     "NetworkConfig",
     "NormalizeConfig",

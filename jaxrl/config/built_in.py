@@ -7,6 +7,7 @@ from typing import get_type_hints
 from jaxrl.config.a2c import A2CConfig
 from jaxrl.config.algorithm import AlgorithmConfig
 from jaxrl.config.behavior_cloning import BehaviorCloningConfig
+from jaxrl.config.dagger import DAggerConfig
 from jaxrl.config.dqn import DQNConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
@@ -27,6 +28,7 @@ class BuiltInSections:
     r2d2: R2D2Config
     sac: SACConfig
     behavior_cloning: BehaviorCloningConfig
+    dagger: DAggerConfig
 
 
 BUILT_IN: dict[str, type[AlgorithmConfig]] = get_type_hints(BuiltInSections)

@@ -16,7 +16,7 @@ _MOST_GOALS = 1_000  # for each row
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplayConfig(AlgorithmConfig):
+class MemoryConfig(AlgorithmConfig):
     """Rollouts into a memory, and updates on batches drawn from it."""
 
     rollout_length: int = field(
@@ -41,6 +41,54 @@ class ReplayConfig(AlgorithmConfig):
     learning_starts: int = field(
         1_000, at_least(0), at_most(LARGEST_INT32), help="steps kept before anything is learnt"
     )
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """None before `learning_starts`."""
+        return self.updates_per_rollout
+
+    def groups(self, num_envs: int) -> int:
+        """Groups of environments that draw equal shares of a batch, whatever the devices."""
+        return math.gcd(self.batch_size, num_envs)
+
+    def rows(self, num_envs: int) -> int:
+        """Rows kept of each environment."""
+        return self.capacity // (num_envs * self.rollout_length) * self.rollout_length
+
+    def envs_multiple(self, num_envs: int) -> int:
+        return num_envs // self.groups(num_envs)
+
+    @property
+    def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
+        return (
+            ("a smaller memory", "capacity", self.capacity // 2),
+            ("smaller batches", "batch_size", self.batch_size // 2),
+        )
+
+    def check_sizes(self, name: str, num_envs: int) -> None:
+        """Raises ConfigError if the memory holds no batch; overridden by what is drawn."""
+        raise NotImplementedError(f"{type(self).__name__} must say what a batch needs")
+
+    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
+        """The memory holds a batch and the start of learning; devices share out the groups."""
+        self.check_sizes(name, num_envs)
+        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
+        if self.learning_starts > rows * num_envs:
+            raise ConfigError(
+                f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
+                "in whole rollouts"
+            )
+        if self.groups(num_envs) % device_count:
+            raise ConfigError(
+                f"`{name}.batch_size` (={self.batch_size}) and `env.num_envs` (={num_envs}) have no common "
+                f"divisor that {device_count} devices share out: draws are from equal groups of environments"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig(MemoryConfig):
+    """Values learnt from what the memory replays."""
+
     n_step: int = field(3, at_least(1), at_most(_MOST_STEPS), help="steps whose rewards a target sums")
     gamma: float = field(0.99, between(0, 1), help="discount factor")
     prioritised: bool = field(
@@ -79,29 +127,6 @@ class ReplayConfig(AlgorithmConfig):
         names_module=True,
     )
 
-    @property
-    def updates_per_iteration(self) -> int:
-        """None before `learning_starts`."""
-        return self.updates_per_rollout
-
-    def groups(self, num_envs: int) -> int:
-        """Groups of environments that draw equal shares of a batch, whatever the devices."""
-        return math.gcd(self.batch_size, num_envs)
-
-    def rows(self, num_envs: int) -> int:
-        """Rows kept of each environment."""
-        return self.capacity // (num_envs * self.rollout_length) * self.rollout_length
-
-    def envs_multiple(self, num_envs: int) -> int:
-        return num_envs // self.groups(num_envs)
-
-    @property
-    def memory_remedies(self) -> tuple[tuple[str, str, int], ...]:
-        return (
-            ("a smaller memory", "capacity", self.capacity // 2),
-            ("smaller batches", "batch_size", self.batch_size // 2),
-        )
-
     def steps_per_update(self, num_envs: int) -> int:
         return self.batch_size
 
@@ -123,19 +148,4 @@ class ReplayConfig(AlgorithmConfig):
                 f"{kept} is below a batch: {rows} whole rows of {num_envs} environments, without the last "
                 f"`{name}.n_step` (={self.n_step}){first}, are fewer than `{name}.batch_size` "
                 f"(={self.batch_size})"
-            )
-
-    def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
-        """The memory holds a batch and the start of learning; devices share out the groups."""
-        self.check_sizes(name, num_envs)
-        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
-        if self.learning_starts > rows * num_envs:
-            raise ConfigError(
-                f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
-                "in whole rollouts"
-            )
-        if self.groups(num_envs) % device_count:
-            raise ConfigError(
-                f"`{name}.batch_size` (={self.batch_size}) and `env.num_envs` (={num_envs}) have no common "
-                f"divisor that {device_count} devices share out: draws are from equal groups of environments"
             )

@@ -1,8 +1,8 @@
-"""Folders of demonstrations from a trained policy, or from actions at random."""
+"""Folders of demonstrations from a trained policy, an environment's solver, or from actions at random."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,12 @@ from jaxrl.experience.demonstrations import (
 )
 from jaxrl.experience.demonstrations.dataset import DatasetFault
 from jaxrl.experience.demonstrations.episode import EpisodeFault
-from jaxrl.experience.demonstrations.recording import AgentPlayer, Player, RandomPlayer
+from jaxrl.experience.demonstrations.recording import (
+    AgentPlayer,
+    Player,
+    RandomPlayer,
+    SolverPlayer,
+)
 from jaxrl.parallel import tpu_slices
 from jaxrl.runs.commits import commits
 from jaxrl.runs.origin import origin
@@ -53,7 +58,8 @@ class Recording:
       output: a new or empty folder.
       episodes: how many.
       seed: decides resets and choices.
-      workdir: the run whose policy plays; "": actions at random.
+      workdir: the run whose policy plays; "": actions at random, or of the solver.
+      solver: the environment's solver plays.
       checkpoint: of it.
       sample: draw actions, or take the best ones; None: as evaluations during training judged the policy.
       environment: what is played; "": the run's.
@@ -65,6 +71,7 @@ class Recording:
     episodes: int
     seed: int = 0
     workdir: str = ""
+    solver: bool = False
     checkpoint: str = "latest"
     sample: bool | None = None
     environment: str = ""
@@ -82,14 +89,13 @@ class Recording:
           RunError: an environment failed, or the folder cannot be written.
         """
         tpu_slices.hush_libtpu()
-        cast = self._cast_of_run() if self.workdir else self._cast_at_random()
+        cast = self._cast_of_run() if self.workdir else self._cast_without_run()
         facts = {
             "env": cast.env,
             "wrappers": list(cast.wrappers),
             "player": cast.player.name,
             "seed": self.seed,
             "mode": cast.mode,
-            "made_with": {"versions": versions(), "commits": commits(), **origin()},
         }
 
         def told() -> Iterator[Episode]:
@@ -100,20 +106,15 @@ class Recording:
                 tell(number)
                 yield episode
 
-        try:
-            manifest = write_dataset(Path(self.output), told(), cast.spec, facts)
-            if self.minari:
-                _add_minari(Path(self.output), cast.spec)
-            return manifest
-        except DatasetFault as error:
-            raise ConfigError(f"`--output` (={self.output!r}): {error}") from error
-        except (OSError, HostEnvError) as error:
-            raise RunError(str(error)) from error
+        return store(self.output, told(), cast.spec, facts, self.minari)
 
-    def _cast_at_random(self) -> _Cast:
+    def _cast_without_run(self) -> _Cast:
         spec = environment_spec("--env", self.environment, self.environment, ())
         _require_one_agent(spec)
-        return _Cast(env=self.environment, spec=spec, player=RandomPlayer(spec))
+        if self.solver and not spec.has_solver:
+            raise ConfigError(f"`--player` (='solver'): {spec.name} has no solver")
+        player = SolverPlayer() if self.solver else RandomPlayer(spec)
+        return _Cast(env=self.environment, spec=spec, player=player, mode=player.name)
 
     def _cast_of_run(self) -> _Cast:
         trained = trained_policy.load(self.workdir, self.checkpoint, devices=1, trust=self.trust)
@@ -137,6 +138,34 @@ class Recording:
 def _require_one_agent(spec: EnvSpec) -> None:
     if spec.agents:
         raise ConfigError(f"{spec.name} has several agents; episodes of one agent can be recorded")
+
+
+def store(
+    output: str, episodes: Iterable[Episode], spec: EnvSpec, facts: Mapping[str, Any], minari: bool
+) -> dict[str, Any]:
+    """Writes episodes into a new or empty folder; returns the manifest.
+
+    Args:
+      output: the folder.
+      episodes: to write.
+      spec: of their environment.
+      facts: JSON values for the manifest, which also has the versions that made it.
+      minari: also write `output`/data, a Minari data set.
+
+    Raises:
+      ConfigError: the folder is not empty.
+      RunError: an environment failed, or the folder cannot be written.
+    """
+    made_with = {"versions": versions(), "commits": commits(), **origin()}
+    try:
+        manifest = write_dataset(Path(output), episodes, spec, {**facts, "made_with": made_with})
+        if minari:
+            _add_minari(Path(output), spec)
+        return manifest
+    except DatasetFault as error:
+        raise ConfigError(f"`--output` (={output!r}): {error}") from error
+    except (OSError, HostEnvError) as error:
+        raise RunError(str(error)) from error
 
 
 def _add_minari(folder: Path, spec: EnvSpec) -> None:

@@ -191,6 +191,8 @@ class DeviceCollector(Collector):
         at = loop.at
         mask = self._action_mask(at.env_state)
         out, bootstrap = self._forward(acting, loop, mask)
+        if self.agent.asks_solver:
+            out = self.agent.told(out, self.env.solve(at.env_state))
         action, extras = self.agent.choose(out, given.noise, self.few_kernels)
         env_state, timestep, begins, valid = self._step_environments(
             given, at.env_state, self.agent.to_env(action)

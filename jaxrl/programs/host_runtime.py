@@ -73,6 +73,7 @@ class HostRuntime(Runtime):
         self.spec = factory.spec
         self.agent = algorithms.build_agent(network_on(config, topology), factory.spec)
         algorithm = algorithms.build(config, self.agent, topology.axis)
+        self._collects = algorithm.collecting_agent
         self._reports = EpisodeReports.of(factory.spec, config.env.success)
         held = memory.build(algorithm.memory)
         learning = Learning(config, algorithm, held, topology.axis, self._reports)
@@ -108,7 +109,7 @@ class HostRuntime(Runtime):
     def trace(self) -> Any:
         example = jax.eval_shape(
             lambda: host_start.example_rollout(
-                self._config, self.agent, self.spec, self._reports, self._overlap
+                self._config, self._collects, self.spec, self._reports, self._overlap
             )
         )
         rollout = self._topology.abstract(example, self.learning.rollout_specs)
@@ -213,7 +214,7 @@ class HostRuntime(Runtime):
 
         def example(learner: LearnerState) -> Trajectory:
             return host_start.example_rollout(
-                self._config, self.agent, self.spec, self._reports, self._overlap, per_device=True
+                self._config, self._collects, self.spec, self._reports, self._overlap, per_device=True
             )[0]
 
         return self.learning.learning.init(params_key, run_key, hyperparams, None, example)
@@ -253,7 +254,7 @@ class HostRuntime(Runtime):
             index=tuple(map(int, self._index)),
             place=self._place,
         )
-        stepped = SteppedCollector(self.agent, env, options)
+        stepped = SteppedCollector(self._collects, env, options)
         traced = env.traced() if self._fuses(env) else None
         return stepped if traced is None else FusedCollector(stepped, traced, options)
 

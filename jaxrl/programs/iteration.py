@@ -87,13 +87,14 @@ class Iteration:
           tasks: chooses the tasks of episodes; None takes what the configuration says.
         """
         collector, reports, others = None, EpisodeReports(), None
+        algorithm = algorithms.build(config, agent, axis)
         if env is not None:
             reports = EpisodeReports.of(env.spec, config.env.success)
             tasks = tasks or curriculum.build(config, env, reports)
             others = opponents.build(config, env, agent, axis)
             environments: Environments = vector_env(env, stagger=config.env.stagger)
             collector = DeviceCollector(
-                agent=agent,
+                agent=algorithm.collecting_agent,
                 env=environments if others is None else others.matches,
                 length=config.rollout_length,
                 chunk=config.sequence_length,
@@ -103,7 +104,6 @@ class Iteration:
                 reports=reports,
                 tasks=tasks,
             )
-        algorithm = algorithms.build(config, agent, axis)
         learning = Learning(config, algorithm, memory.build(algorithm.memory), axis, reports, tasks, others)
         return cls(learning, collector)
 

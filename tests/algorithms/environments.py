@@ -34,7 +34,7 @@ class Chance(JaxEnv):
         self._end, self._masked, self._size = end, masked, size
         observed = Box.of(-jnp.inf, jnp.inf, (size,))
         acted = Box.of(-2.0, 2.0, (2,)) if continuous else Discrete(3)
-        self.spec = EnvSpec("Chance", observed, acted, has_action_mask=masked)
+        self.spec = EnvSpec("Chance", observed, acted, has_action_mask=masked, has_solver=not continuous)
 
     def reset(self, key: jax.Array) -> tuple[ChanceState, jax.Array]:
         state, obs, _ = self._draw(key)
@@ -49,6 +49,10 @@ class Chance(JaxEnv):
 
     def action_mask(self, state: ChanceState) -> jax.Array:
         return jnp.arange(3) != state.forbidden
+
+    def solve(self, state: ChanceState) -> jax.Array:
+        """int32[], the action after the one that is forbidden, or that would be."""
+        return (state.forbidden + 1) % 3
 
     def _draw(self, key: jax.Array) -> tuple[ChanceState, jax.Array, jax.Array]:
         # One draw for everything: each takes long to compile.

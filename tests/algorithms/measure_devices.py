@@ -30,9 +30,14 @@ def trained(algorithm: str, devices: int) -> dict[str, Any]:
     copies = [[np.asarray(shard.data) for shard in x.addressable_shards] for x in replicated]
     memory = {}
     if hasattr(state.memory, "rows"):
+        rows = state.memory.rows
+        rows = rows if isinstance(rows, dict) else vars(rows)
+        counts = ("cursor", "count", "draws")
         memory = {
-            "rows": to_host({name: state.memory.rows[name] for name in ("action", "reset", "valid")}),
-            "counts": to_host((state.memory.cursor, state.memory.count, state.memory.draws)),
+            "rows": to_host({name: rows[name] for name in ("action", "reset", "valid")}),
+            "counts": to_host(
+                [getattr(state.memory, name) for name in counts if hasattr(state.memory, name)]
+            ),
             # Of the fixture, which sums what learning tells it.
             "error": float(getattr(state.memory, "error", 0.0)),
         }

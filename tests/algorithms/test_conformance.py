@@ -31,6 +31,7 @@ from tests.algorithms.tiny import (
     ALGORITHMS,
     COLLECTING,
     ENVIRONMENTS,
+    IMITATING,
     STEPS,
     VALUE_LEARNERS,
     assert_close,
@@ -163,6 +164,8 @@ def poisoned(state: TrainState, where: str, value: float) -> TrainState:
 def test_what_is_not_finite_is_found_and_named(
     algorithm: str, where: str, value: float, message: str
 ) -> None:
+    if message.startswith("inf in loss/value") and algorithm in IMITATING:
+        pytest.skip("no value is learnt")
     runtime = compiled(algorithm)
     state, interval, _ = advanced(runtime, runtime.learning.initial_state(), 2)
     bad = poisoned(state, where, value)
@@ -253,7 +256,7 @@ def test_members_of_a_population_are_single_runs(algorithm: str) -> None:
             (state.learner.policy, state.memory, found),
             atol=1e-5,
         )
-    loss = metrics["loss/value" if algorithm in COLLECTING else "loss/policy"]
+    loss = metrics["loss/policy" if algorithm in IMITATING else "loss/value"]
     assert not np.allclose(loss[0], loss[1], rtol=1e-3)
 
 
@@ -315,8 +318,9 @@ def test_killed_in_the_middle_it_goes_on_bitwise(algorithm: str, tmp_path: Path)
     assert differences(run, straight) == []
 
 
+# Not DAgger, whose teacher here is the environment's solver: tests/algorithms/test_dagger.py.
 @pytest.mark.slow
-@each_that_collects
+@pytest.mark.parametrize("algorithm", [name for name in COLLECTING if name != "dagger"])
 def test_trains_on_the_host(algorithm: str) -> None:
     config = config_fields(algorithm)
     config.env.name = f"envpool:{'Pendulum-v1' if algorithm in ENVIRONMENTS else 'CartPole-v1'}"

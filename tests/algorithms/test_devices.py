@@ -44,5 +44,6 @@ def test_two_devices_learn_what_one_learns(measured: dict[str, Any], algorithm: 
 def test_two_devices_remember_and_draw_the_same_rows(measured: dict[str, Any]) -> None:
     assert measured["uniform_dqn"]["memory_equal"]
     assert measured["dqn"]["memory_equal"]
+    assert measured["dagger"]["memory_equal"]
     one, two = measured["uniform_dqn"]["error"]
     assert two == pytest.approx(one, rel=1e-4)

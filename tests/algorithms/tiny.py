@@ -84,11 +84,27 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
         "behavior_cloning",
         {**_MINIBATCHES, "data": str(Path(__file__).parent / "demonstrations"), "patience": 2},
     ),
+    "dagger": (
+        "dagger",
+        {
+            "teacher": "solver",
+            "rollout_length": LENGTH,
+            "updates_per_rollout": 2,
+            "capacity": 2 * STEPS,
+            "sequence_length": CHUNK,
+            "burn_in": 1,
+            "batch_size": 7 * ENVS,  # all that are kept
+            "learning_starts": 0,
+            "learning_rate": 1e-2,
+        },
+    ),
     "uniform_dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
 }
 CONTINUOUS = "tests.algorithms.environments:Chance(continuous=True)"
 ENVIRONMENTS = {"sac": CONTINUOUS}  # of the others: MASKED
 VALUE_LEARNERS = ("pqn", "dqn", "r2d2", "uniform_dqn")
+# They imitate, and learn no value.
+IMITATING = ("behavior_cloning", "dagger")
 # They step environments; the others learn from files.
 COLLECTING = tuple(name for name in ALGORITHMS if name != "behavior_cloning")
 # They replay single steps, which have no carry.
@@ -197,7 +213,7 @@ def assert_close(left: PyTree, right: PyTree, rtol: float = 1e-4, atol: float = 
 
 def least_move(algorithm: str, before: PyTree, after: PyTree) -> float:
     """Of the array that has moved least, of those that the algorithm trains, how far it has."""
-    untrained = () if algorithm in COLLECTING else ("value",)
+    untrained = ("value",) if algorithm in IMITATING else ()
     before, after = ({k: v for k, v in x.items() if k not in untrained} for x in (before, after))
     moved = jax.tree.map(lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), before, after)
     return min(jax.tree.leaves(moved))

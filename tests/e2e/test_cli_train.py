@@ -143,6 +143,8 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {f"sac/{name}" for name in ("q", "entropy", "temperature", "updates")}
     cloning = ("accuracy", "absolute_error", "learning_rate", "waited", "stopped", "updates")
     elsewhere |= {f"behavior_cloning/{name}" for name in cloning}
+    guided = ("accuracy", "absolute_error", "log_prob", "reward", "beta", "updates")
+    elsewhere |= {f"dagger/{name}" for name in guided}
     # Of several seeds together (tests/reporting/writers/test_population_rows.py).
     parts = [f"{name}_{part}" for name in ("return", "eval") for part in ("lower", "upper", "best")]
     elsewhere |= {f"population/{name}" for name in (*parts, "training")}

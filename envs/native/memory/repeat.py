@@ -42,6 +42,7 @@ class RepeatFirst(JaxEnv):
             observation_space=Discrete(_SUITS),
             action_space=Discrete(_SUITS),
             max_episode_steps=self._cards - 1,
+            has_solver=True,
         )
 
     def reset(self, key: jax.Array) -> tuple[RepeatFirstState, jax.Array]:
@@ -54,6 +55,10 @@ class RepeatFirst(JaxEnv):
         return RepeatFirstState(state.first, left), TimeStep(
             obs=suit, reward=reward, terminated=left.sum() == 0, truncated=jnp.zeros((), bool)
         )
+
+    def solve(self, state: RepeatFirstState) -> jax.Array:
+        """int32[]: the suit of the first card."""
+        return state.first
 
 
 @flax.struct.dataclass
@@ -92,6 +97,7 @@ class RepeatPrevious(JaxEnv):
             observation_space=Discrete(_SUITS),
             action_space=Discrete(_SUITS),
             max_episode_steps=self._cards - 1,
+            has_solver=True,
         )
 
     def reset(self, key: jax.Array) -> tuple[RepeatPreviousState, jax.Array]:
@@ -113,3 +119,7 @@ class RepeatPrevious(JaxEnv):
             terminated=left.sum() == 0,
             truncated=jnp.zeros((), bool),
         )
+
+    def solve(self, state: RepeatPreviousState) -> jax.Array:
+        """int32[]: the suit that is asked for; any in the first steps, which do not count."""
+        return state.recent[(state.time + 1) % self._k]

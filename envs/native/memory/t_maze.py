@@ -50,6 +50,7 @@ class TMaze(JaxEnv):
             action_space=Discrete(4),
             max_episode_steps=limit,
             reports=(InfoMetric("success", "max"),),
+            has_solver=True,
         )
 
     def reset(self, key: jax.Array) -> tuple[TMazeState, jax.Array]:
@@ -71,6 +72,11 @@ class TMaze(JaxEnv):
             truncated=state.time >= self._limit,
             info={"success": right},
         )
+
+    def solve(self, state: TMazeState) -> jax.Array:
+        """int32[]: east, and at the junction towards the goal."""
+        turn = jnp.where(state.north, _NORTH, _SOUTH)
+        return jnp.where(state.place == self._length, turn, _EAST).astype(jnp.int32)
 
     def _observe(self, state: TMazeState) -> jax.Array:
         sign = jnp.where(state.north, jnp.array([0.0, 1.0, 1.0]), jnp.array([1.0, 1.0, 0.0]))

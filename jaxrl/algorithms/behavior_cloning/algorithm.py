@@ -26,6 +26,8 @@ from jaxrl.algorithms.demonstrations import (
     DemonstrationDraw,
     DemonstrationPlan,
     class_weights,
+    counts_hits,
+    hits,
     retrace,
 )
 from jaxrl.algorithms.hyperparams import read_hyperparams
@@ -35,7 +37,7 @@ from jaxrl.algorithms.parameters import require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
-from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.base import Discrete, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
 from jaxrl.networks import check_platform, normalizer
@@ -195,7 +197,7 @@ class BehaviorCloning(Algorithm):
         acting = dataclasses.replace(learner.policy, params=params)
         out = self.agent.apply(acting, batch.obs, batch.carry, batch.reset, batch.action_mask)
         cost = -out.distribution.log_prob(batch.action)
-        hit = self._hits(self.agent.greedy(out), batch.action)
+        hit = hits(self.agent, self.agent.greedy(out), batch.action)
         sums = {"loss/policy": batch.total(cost), f"{_NAME}/{self._hit}": batch.total(hit)}
         weight = batch.rows.get("weight")
         return sums["loss/policy"] if weight is None else batch.total(cost * weight), sums, None
@@ -209,19 +211,11 @@ class BehaviorCloning(Algorithm):
     @property
     def _hit(self) -> str:
         """The share of best actions that are the demonstrated ones, or their distance."""
-        counts = isinstance(self.agent.spec.action_space, Discrete | MultiDiscrete)
-        return "accuracy" if counts else "absolute_error"
+        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
 
     @property
     def _of_updates(self) -> tuple[str, ...]:
         return ("loss/policy", f"{_NAME}/{self._hit}", "grad/norm", f"{_NAME}/learning_rate")
-
-    def _hits(self, greedy: Array, action: Array) -> Array:
-        """float32[...] of each step: 1 where all of an action is right, or its mean absolute error."""
-        trailing = tuple(range(greedy.ndim - len(self.agent.spec.action_space.shape), greedy.ndim))  # type: ignore[union-attr]
-        if self._hit == "accuracy":
-            return (greedy == action).all(axis=trailing).astype(jnp.float32)
-        return jnp.abs(self.agent.to_env(greedy) - self.agent.to_env(action)).mean(axis=trailing)
 
     def _with_statistics(self, learner: BehaviorCloningState, shown: Demonstrated) -> BehaviorCloningState:
         """With the moments of all training observations, unless it has some of where it started from."""
@@ -278,7 +272,7 @@ class BehaviorCloning(Algorithm):
         found = retrace(self.agent, learner.policy, shown, action, self.config.sequence_length)
         rows = {
             "validation_loss": -found.log_prob,
-            f"validation_{self._hit}": self._hits(found.greedy, action),
+            f"validation_{self._hit}": hits(self.agent, found.greedy, action),
         }
         sums = {name: jnp.where(shown.valid, x, 0.0).sum() for name, x in rows.items()}
         sums, count = self.axis.psum((sums, shown.valid.sum(dtype=jnp.float32)))

@@ -20,7 +20,7 @@ from jaxrl.experience.demonstrations.episode_files import encode, read_episode
 MANIFEST = "manifest.json"
 FORMAT = "jaxrl-episodes"
 _MOST_EPISODES = 1_000_000
-_PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 _SPLIT_SEED = 0x53504C49  # the same episodes validate whatever the seed of a run
 
 
@@ -36,11 +36,13 @@ class Dataset:
       folder: where they lie.
       episodes: in the order of their files' names.
       digest: over the content of all.
+      files: their names; none of a Minari data set.
     """
 
     folder: str
     episodes: tuple[Episode, ...]
     digest: str
+    files: tuple[str, ...] = ()
 
     def split(self, share: float) -> tuple[tuple[Episode, ...], tuple[Episode, ...]]:
         """(training, validation): whole episodes, so that no step of one is learnt from and judged by.
@@ -133,6 +135,11 @@ def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     return name, tuple(str(wrapper) for wrapper in wrappers)
 
 
+def is_simulated(folder: Path) -> bool:
+    """True if the episodes of a folder follow from their actions, levels and seeds, by its manifest."""
+    return minari_files.data_folder(folder) is None and "simulated" in _manifest(folder)
+
+
 def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     """Reads every episode of a folder.
 
@@ -145,7 +152,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
       DatasetFault: the first fault, with its file.
     """
     place = Path(folder).expanduser()
-    if place.suffix in _PICKLES:
+    if place.suffix in PICKLES:
         raise DatasetFault(
             f"{folder}: pickled files can run any code and are not read; convert them where you trust them: "
             "np.savez(FILE, observations=..., actions=..., rewards=..., terminations=..., truncations=...)"
@@ -156,7 +163,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         return _read_minari(folder, minari, spec)
     files = sorted(place.glob("*.npz"))
     if not files:
-        pickles = [file for file in sorted(place.iterdir()) if file.suffix in _PICKLES]
+        pickles = [file for file in sorted(place.iterdir()) if file.suffix in PICKLES]
         if pickles:
             return read_dataset(str(pickles[0]), spec)
         raise DatasetFault(f"{folder}: holds no episode (*.npz)")
@@ -174,7 +181,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
             _compare(file, listed[file.name], episode, digest)
         episodes.append(episode)
         total.update(digest.encode())
-    return Dataset(folder, tuple(episodes), total.hexdigest())
+    return Dataset(folder, tuple(episodes), total.hexdigest(), tuple(file.name for file in files))
 
 
 def _read_minari(folder: str, place: Path, spec: EnvSpec) -> Dataset:

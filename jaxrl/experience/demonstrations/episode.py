@@ -29,6 +29,7 @@ class Episode:
       seed: of its recording, -1 if it is not known.
       success: whether its task was done; None if nothing is known of that.
       player: who acted: "random", a run, a person.
+      level: the level that it was played in, by its digest; "" where there are none, or it is not known.
     """
 
     observations: Any
@@ -40,6 +41,7 @@ class Episode:
     seed: int = -1
     success: bool | None = None
     player: str = ""
+    level: str = ""
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -2,7 +2,7 @@
 
 Arrays: `observations` [T + 1, *O], or `observations.PART` for each part of a dict; `actions` [T, *A];
 `rewards`, `terminations`, `truncations` [T]; where there are masks `action_masks` [T, A]. Scalars: `seed`,
-`success` (absent if unknown), `player` (text). What else is in a file is not looked at.
+`success` (absent if unknown), `player` and `level_id` (text). What else is in a file is not looked at.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxrl.experience.demonstrations.episode import (
 
 LARGEST_FILE = 2**30  # bytes, of one episode, also once its arrays are unpacked
 _MOST_ARRAYS = 1_000
-_LONGEST_PLAYER = 200  # characters
+_LONGEST_TEXT = 200  # characters
 
 
 def encode(episode: Episode) -> bytes:
@@ -35,7 +35,9 @@ def encode(episode: Episode) -> bytes:
     for name in ("actions", "rewards", "terminations", "truncations", "action_masks"):
         if getattr(episode, name) is not None:
             arrays[name] = getattr(episode, name)
-    arrays |= {"seed": np.int64(episode.seed), "player": np.str_(episode.player[:_LONGEST_PLAYER])}
+    arrays |= {"seed": np.int64(episode.seed), "player": np.str_(episode.player[:_LONGEST_TEXT])}
+    if episode.level:
+        arrays["level_id"] = np.str_(episode.level[:_LONGEST_TEXT])
     if episode.success is not None:
         arrays["success"] = np.bool_(episode.success)
     stream = io.BytesIO()
@@ -63,11 +65,11 @@ def read_episode(file: Path, spec: EnvSpec) -> Episode:
 
 def decode(content: bytes, spec: EnvSpec) -> Episode:
     """Inverse of `encode`, checked; raises EpisodeFault as `read_episode`."""
-    arrays = _arrays(content)
+    arrays = read_arrays(content)
     for name in ("actions", "rewards", "terminations", "truncations"):
         if name not in arrays:
             raise EpisodeFault(f"has no array {name}")
-    success, player = arrays.get("success"), arrays.get("player", np.str_(""))
+    success = arrays.get("success")
     episode = Episode(
         observations=observations_of(arrays, spec.observation_space),
         actions=arrays["actions"],
@@ -77,15 +79,23 @@ def decode(content: bytes, spec: EnvSpec) -> Episode:
         action_masks=_numbers("action_masks", arrays["action_masks"], bool)
         if "action_masks" in arrays
         else None,
-        seed=int(_scalar("seed", arrays.get("seed", np.int64(-1)))),
-        success=None if success is None else bool(_scalar("success", success)),
-        player=str(player)[:_LONGEST_PLAYER] if player.dtype.kind == "U" and player.ndim == 0 else "",
+        seed=int(whole_number("seed", arrays.get("seed", np.int64(-1)))),
+        success=None if success is None else bool(whole_number("success", success)),
+        player=text_of(arrays, "player"),
+        level=text_of(arrays, "level_id"),
     )
     check_episode(episode, spec)
     return episode
 
 
-def _arrays(content: bytes) -> dict[str, np.ndarray]:
+def text_of(arrays: dict[str, np.ndarray], name: str) -> str:
+    """The text that an array is, or ""."""
+    x = arrays.get(name, np.str_(""))
+    return str(x)[:_LONGEST_TEXT] if x.dtype.kind == "U" and x.ndim == 0 else ""
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a `.npz` by name; raises EpisodeFault if it is none, or too large."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
@@ -115,7 +125,8 @@ def _numbers(name: str, x: np.ndarray, dtype: Any) -> np.ndarray:
     return x.astype(dtype)
 
 
-def _scalar(name: str, x: Any) -> Any:
+def whole_number(name: str, x: Any) -> Any:
+    """The array if it is one whole number or bool, else EpisodeFault."""
     if x.shape != () or x.dtype.kind not in "biu":
         raise EpisodeFault(f"{name} (of shape {x.shape}, dtype {x.dtype}) must be one whole number")
     return x

@@ -32,9 +32,15 @@ _ACTION = 1 << 20
 
 
 class Player(abc.ABC):
-    """Chooses the actions of a recording; pure functions."""
+    """Chooses the actions of a recording; pure functions.
+
+    Attributes:
+      name: for the record.
+      asks_solver: whether the environment's solver chooses them; then `act` is not asked.
+    """
 
     name: str
+    asks_solver: bool = False
 
     @abc.abstractmethod
     def initial_carry(self, n: int) -> PyTree:
@@ -94,6 +100,22 @@ class RandomPlayer(Player):
         ]
         drawn = jnp.stack(parts, axis=-1).astype(space.dtype)
         return (drawn[:, 0] if isinstance(space, Discrete) else drawn), carry
+
+
+@dataclass(frozen=True)
+class SolverPlayer(Player):
+    """The solver of an environment on the device (`EnvSpec.has_solver`)."""
+
+    name: str = "solver"
+    asks_solver: bool = True
+
+    def initial_carry(self, n: int) -> PyTree:
+        return {}
+
+    def act(
+        self, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None, keys_B: Array
+    ) -> tuple[Array, PyTree]:
+        raise NotImplementedError("the environment's solver acts")
 
 
 def record_episodes(
@@ -221,7 +243,10 @@ def _device_steps(
         keys = jax.vmap(jax.random.fold_in, (0, None))(step_keys, t)
         mask = env.action_mask(state)
         own = jax.vmap(jax.random.fold_in, (0, None))(keys, _ACTION)
-        action, carry = player.act(obs, carry, reset, mask, own)
+        if player.asks_solver:
+            action = env.solve(state)
+        else:
+            action, carry = player.act(obs, carry, reset, mask, own)
         state, done = env.step(keys, state, action)
         facts = (done.reported_reward, done.terminated, done.truncated, reports.told(done.info))
         return (state, done.obs, carry, done.done), (mask, action, *facts, done.final_obs)

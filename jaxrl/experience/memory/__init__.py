@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxrl.algorithms.demonstrations import DemonstrationPlan
+from jaxrl.algorithms.demonstrations import AggregatePlan, DemonstrationPlan
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.memory.base import Memory
 from jaxrl.experience.memory.latest import Latest
@@ -24,6 +24,10 @@ def build(memory: Any) -> Memory:
         from jaxrl.experience.demonstrations import Demonstrations
 
         return Demonstrations(memory)
+    if isinstance(memory, AggregatePlan):
+        from jaxrl.experience.demonstrations import Aggregate
+
+        return Aggregate(memory)
     found = _MEMORIES[memory]() if isinstance(memory, str) else memory
     assert isinstance(found, Memory), memory
     return found

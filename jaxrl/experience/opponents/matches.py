@@ -145,6 +145,10 @@ class Matches:
         """bool[B, A], the moves allowed to the seat that has the turn."""
         return jax.vmap(self.game.choices)(state.game)
 
+    def solve(self, state: Any) -> Array:
+        """None has a solver: `spec.has_solver` is False."""
+        raise NotImplementedError
+
     def is_turn(self, state: MatchState) -> Array:
         """bool[B], whether the learner's next action is a move; see `MatchState.waits`."""
         return ~state.waits

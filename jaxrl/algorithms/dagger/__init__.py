@@ -1,0 +1,1 @@
+"""DAgger: imitation of a teacher on the learner's own episodes (Ross et al. 2011)."""

@@ -1,0 +1,264 @@
+"""DAgger: the learner acts, a teacher says what was right, and all that was ever said is learnt from.
+
+Ross et al. 2011, "A reduction of imitation learning and structured prediction to no-regret online learning".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl.algorithms import observations
+from jaxrl.algorithms.actor_critic import ActorCritic
+from jaxrl.algorithms.base import Learned
+from jaxrl.algorithms.dagger.guided_agent import LABEL, LEARNER, Guidance, GuidedAgent
+from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, counts_hits, hits
+from jaxrl.algorithms.exploration import exploration_progress
+from jaxrl.algorithms.hyperparams import read_hyperparams
+from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.options import OF_ACTOR_CRITICS
+from jaxrl.algorithms.parameters import layer_norms
+from jaxrl.algorithms.replay import ReplayPlan, SequencePlan
+from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
+from jaxrl.config import Config, ConfigError, DAggerConfig
+from jaxrl.config.dagger import SOLVER
+from jaxrl.envs.base import EnvSpec
+from jaxrl.metrics import tracing
+from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
+from jaxrl.types import Acting, Array, Axis, LearnerState, PyTree, Trajectory
+
+
+@flax.struct.dataclass
+class DAggerHyperparams:
+    """Numeric hyperparameters: float32 scalars and pytree leaves, so that a sweep can vmap over them."""
+
+    learning_rate: Array
+    max_grad_norm: Array
+    beta: Array
+    beta_fraction: Array
+
+
+@flax.struct.dataclass
+class DAggerState(LearnerState):
+    """The state of DAgger.
+
+    Attributes:
+      opt_state: of Adam.
+      draws: int32[], draws of the memory so far, whether they were learnt from or not.
+      teacher: its policy; None where the environment's solver is the teacher.
+    """
+
+    opt_state: PyTree
+    draws: Array
+    teacher: Acting | None
+
+
+@dataclass(frozen=True)
+class DAgger(ReplayAlgorithm):
+    """Maximum likelihood of the teacher's actions, on sequences of the learner's own episodes."""
+
+    config: Config
+    agent: ActorCritic
+    axis: Axis
+
+    name: ClassVar = "dagger"
+    config_section: ClassVar = DAggerConfig
+    state_type: ClassVar = DAggerState
+    offers: ClassVar = OF_ACTOR_CRITICS | {"normalize.observations"}
+    watched: ClassVar = ("loss/policy", "grad/norm", "dagger/reward", "dagger/log_prob")
+    highlights: ClassVar = (
+        ("loss/policy", "loss, all data"),
+        ("dagger/log_prob", "likelihood now"),
+        ("dagger/beta", "beta"),
+        ("grad/norm", "grad norm"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given, spec = f"`dagger.teacher` (={self._section.teacher!r})", self.agent.spec
+        if not self._section.teacher:
+            raise ConfigError(f"{given} must name the folder of a run, or be {SOLVER!r}")
+        if self._asks_solver and not spec.has_solver:
+            raise ConfigError(f"{given}: {spec.name!r} has no solver; name the folder of a run")
+
+    @classmethod
+    def build_agent(cls, config: Config, spec: EnvSpec) -> ActorCritic:
+        return ActorCritic.build(config.network, spec, config.normalize)
+
+    @classmethod
+    def hyperparameters(cls, config: Config) -> DAggerHyperparams:
+        return read_hyperparams(DAggerHyperparams, config.learner)
+
+    @property
+    def collecting_agent(self) -> GuidedAgent:
+        return GuidedAgent.of(self.agent, self._asks_solver)
+
+    @property
+    def memory(self) -> AggregatePlan:
+        section, envs = self._section, self.config.env.num_envs
+        length = section.sequence_length
+        plan = ReplayPlan(
+            rows=section.rows(envs),
+            batch_size=section.batch_size,
+            groups=section.groups(envs),
+            n_step=0,
+            learning_starts=-(-section.learning_starts // envs),
+            axis=self.axis,
+            checkpointed=section.checkpoint,
+            sequences=SequencePlan(section.burn_in, length, interval=length),
+        )
+        return AggregatePlan(plan, label=LABEL, carry=LEARNER)
+
+    @property
+    def metrics(self) -> Mapping[str, type[Metric]]:
+        """As `Algorithm.metrics`; `accuracy` is the mean absolute error where actions are numbers."""
+        own = (self._hit, f"latest_{self._hit}", "log_prob", "reward", "beta")
+        names = ("loss/policy", "grad/norm", *(f"dagger/{x}" for x in own))
+        declared: dict[str, type[Metric]] = {**dict.fromkeys(names, Mean), self.updates_metric: Last}
+        if self.config.log.layers:
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            declared |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
+        return declared
+
+    @property
+    def teacher(self) -> tuple[str, str]:
+        return "dagger.teacher", "" if self._asks_solver else self._section.teacher
+
+    def with_teacher(self, learner: DAggerState, acting: Acting) -> DAggerState:
+        return dataclasses.replace(learner, teacher=acting)
+
+    def init(self, key: Array, hyperparams: DAggerHyperparams) -> DAggerState:
+        policy = self.agent.init(key)
+        # The place of a policy that is still to be read: NaN, so that none can be forgotten.
+        teacher = None if self._asks_solver else jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), policy)
+        return DAggerState(
+            policy=policy,
+            hyperparams=hyperparams,
+            updates=jnp.zeros((), jnp.int32),
+            opt_state=optimizer(hyperparams.max_grad_norm, 0.0).init(policy.params),
+            draws=jnp.zeros((), jnp.int32),
+            teacher=teacher,
+        )
+
+    def exploration(self, learner: DAggerState) -> Guidance:
+        h = learner.hyperparams
+        progress = exploration_progress(learner, h.beta_fraction, self.config.total_updates)
+        return Guidance(beta=h.beta * (1.0 - progress), teacher=learner.teacher)
+
+    def scheduled(self, learner: LearnerState) -> dict[str, float]:
+        assert isinstance(learner, DAggerState)
+        return {"beta": float(self.exploration(learner).beta)}
+
+    def learn(self, learner: DAggerState, experience: AggregateDraw, key: Array) -> Learned:
+        learner = self._with_statistics(learner, experience.latest)
+        with tracing.phase("update"):
+            gradient, means = self._gradient(learner, experience)
+            after = self._updated(learner, gradient)
+        # Not a branch: under `vmap` both of its sides would be computed.
+        after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
+        after = dataclasses.replace(after, draws=learner.draws + 1)
+        made = experience.ready.astype(jnp.float32)
+        latest = experience.latest
+        noted = self.over_devices(
+            {name: x.mean() for name, x in latest.extras.items() if name != LABEL}
+            | {"reward": latest.reward.mean()}
+        )
+        metrics: Metrics = {
+            "loss/policy": Mean(means["loss"] * made, made),
+            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
+            f"dagger/{self._hit}": Mean(means["hit"] * made, made),
+            f"dagger/latest_{self._hit}": Mean.of(noted["hit"]),
+            "dagger/log_prob": Mean.of(noted["log_prob"]),
+            "dagger/reward": Mean.of(noted["reward"]),
+            "dagger/beta": Mean.of(self.exploration(learner).beta),
+            self.updates_metric: Last(after.updates),
+        }
+        if self.config.log.layers:
+            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
+        return Learned(after, None, metrics)
+
+    def is_finite(self, learner: DAggerState, metrics: Metrics) -> Array:
+        # The best of actions that are all NaN is one of them.
+        teacher = jnp.stack([x.sum().astype(jnp.float32) for x in jax.tree.leaves(learner.teacher)] or [0.0])
+        return super().is_finite(learner, metrics) & jnp.isfinite(teacher).all()
+
+    def inspect(self, learner: DAggerState, experience: AggregateDraw, key: Array) -> dict[str, Array]:
+        learner = self._with_statistics(learner, experience.latest)
+        gradient, means = self._gradient(learner, experience)
+        seen = self.agent.normalize(learner.policy, experience.obs)
+        inputs = (seen, experience.carry, experience.reset, experience.action_mask)
+        layers = self.agent.network.layers(learner.policy.params, *inputs)
+        found = self.not_finite_outputs(layers, gradient)
+        found |= {"loss/policy": means["loss"], "grad/norm": optax.tree.norm(gradient)}
+        return {name: x[None, None] for name, x in found.items()}
+
+    @property
+    def _section(self) -> DAggerConfig:
+        assert isinstance(self.config.learner, DAggerConfig)
+        return self.config.learner
+
+    @property
+    def _asks_solver(self) -> bool:
+        return self._section.teacher == SOLVER
+
+    @property
+    def _hit(self) -> str:
+        """The share of the learner's best actions that are the teacher's, or their distance."""
+        return "accuracy" if counts_hits(self.agent.spec) else "absolute_error"
+
+    def _with_statistics(self, learner: DAggerState, latest: Trajectory) -> DAggerState:
+        """With the moments of a rollout's observations, once, before the first update on it."""
+        stats = learner.policy.obs_stats
+        if stats is None:
+            return learner
+        after = observations.with_rollout(stats, self.agent.spec, latest, self.axis)
+        is_first = learner.draws % self.draws_per_iteration == 0
+        chosen = jax.tree.map(lambda old, new: jnp.where(is_first, new, old), stats, after)
+        return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=chosen))
+
+    def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
+        """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""
+        seen, start = self.agent.normalize(learner.policy, batch.obs), self._section.burn_in
+        inputs, carry = (seen, batch.reset, batch.action_mask), batch.carry
+        first, then = (jax.tree.map(lambda x, s=s: x[s], inputs) for s in (slice(start), slice(start, None)))
+        if start:
+            carry = self.agent.apply(learner.policy, first[0], carry, *first[1:]).carry
+
+        def loss(params: PyTree) -> tuple[Array, dict[str, Array]]:
+            acting = dataclasses.replace(learner.policy, params=params)
+            out = self.agent.apply(acting, then[0], carry, *then[1:])
+            cost = -out.distribution.log_prob(batch.label)
+            hit = hits(self.agent, self.agent.greedy(out), batch.label)
+            sums = {"loss": _sum(cost, batch.usable), "hit": _sum(hit, batch.usable)}
+            return sums["loss"], sums
+
+        gradient, sums = jax.grad(loss, has_aux=True)(learner.policy.params)
+        count = batch.usable.sum(dtype=jnp.float32)
+        gradient, sums, count = self.axis.psum((gradient, sums, count))
+        means: tuple[PyTree, dict[str, Array]] = jax.tree.map(
+            lambda x: x / jnp.maximum(count, 1.0), (gradient, sums)
+        )
+        return means
+
+    def _updated(self, learner: DAggerState, gradient: PyTree) -> DAggerState:
+        h = learner.hyperparams
+        step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
+        params = optax.apply_updates(learner.policy.params, step)
+        return dataclasses.replace(
+            learner,
+            policy=dataclasses.replace(learner.policy, params=params),
+            updates=learner.updates + 1,
+            opt_state=opt_state,
+        )
+
+
+def _sum(x: Array, usable: Array) -> Array:
+    # Before the sum: rows that do not count may hold anything.
+    return jnp.where(usable, x, 0.0).sum()

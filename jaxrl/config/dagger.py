@@ -1,0 +1,82 @@
+"""The section of DAgger."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl.config.errors import ConfigError
+from jaxrl.config.fields import above, at_least, at_most, between, field, with_default
+from jaxrl.config.replay import MemoryConfig
+
+SOLVER = "solver"
+_MOST_ROWS = 100_000  # of one sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class DAggerConfig(MemoryConfig):
+    """Imitation on the learner's own episodes (Ross et al. 2011).
+
+    A teacher labels every step of them (docs/imitation.md).
+    """
+
+    rollout_length: int = with_default(MemoryConfig, "rollout_length", 32)
+    updates_per_rollout: int = with_default(MemoryConfig, "updates_per_rollout", 16)
+    batch_size: int = with_default(
+        MemoryConfig, "batch_size", 32, help="sequences of an update, over all devices"
+    )
+    capacity: int = with_default(
+        MemoryConfig,
+        "capacity",
+        50_000,
+        help="labelled steps kept of all environments, rounded down to whole rollouts; then the oldest go",
+    )
+    teacher: str = field(
+        "",
+        help="says the right action of every step: a run folder, whose policy has the learner's network, or "
+        "solver, where the environment has one",
+        fixed=True,
+    )
+    beta: float = field(1.0, between(0, 1), help="share of the actions that are the teacher's, at the start")
+    beta_fraction: float = field(
+        0.1, between(0, 1), help="share of the run after which beta has fallen, linearly, to 0"
+    )
+    sequence_length: int = field(
+        16,
+        at_least(1),
+        at_most(_MOST_ROWS),
+        help="steps of each sequence that are learnt from; divides rollout_length",
+        fixed=True,
+    )
+    burn_in: int = field(
+        16,
+        at_least(0),
+        at_most(_MOST_ROWS),
+        help="steps before them that only renew the carry, which acting had when they were collected",
+        fixed=True,
+    )
+    learning_rate: float = field(1e-3, at_least(0), help="learning rate of Adam")
+    max_grad_norm: float = field(0.5, above(0), help="the gradient is scaled down to this norm")
+
+    @property
+    def window(self) -> int:
+        """Steps of a sequence, with its burn-in."""
+        return self.burn_in + self.sequence_length
+
+    def carry_interval(self, num_envs: int) -> int:
+        return self.sequence_length
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * self.sequence_length
+
+    def check_sizes(self, name: str, num_envs: int) -> None:
+        if self.rollout_length % self.sequence_length:
+            raise ConfigError(
+                f"`{name}.sequence_length` (={self.sequence_length}) must divide `{name}.rollout_length` "
+                f"(={self.rollout_length}): sequences begin at stored carries"
+            )
+        kept = max((self.rows(num_envs) - self.window) // self.sequence_length + 1, 0) * num_envs
+        if kept < self.batch_size:
+            raise ConfigError(
+                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
+                f"whole sequences of {self.window} steps, `{name}.batch_size` (={self.batch_size}) are drawn"
+            )

@@ -1,0 +1,124 @@
+"""The memory of DAgger: the last steps of every environment with the actions that were right there."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, Demonstrated
+from jaxrl.algorithms.replay import SequencePlan
+from jaxrl.experience.memory.base import Memory
+from jaxrl.experience.replay import draws, ring
+from jaxrl.experience.replay.draws import Places
+from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
+
+
+@flax.struct.dataclass
+class AggregateState:
+    """The rows of this device's environments in the order in which they were collected.
+
+    Attributes:
+      rows: [rows, B, ...], each in its own dtype; `action` is the right one.
+      carry: tree of [rows / L, B, ...], before the first row of each sequence.
+      cursor: int32[], the row that is written next.
+      count: int32[], rows of each environment that hold something.
+    """
+
+    rows: Annotated[Demonstrated, Sharded(1), Bulk()]
+    carry: Annotated[PyTree, Sharded(1), Bulk()]
+    cursor: Array
+    count: Array
+
+
+@dataclass(frozen=True)
+class Aggregate(Memory):
+    """Grows by each rollout up to a fixed size, then forgets the oldest; draws sequences, all alike.
+
+    Attributes:
+      plan: what the algorithm asked for.
+    """
+
+    plan: AggregatePlan
+
+    state_type: Any = AggregateState
+
+    @property
+    def checkpointed(self) -> bool:  # type: ignore[override]
+        return self.plan.draws.checkpointed
+
+    @property
+    def _sequences(self) -> SequencePlan:
+        assert self.plan.draws.sequences is not None
+        return self.plan.draws.sequences
+
+    def init(self, example: Trajectory | None) -> AggregateState:
+        assert example is not None
+        size = self.plan.draws.rows
+
+        def zeros(count: int, tree: PyTree) -> PyTree:
+            return jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), tree)
+
+        labelled = jax.eval_shape(self._labelled, example)
+        zero = jnp.zeros((), jnp.int32)
+        carries = zeros(size // self._sequences.interval, example.carry[self.plan.carry])
+        return AggregateState(zeros(size, labelled), carries, zero, zero)
+
+    def add(self, state: AggregateState, trajectory: Trajectory) -> AggregateState:
+        size, length = self.plan.draws.rows, len(trajectory.reward)
+        interval = self._sequences.interval
+
+        def put(first: Array) -> Any:
+            update = jax.lax.dynamic_update_slice_in_dim
+            return lambda x, new: update(x, new.astype(x.dtype), first, axis=0)
+
+        return dataclasses.replace(
+            state,
+            rows=jax.tree.map(put(state.cursor), state.rows, self._labelled(trajectory)),
+            carry=jax.tree.map(put(state.cursor // interval), state.carry, trajectory.carry[self.plan.carry]),
+            cursor=(state.cursor + length) % size,
+            count=jnp.minimum(state.count + length, size),
+        )
+
+    def draw(self, state: AggregateState, latest: Trajectory | None, key: Array) -> AggregateDraw:
+        assert latest is not None
+        sequences, places = self._sequences, self._places(state)
+        env, item, probability = draws.draw(self.plan.draws, places, None, key)
+        window = item[None] * sequences.interval + jnp.arange(sequences.burn_in + sequences.length)[:, None]
+        rows = ring.taken(state.rows, window, env)
+        ready = (state.count >= self.plan.draws.learning_starts) & (places.complete > 0)
+        return AggregateDraw(
+            obs=rows.obs,
+            reset=rows.reset,
+            action_mask=rows.action_mask,
+            carry=ring.taken(state.carry, item, env),
+            label=rows.action[sequences.burn_in :],
+            usable=rows.valid[sequences.burn_in :] & (probability > 0)[None] & ready,
+            ready=ready,
+            latest=latest,
+        )
+
+    def feedback(self, state: AggregateState, feedback: PyTree) -> AggregateState:
+        return state
+
+    def _labelled(self, trajectory: Trajectory) -> Demonstrated:
+        valid = jnp.ones_like(trajectory.reset) if trajectory.valid is None else trajectory.valid
+        return Demonstrated(
+            obs=trajectory.obs,
+            reset=trajectory.reset,
+            action=trajectory.extras[self.plan.label],
+            action_mask=trajectory.action_mask,
+            valid=valid,
+        )
+
+    def _places(self, state: AggregateState) -> Places:
+        """The sequences of which all rows are there; none crosses the seam from the newest to the oldest."""
+        size, interval = self.plan.draws.rows, self._sequences.interval
+        rows = self._sequences.burn_in + self._sequences.length
+        complete = jnp.maximum((state.count - rows) // interval + 1, 0)
+        oldest = jnp.where(state.count == size, state.cursor, 0)
+        return Places(state.rows.reset.shape[1], size // interval, oldest // interval, complete)
