@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.stages import parse
 
 # By the name under which an algorithm offers it: whether a configuration asks for it.
 OPTIONS: Mapping[str, Callable[[Config], bool]] = {
@@ -18,6 +19,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "host.overlap": lambda c: c.host.overlap is True,
     "evaluate.sample": lambda c: c.evaluate.sample,
     "selfplay.enabled": lambda c: c.selfplay.enabled,
+    "curriculum.weights": lambda c: any(stage.weights for stage in parse(c.curriculum.stages)),
 }
 # The options that learning by epochs of minibatches honours, whatever the loss.
 OF_MINIBATCHES = frozenset(
@@ -28,6 +30,7 @@ OF_MINIBATCHES = frozenset(
         "nonfinite",
         "network.frozen",
         "selfplay.enabled",
+        "curriculum.weights",
     )
 )
 # Those of an agent that samples from a distribution and has a value function.

@@ -224,7 +224,7 @@ def test_a_file_of_stages(tmp_path: Path) -> None:
         (({"iterations": 1, "env.name": "gymnax:Acrobot-v1"},), "stage 1: .* another observation_space than"),
         (({"iterations": 5000}, {}), r"stage 2: it never begins: `stop.steps` \(="),
         (({"iterations": 1, "network.frozen": ["params/no/*"]},), r"`network.frozen` .* fits no parameter"),
-        (({"iterations": 1}, {"fresh": "params/no/*"}), r"stage 2: `fresh` \(='params/no/\*'\) fits no parameter"),
+        (({"iterations": 1}, {"fresh": "params/no/*"}), "stage 2: `fresh` .* fits no parameter"),
         (({"iterations": 1, "fresh": [HEADS]}, {}), "stage 1: `fresh` .* is for later stages"),
         (({"iterations": 1}, {"fresh": 3}), r"stage 2: `fresh` \(=3\) must be patterns of names"),
         (({"return": 5}, {}), r"stage 1: `return` \(=5\) needs evaluations: `evaluate.every_steps`"),
