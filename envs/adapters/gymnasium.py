@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs import modules
-from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
+from jaxrl.envs.base import (
+    Box,
+    Dict,
+    EnvSpec,
+    HostEnv,
+    HostEnvError,
+    HostOptions,
+    HostStep,
+    InfoMetric,
+    group_rows,
+)
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
@@ -60,6 +70,7 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if "problem" in found:
         cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+    found["tasks"] = _task_space(label, found["tasks"])
     leaves = select_leaves(label, found["obs"], keys)
     found["reports"] = _reports(label, found["reports"])
     try:
@@ -76,6 +87,18 @@ def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
         return tuple(InfoMetric(*item) for item in declared.items())
     except ValueError as error:
         raise ValueError(f"{label} has metadata['reports'] that is wrong: {error}") from error
+
+
+def _task_space(label: str, declared: Any) -> Dict | None:
+    """The space of what the environment's class declares in `metadata["tasks"]`: (low, high) by name."""
+    if declared is None:
+        return None
+    try:
+        return Dict(tuple((str(x), Box.of(float(low), float(high), ())) for x, (low, high) in declared.items()))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{label} has metadata['tasks'] (={declared!r}), which must hold (low, high) by name"
+        ) from error
 
 
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
@@ -96,6 +119,7 @@ class GymnasiumFactory:
         self.name, self.kwargs = name, kwargs
         self.obs_leaves, self.action_leaf = obs_leaves, action_leaf(found["action"])
         self.masks: str | None = found["masks"]
+        self.takes_tasks: bool = found["takes_options"]
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
@@ -103,6 +127,7 @@ class GymnasiumFactory:
             max_episode_steps=found["limit"],
             has_action_mask=self.masks is not None,
             reports=found["reports"],
+            task_space=found["tasks"],
         )
 
     def decode(self, obs: Any) -> Any:
@@ -140,6 +165,7 @@ class GymnasiumEnv(HostEnv):
                 "outcome": ((n, 3), bool),  # terminated, truncated, first
                 "action": ((n, *action_leaf["shape"]), action_leaf["stored"]),
                 "info": ((n, len(options.info_keys)), np.float32),
+                "task": ((n, len(options.task_names)), np.float64),
                 "mask": ((n, self.spec.mask_size if factory.masks else 0), bool),
                 "progress": ((sum(map(len, rows)), 2), np.int64),
             }
@@ -154,7 +180,9 @@ class GymnasiumEnv(HostEnv):
             seeds=options.seeds,
             first_episode_steps=options.first_episode_steps,
             info_keys=options.info_keys,
+            task_names=options.task_names,
         )
+        self._arrays["task"][:] = np.nan  # First episodes begin before any task is dealt.
         self._info_keys = options.info_keys
         self._workers = workers.Workers(self.spec.name, setup, self._arrays, rows, options.timeout)
 
@@ -166,6 +194,9 @@ class GymnasiumEnv(HostEnv):
     def send(self, group: int, action: np.ndarray) -> None:
         self._arrays["action"][group_rows(self, group)] = action
         self._workers.send(group)
+
+    def deal(self, group: int, task: np.ndarray) -> None:
+        self._arrays["task"][group_rows(self, group)] = task
 
     def recv(self, group: int) -> HostStep:
         self._workers.recv(group)

@@ -14,6 +14,7 @@ import contextlib
 import faulthandler
 import fcntl
 import importlib
+import inspect
 import math
 import mmap
 import os
@@ -251,10 +252,11 @@ class Slot:
         self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
         self._action = arrays["action"][index : index + 1].squeeze(0)
         self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
+        self._task_names, self._task = setup["task_names"], arrays["task"][index]
 
     def step(self) -> None:
         if self._ended:
-            obs, info = _tuple("reset", self.env.reset(seed=self._seed), 2)
+            obs, info = _tuple("reset", self.env.reset(seed=self._seed, **self._options()), 2)
             self._seed, self._ended = None, False
             reward, terminated, truncated, first = 0.0, False, False, True
         else:
@@ -275,6 +277,12 @@ class Slot:
             self._info[:] = [_info_number(info, key) for key in self._info_keys]
         self._reward[0] = reward
         self._outcome[:] = terminated, truncated, first
+
+    def _options(self) -> dict[str, Any]:
+        """The numbers of the task that were chosen, as `reset` takes them; none where none were."""
+        chosen = zip(self._task_names, self._task.tolist(), strict=True)
+        options = {name: int(x) if x.is_integer() else x for name, x in chosen if not math.isnan(x)}
+        return {"options": options} if options else {}
 
 
 def _info_number(info: Any, key: str) -> float:
@@ -371,6 +379,15 @@ def _one_line(error: BaseException) -> str:
     return f"raised {type(error).__name__}{': ' if text else ''}{text}"
 
 
+def _takes_options(env: Any) -> bool:
+    """True if `reset` can be called with options."""
+    try:
+        inspect.signature(env.unwrapped.reset).bind(seed=0, options={})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
     """Replies with the spaces of one environment, or with what is wrong with the name."""
     content: dict[str, Any]
@@ -383,6 +400,8 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "limit": None if env.spec is None else env.spec.max_episode_steps,
             "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
+            "tasks": (env.metadata or {}).get("tasks"),
+            "takes_options": _takes_options(env),
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}

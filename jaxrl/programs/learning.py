@@ -156,8 +156,8 @@ class Learning:
         """The trajectory with the weights of the task sampler; rows that it leaves out are not valid."""
         if self.tasks is None or trajectory is None or trajectory.episodes is None:
             return trajectory
-        trajectory = dataclasses.replace(trajectory, weight=self.tasks.weigh(tasks, trajectory))
         learns = self.tasks.learns_from(trajectory.episodes.task)
+        trajectory = dataclasses.replace(trajectory, weight=self.tasks.weigh(tasks, trajectory))
         if learns is None:
             return trajectory
         valid = learns if trajectory.valid is None else trajectory.valid & learns

@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
-from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.experience.curriculum.task_tables import TaskTables
 from jaxrl.experience.curriculum.task_weights import TaskWeights
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals
@@ -69,14 +69,14 @@ class StageSampler(TaskSampler):
     stages: tuple[Stage, ...]
     tables: TaskTables | None
     weights: TaskWeights | None
-    env: JaxEnv
+    env: JaxEnv | HostFactory
     shape: WindowShape
     start: int
     knows_success: bool
     cost: str
 
     @classmethod
-    def of(cls, config: Config, env: JaxEnv, reports: EpisodeReports) -> StageSampler:
+    def of(cls, config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> StageSampler:
         """The sampler of a configuration.
 
         Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.stages import Stage
-from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.envs.mixture import TaskMixture, task_of
 from jaxrl.types import Array, Trajectory
 
@@ -29,7 +29,7 @@ class TaskWeights:
     table: np.ndarray
 
     @classmethod
-    def of(cls, stages: Sequence[Stage], env: JaxEnv) -> TaskWeights | None:
+    def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskWeights | None:
         """The weights of stages; None if none of them names any.
 
         Raises:
@@ -51,11 +51,11 @@ class TaskWeights:
         assert isinstance(env, TaskMixture)
         table = np.array([[stage.weights.get(name, 1.0) for name in names] for stage in stages])
         mean = table[:, env.pattern].mean(1, keepdims=True)
-        for i in np.flatnonzero(mean == 0):
+        for i in np.flatnonzero(mean == 0).tolist():
             raise ConfigError(f"`curriculum.stages`: stage {i + 1}: `weights` must not all be 0")
         return cls(names, (table / mean).astype(np.float32))
 
-    def of_rows(self, stage: Array, env: JaxEnv, trajectory: Trajectory) -> Array:
+    def of_rows(self, stage: Array, env: JaxEnv | HostFactory, trajectory: Trajectory) -> Array:
         """float32[T, B], of each step in a stage int32[]."""
         task_TB = task_of(env.spec, trajectory.obs)
         assert task_TB is not None
