@@ -94,7 +94,9 @@ def _task_space(label: str, declared: Any) -> Dict | None:
     if declared is None:
         return None
     try:
-        return Dict(tuple((str(x), Box.of(float(low), float(high), ())) for x, (low, high) in declared.items()))
+        return Dict(
+            tuple((str(x), Box.of(float(low), float(high), ())) for x, (low, high) in declared.items())
+        )
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{label} has metadata['tasks'] (={declared!r}), which must hold (low, high) by name"

@@ -229,23 +229,18 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
 
 
 def _masks_method(env: Any) -> Any:
-    if not env.has_wrapper_attr("action_masks"):
-        return None
-    return env.get_wrapper_attr("action_masks")
+    return env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
 
 
 class Slot:
     """One environment and its rows of the shared arrays; resets on the step after an end."""
 
     def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.env = env
-        self.index = index
-        self.steps = 0
+        self.env, self.index, self.steps, self._ended = env, index, 0, True
         self._action_leaf = setup["action_leaf"]
         self._seed: int | None = setup["seeds"][index]
         cuts = setup["first_episode_steps"]
         self._first_episode_left = cuts[index] if cuts else 0
-        self._ended = True
         leaves = enumerate(setup["obs_leaves"])
         self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
         self._masks, self._mask = setup["masks"], arrays["mask"][index]
@@ -256,7 +251,10 @@ class Slot:
 
     def step(self) -> None:
         if self._ended:
-            obs, info = _tuple("reset", self.env.reset(seed=self._seed, **self._options()), 2)
+            task = zip(self._task_names, self._task.tolist(), strict=True)
+            options = {name: int(x) if x.is_integer() else x for name, x in task if not math.isnan(x)}
+            asked = {"options": options} if options else {}  # Not every reset takes some.
+            obs, info = _tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
             self._seed, self._ended = None, False
             reward, terminated, truncated, first = 0.0, False, False, True
         else:
@@ -277,12 +275,6 @@ class Slot:
             self._info[:] = [_info_number(info, key) for key in self._info_keys]
         self._reward[0] = reward
         self._outcome[:] = terminated, truncated, first
-
-    def _options(self) -> dict[str, Any]:
-        """The numbers of the task that were chosen, as `reset` takes them; none where none were."""
-        chosen = zip(self._task_names, self._task.tolist(), strict=True)
-        options = {name: int(x) if x.is_integer() else x for name, x in chosen if not math.isnan(x)}
-        return {"options": options} if options else {}
 
 
 def _info_number(info: Any, key: str) -> float:
@@ -351,8 +343,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
 def _die_with_parent(lifeline_fd: int) -> None:
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 @contextlib.contextmanager
@@ -374,18 +365,8 @@ def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    if isinstance(error, Problem):
-        return text
-    return f"raised {type(error).__name__}{': ' if text else ''}{text}"
-
-
-def _takes_options(env: Any) -> bool:
-    """True if `reset` can be called with options."""
-    try:
-        inspect.signature(env.unwrapped.reset).bind(seed=0, options={})
-    except (TypeError, ValueError):
-        return False
-    return True
+    raised = f"raised {type(error).__name__}{': ' if text else ''}"
+    return text if isinstance(error, Problem) else raised + text
 
 
 def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
@@ -401,7 +382,7 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
             "tasks": (env.metadata or {}).get("tasks"),
-            "takes_options": _takes_options(env),
+            "takes_options": "options" in inspect.signature(env.unwrapped.reset).parameters,
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}
