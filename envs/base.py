@@ -235,6 +235,15 @@ class HostEnv(Protocol):
         """Starts a step of the group with actions [B / G, *A]; returns at once."""
         ...
 
+    def deal(self, group: int, task: np.ndarray) -> None:
+        """Says what episodes of the group are asked to be that begin with its next step.
+
+        Args:
+          group: not between `send` and `recv`.
+          task: float64[B / G, F], by `HostOptions.task_names`; NaN leaves a number to the environment.
+        """
+        raise HostEnvError(f"{self.spec.name} takes no tasks")
+
     def recv(self, group: int) -> HostStep:
         """Waits for the group's step."""
         ...
@@ -325,6 +334,7 @@ class HostOptions:
       first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
         that environments with a fixed time limit do not all end together; None leaves them alone.
       info_keys: what of the environments' info each step hands on.
+      task_names: the numbers that `HostEnv.deal` gives; empty: no tasks are chosen.
     """
 
     seeds: tuple[int, ...]
@@ -333,6 +343,7 @@ class HostOptions:
     timeout: float = 60.0
     first_episode_steps: tuple[int, ...] | None = None
     info_keys: tuple[str, ...] = ()
+    task_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:

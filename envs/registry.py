@@ -171,6 +171,11 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     return wrapper_registry.wrap_host(found, wrappers)
 
 
+def host_takes_tasks(name: str) -> bool:
+    """True if numbers can be given to the resets of that host environment; raises what making it raises."""
+    return bool(getattr(make_host(name), "takes_tasks", False))
+
+
 def spec_of(name: str, wrappers: Sequence[str] = ()) -> EnvSpec:
     """The spec of any environment, of the device or the host; raises what making it raises."""
     return make_host(name, wrappers).spec if is_host(name) else make(name, wrappers).spec

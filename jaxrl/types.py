@@ -207,6 +207,7 @@ class Trajectory:
       valid: bool[T, B] or None (all valid); False on rows that are no transition (dummy rows of
         NEXT_STEP autoreset) and carry no loss.
       episodes: the episodes that ended, with their tasks; None without a task sampler.
+      weight: float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
       behaviour: the policy that acted, where it may be older than the one that learns; None where both are
         the same.
     """
@@ -225,6 +226,7 @@ class Trajectory:
     last: Annotated[PyTree, Sharded(0)] = None
     valid: Annotated[Array | None, Sharded(1)] = None
     episodes: Annotated[EpisodeRows | None, Sharded(1)] = None
+    weight: Annotated[Array | None, Sharded(1)] = None
     behaviour: BehaviourPolicy | None = None
 
 

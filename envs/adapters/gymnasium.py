@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs import modules
-from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, InfoMetric, group_rows
+from jaxrl.envs.base import (
+    Box,
+    Dict,
+    EnvSpec,
+    HostEnv,
+    HostEnvError,
+    HostOptions,
+    HostStep,
+    InfoMetric,
+    group_rows,
+)
 from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.memory import SharedArrays
@@ -61,6 +71,7 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if "problem" in found:
         cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+    found["tasks"] = _task_space(label, found["tasks"])
     leaves = select_leaves(label, found["obs"], keys)
     found["reports"] = _reports(label, found["reports"])
     try:
@@ -84,6 +95,20 @@ def _goal_examples(leaves: Sequence[Leaf], found: dict[str, np.ndarray] | None) 
     return GoalExamples(**found) if found is not None and len(leaves) == len(KEYS) else None
 
 
+def _task_space(label: str, declared: Any) -> Dict | None:
+    """The space of what the environment's class declares in `metadata["tasks"]`: (low, high) by name."""
+    if declared is None:
+        return None
+    try:
+        return Dict(
+            tuple((str(x), Box.of(float(low), float(high), ())) for x, (low, high) in declared.items())
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{label} has metadata['tasks'] (={declared!r}), which must hold (low, high) by name"
+        ) from error
+
+
 def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
     """The leaves with those names, or all; ValueError if there is no such leaf."""
     names = [leaf_name(leaf) for leaf in leaves]
@@ -102,6 +127,7 @@ class GymnasiumFactory:
         self.name, self.kwargs = name, kwargs
         self.obs_leaves, self.action_leaf = obs_leaves, action_leaf(found["action"])
         self.masks: str | None = found["masks"]
+        self.takes_tasks: bool = found["takes_options"]
         self.spec = EnvSpec(
             name=label,
             observation_space=observation_space(obs_leaves),
@@ -110,6 +136,7 @@ class GymnasiumFactory:
             has_action_mask=self.masks is not None,
             reports=found["reports"],
             goal_examples=_goal_examples(obs_leaves, found["goals"]),
+            task_space=found["tasks"],
         )
 
     def decode(self, obs: Any) -> Any:
@@ -147,6 +174,7 @@ class GymnasiumEnv(HostEnv):
                 "outcome": ((n, 3), bool),  # terminated, truncated, first
                 "action": ((n, *action_leaf["shape"]), action_leaf["stored"]),
                 "info": ((n, len(options.info_keys)), np.float32),
+                "task": ((n, len(options.task_names)), np.float64),
                 "mask": ((n, self.spec.mask_size if factory.masks else 0), bool),
                 "progress": ((sum(map(len, rows)), 2), np.int64),
             }
@@ -161,7 +189,9 @@ class GymnasiumEnv(HostEnv):
             seeds=options.seeds,
             first_episode_steps=options.first_episode_steps,
             info_keys=options.info_keys,
+            task_names=options.task_names,
         )
+        self._arrays["task"][:] = np.nan  # First episodes begin before any task is dealt.
         self._info_keys = options.info_keys
         self._workers = workers.Workers(self.spec.name, setup, self._arrays, rows, options.timeout)
 
@@ -173,6 +203,9 @@ class GymnasiumEnv(HostEnv):
     def send(self, group: int, action: np.ndarray) -> None:
         self._arrays["action"][group_rows(self, group)] = action
         self._workers.send(group)
+
+    def deal(self, group: int, task: np.ndarray) -> None:
+        self._arrays["task"][group_rows(self, group)] = task
 
     def recv(self, group: int) -> HostStep:
         self._workers.recv(group)

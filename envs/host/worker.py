@@ -14,6 +14,7 @@ import contextlib
 import faulthandler
 import fcntl
 import importlib
+import inspect
 import math
 import mmap
 import os
@@ -233,24 +234,25 @@ class Slot:
     """One environment and its rows of the shared arrays; resets on the step after an end."""
 
     def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.env = env
-        self.index = index
-        self.steps = 0
+        self.env, self.index, self.steps, self._ended = env, index, 0, True
         self._action_leaf = setup["action_leaf"]
         self._seed: int | None = setup["seeds"][index]
         cuts = setup["first_episode_steps"]
         self._first_episode_left = cuts[index] if cuts else 0
-        self._ended = True
         leaves = enumerate(setup["obs_leaves"])
         self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
         self._masks, self._mask = setup["masks"], arrays["mask"][index]
         self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
         self._action = arrays["action"][index : index + 1].squeeze(0)
         self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
+        self._task_names, self._task = setup["task_names"], arrays["task"][index]
 
     def step(self) -> None:
         if self._ended:
-            obs, info = _tuple("reset", self.env.reset(seed=self._seed), 2)
+            task = zip(self._task_names, self._task.tolist(), strict=True)
+            options = {name: int(x) if x.is_integer() else x for name, x in task if not math.isnan(x)}
+            asked = {"options": options} if options else {}  # Not every reset takes some.
+            obs, info = _tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
             self._seed, self._ended = None, False
             reward, terminated, truncated, first = 0.0, False, False, True
         else:
@@ -339,8 +341,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
 def _die_with_parent(lifeline_fd: int) -> None:
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 @contextlib.contextmanager
@@ -362,9 +363,8 @@ def _report_errors(reply_fd: int, progress: np.ndarray) -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    if isinstance(error, Problem):
-        return text
-    return f"raised {type(error).__name__}{': ' if text else ''}{text}"
+    raised = f"raised {type(error).__name__}{': ' if text else ''}"
+    return text if isinstance(error, Problem) else raised + text
 
 
 def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
@@ -380,6 +380,8 @@ def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
             "masks": masks_of(env, action),
             "reports": (env.metadata or {}).get("reports", {}),
             "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
+            "tasks": (env.metadata or {}).get("tasks"),
+            "takes_options": "options" in inspect.signature(env.unwrapped.reset).parameters,
         }
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}

@@ -108,6 +108,9 @@ class WrappedEnv(HostEnv):
             self._actions[group] = np.array(action)
         self.env.send(group, action)
 
+    def deal(self, group: int, task: np.ndarray) -> None:
+        self.env.deal(group, task)
+
     def recv(self, group: int) -> HostStep:
         step = self.env.recv(group)
         if not self._change.looks_back:

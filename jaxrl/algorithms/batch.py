@@ -20,6 +20,7 @@ class Batch:
       obs: as the network sees them.
       reset, action, action_mask, valid: as in a `Trajectory`.
       carry: the one before each sequence, [T / L, B, ...], in a minibatch [N, ...].
+      weight: as in a `Trajectory`.
       rows: by name, float32[T, B] arrays of the algorithm: advantages, targets, extras of the trajectory.
     """
 
@@ -30,6 +31,7 @@ class Batch:
     valid: Array | None
     carry: PyTree
     rows: dict[str, Array]
+    weight: Array | None = None
 
     @classmethod
     def of(cls, trajectory: Trajectory, seen: PyTree, rows: Mapping[str, Array]) -> Batch:
@@ -45,6 +47,7 @@ class Batch:
             valid=valid,
             carry=trajectory.carry,
             rows=clean,
+            weight=trajectory.weight,
         )
 
     def take(self, sequences: Sequences, length: int) -> Batch:
@@ -54,5 +57,7 @@ class Batch:
         return dataclasses.replace(taken, carry=take_carries(self.carry, sequences))
 
     def total(self, x: Array) -> Array:
-        """float32[], the sum over the steps that count of x [L, N]."""
+        """float32[], the sum over the steps that count of x [L, N], by their weights if they have some."""
+        if self.weight is not None:
+            x = x * self.weight
         return x.sum() if self.valid is None else jnp.where(self.valid, x, 0.0).sum()

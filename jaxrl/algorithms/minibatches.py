@@ -202,6 +202,7 @@ class _Run:
         # whole episodes are left out.
         short = engine.config.sequence_length == 1 or engine.config.curriculum.masks_rows
         may_be_empty = engine.padded or (self.batch.valid is not None and short)
+        may_be_empty = may_be_empty or self.batch.weight is not None  # A task may count for nothing.
         divisor = jnp.maximum(count, 1.0) if may_be_empty else count
         gradient = self._without_frozen(gradient / divisor)
         means = {name: x / divisor for name, x in sums.items()}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.sections import SAMPLED
+from jaxrl.config.stages import parse
 
 # By the name under which an algorithm offers it: whether a configuration asks for it.
 OPTIONS: Mapping[str, Callable[[Config], bool]] = {
@@ -20,6 +21,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "evaluate.modes": lambda c: c.evaluate.modes == (SAMPLED,),
     "selfplay.enabled": lambda c: c.selfplay.enabled,
     "env.num_agents": lambda c: c.env.num_agents > 0,
+    "curriculum.weights": lambda c: any(stage.weights for stage in parse(c.curriculum.stages)),
 }
 # The options that learning by epochs of minibatches honours, whatever the loss.
 OF_MINIBATCHES = frozenset(
@@ -31,6 +33,7 @@ OF_MINIBATCHES = frozenset(
         "network.frozen",
         "selfplay.enabled",
         "env.num_agents",
+        "curriculum.weights",
     )
 )
 # Those of an agent that samples from a distribution and has a value function.

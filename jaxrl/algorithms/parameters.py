@@ -30,10 +30,15 @@ def parameter_name(path: Any) -> str:
 
 def require_frozen(config: Config, params: PyTree) -> None:
     """Raises ConfigError if a pattern of `network.frozen` fits no parameter."""
+    require_fit("network.frozen", config.network.frozen, params)
+
+
+def require_fit(field: str, patterns: tuple[str, ...], params: PyTree) -> None:
+    """Raises ConfigError if one of the patterns that `field` gives fits no parameter."""
     names = [parameter_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    for pattern in config.network.frozen:
+    for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise ConfigError(f"`network.frozen` (={pattern!r}) fits no parameter: {', '.join(names)}")
+            raise ConfigError(f"`{field}` (={pattern!r}) fits no parameter: {', '.join(names)}")
 
 
 def layer_norms(gradient: PyTree) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.config.common_names import full_name
 from jaxrl.config.configuration import Config
+from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.sections import EnvConfig
 from jaxrl.config.success import Success
@@ -76,7 +77,11 @@ def check_environment(c: Config) -> EnvSpec:
                 registry.check_info_key(name, c.env.wrappers, rule.subject)
             except ValueError as error:
                 raise ConfigError(f"`env.success` (={c.env.success!r}): {error}") from error
-    if c.curriculum.is_used and (registry.is_host(c.env.name) or spec.task_space is None):
+    by_stages = c.curriculum.name == STAGES
+    has_tasks = spec.task_space is not None or (spec.task_names and by_stages)
+    if registry.is_host(c.env.name):
+        has_tasks = by_stages and registry.host_takes_tasks(c.env.name)
+    if c.curriculum.is_used and not has_tasks:
         raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
     if c.selfplay.enabled:
         _check_game(c)

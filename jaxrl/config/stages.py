@@ -28,7 +28,8 @@ _FIELDS: dict[str, tuple[Any, ...]] = {
     "back": (float | None, between(0, 1)),
     "epsilon": (float | None, between(0, 1)),
 }
-_OF_ONE_STAGE = ("name", "task")
+_OF_ONE_STAGE = ("name", "task", "weights")
+_LARGEST_WEIGHT = 1e6
 
 # A number, its range, or names of a group's members.
 TaskValue = float | tuple[float, float] | tuple[str, ...]
@@ -52,6 +53,7 @@ class Stage:
       earlier: share of the episodes that are of earlier stages.
       back: a mean success below which training returns to the stage before; None never does.
       epsilon: exploration rate for a loop of one's own; None takes the default of the stage.
+      weights: of the losses of `env.tasks`, by name; those that it leaves out have 1.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Stage:
     earlier: float = 0.2
     back: float | None = None
     epsilon: float | None = None
+    weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def has_threshold(self) -> bool:
@@ -221,10 +224,17 @@ def _stage(given: Mapping[Any, Any], i: int) -> Stage:
     task = given.get("task", {})
     if not isinstance(task, Mapping):
         raise ConfigError(f"{where}`task` (={shown(task)}) must hold fields of the environment's tasks")
-    rest = {key: value for key, value in given.items() if key != "task"}
+    weights = given.get("weights", {})
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"{where}`weights` (={shown(weights)}) must hold numbers by name of a task")
+    rest = {key: value for key, value in given.items() if key not in ("task", "weights")}
     fields = {"name": f"stage {i + 1}"} | _check_fields(rest, where, _FIELDS.keys())
     fields["returns"] = fields.pop("return", None)
-    stage = Stage(**fields, task={str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()})
+    stage = Stage(
+        **fields,
+        task={str(k): _task_value(f"{where}`task.{k}`", x) for k, x in task.items()},
+        weights={str(k): _weight(where, k, x) for k, x in weights.items()},
+    )
     if stage.collisions is not None and not stage.cost:
         raise ConfigError(f"{where}`collisions` needs `cost`, the report of the environment that counts them")
     if stage.most_steps is not None and stage.most_steps < stage.least_steps:
@@ -252,6 +262,14 @@ def _task_value(label: str, given: Any) -> TaskValue:
     if low > high:
         raise ConfigError(f"{label} (={shown(given)}) must be a range whose low end comes first")
     return low, high
+
+
+def _weight(where: str, name: Any, given: Any) -> float:
+    try:
+        found: float = check(f"weights.{name}", given, float, between(0, _LARGEST_WEIGHT))
+        return found
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
 
 
 def _check_fields(given: Mapping[Any, Any], where: str, known: Any) -> dict[str, Any]:

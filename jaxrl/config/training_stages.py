@@ -23,7 +23,7 @@ _BUDGETS: dict[str, tuple[Any, ...]] = {
     "steps": (int, at_least(1), at_most(LARGEST_COUNT)),
     "seconds": (float, above(0)),
 }
-_RETURN = "return"
+_RETURN, _FRESH = "return", "fresh"
 # Beside those of the algorithm's section and of the curriculum that a resumed run may change.
 _CHANGEABLE = (
     "env.name",
@@ -44,6 +44,7 @@ class TrainingStage:
       iterations: of its budget; None: another budget ends it.
       seconds: of training; None as well.
       target_return: mean return of an evaluation in it that ends it before its budget; None: none does.
+      fresh: patterns of names of parameters that are drawn anew where it begins.
       changes: values by dotted name; what it leaves out stays as in the stage before.
     """
 
@@ -51,6 +52,7 @@ class TrainingStage:
     iterations: int | None = None
     seconds: float | None = None
     target_return: float | None = None
+    fresh: tuple[str, ...] = ()
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -159,6 +161,7 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
         target = check(_RETURN, read_value(target, float), float)
         if not config.evaluate.every_steps:
             raise ConfigError(f"`{_RETURN}` (={target:g}) needs evaluations: `evaluate.every_steps` (=0)")
+    fresh = _fresh(rest.pop(_FRESH, ()), i)
     changes = {}
     for key, value in flatten(rest).items():
         field = _field(key, config)
@@ -170,8 +173,19 @@ def _stage(given: Mapping[str, Any], i: int, config: Config) -> TrainingStage:
         iterations=iterations,
         seconds=budgets.get("seconds"),
         target_return=target,
+        fresh=fresh,
         changes=_with_exact_rate(changes, config),
     )
+
+
+def _fresh(given: Any, i: int) -> tuple[str, ...]:
+    """The patterns of parameters that stage `i` draws anew."""
+    patterns = (given,) if isinstance(given, str) else given
+    if not isinstance(patterns, list | tuple) or not all(isinstance(x, str) and x for x in patterns):
+        raise ConfigError(f"`{_FRESH}` (={shown(given)}) must be patterns of names of parameters")
+    if patterns and i == 0:
+        raise ConfigError(f"`{_FRESH}` (={shown(given)}) is for later stages: in the first all are new")
+    return tuple(patterns)
 
 
 def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -190,7 +204,7 @@ def _field(name: str, config: Config) -> Field:
     if field is None:
         names = [field.name for field in known]
         own = [each.rpartition(".")[2] for each in names if each.startswith(f"{config.section}.")]
-        hint = did_you_mean(name, [*names, *own, *_BUDGETS, _RETURN])
+        hint = did_you_mean(name, [*names, *own, *_BUDGETS, _RETURN, _FRESH])
         raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     if field not in known:
         raise ConfigError(

@@ -11,7 +11,7 @@ import flax.struct
 from jaxrl.algorithms import Algorithm
 from jaxrl.config import ConfigError
 from jaxrl.metrics.reduction import Metric, Metrics
-from jaxrl.types import Array, Axis, EpisodeRows, PyTree
+from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
 # Keeps the keys of tasks apart from those of resets, steps and actions.
 TASK_KEY = 0x5441534B
@@ -64,6 +64,17 @@ class TaskSampler(abc.ABC):
         """bool[T, B], False in rows of episodes that must not be learnt from, by their tasks; None: all are.
 
         May be overridden, and then masks only where `CurriculumConfig.masks_rows`.
+        """
+        return None
+
+    def weigh(self, state: PyTree, trajectory: Trajectory) -> Array | None:
+        """float32[T, B], how much the loss of each step counts, relative to others; None: all alike.
+
+        May be overridden, for algorithms that offer `curriculum.weights`.
+
+        Args:
+          state: before the rollout.
+          trajectory: of this device.
         """
         return None
 

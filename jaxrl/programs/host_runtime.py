@@ -15,13 +15,14 @@ from jaxrl import algorithms
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
 from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, has_large_images
-from jaxrl.experience import memory
+from jaxrl.experience import curriculum, memory
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import EpisodeReports, no_totals
+from jaxrl.experience.tasks import TASK_KEY
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.metrics.tracing import host_phase
@@ -76,7 +77,8 @@ class HostRuntime(Runtime):
         self._collects = algorithm.collecting_agent
         self._reports = EpisodeReports.of(factory.spec, config.env.success)
         held = memory.build(algorithm.memory)
-        learning = Learning(config, algorithm, held, topology.axis, self._reports)
+        self._tasks = sampler = curriculum.build(config, factory, self._reports)
+        learning = Learning(config, algorithm, held, topology.axis, self._reports, self._tasks)
         self.learning = ShardedLearning(learning, self._init, topology)
         self._config = config
         self._topology = topology
@@ -98,7 +100,15 @@ class HostRuntime(Runtime):
         self._collector: HostCollector | None = None
         overlap = config.host.overlap
         pays = topology.axis.platform != "cpu" and "host.overlap" in algorithm.offers
-        self._overlap = pays if overlap is None else overlap
+        self._overlap = (pays and self._tasks is None) if overlap is None else overlap
+        if self._overlap and self._tasks is not None:
+            raise ConfigError(
+                "`host.overlap` (=True) must be False with `curriculum`: the stage of a rollout follows from "
+                "the one before"
+            )
+        self._deal = jax.jit(
+            lambda tasks, keys: host_start.deal_tasks(sampler, tasks, keys, config.rollout_length)
+        )
         self._copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
         self._latest: Trajectory | None = None
         self._behaviour: BehaviourPolicy | None = None  # with overlap, of the rollout that comes next
@@ -109,7 +119,7 @@ class HostRuntime(Runtime):
     def trace(self) -> Any:
         example = jax.eval_shape(
             lambda: host_start.example_rollout(
-                self._config, self._collects, self.spec, self._reports, self._overlap
+                self._config, self._collects, self.spec, self._reports, self._overlap, sampler=self._tasks
             )
         )
         rollout = self._topology.abstract(example, self.learning.rollout_specs)
@@ -161,7 +171,9 @@ class HostRuntime(Runtime):
                 raise Cancelled
             started = time.perf_counter()
             with host_phase("rollout"):
-                trajectory, totals = self._actor.rollout(int(state.iteration), self._acting(state))
+                iteration = int(state.iteration)
+                tasks = self._dealt(state, iteration)
+                trajectory, totals = self._actor.rollout(iteration, self._acting(state), tasks)
             self._waited += time.perf_counter() - started
         except BaseException:
             self.close()
@@ -174,7 +186,7 @@ class HostRuntime(Runtime):
         return state, trajectory, totals
 
     def refresh(self, state: TrainState) -> TrainState:
-        return state  # environments on the host take no tasks
+        return state  # levels of environments on the host are not chosen by rollouts
 
     def rollouts(self, count: int) -> None:
         return None
@@ -187,7 +199,9 @@ class HostRuntime(Runtime):
     def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         config = dataclasses.replace(self._config, device_count=1)
         algorithm = algorithms.build(config, self.agent, Axis())
-        learning = Learning(config, algorithm, memory.build(algorithm.memory), Axis(), self._reports)
+        learning = Learning(
+            config, algorithm, memory.build(algorithm.memory), Axis(), self._reports, self._tasks
+        )
         return learning.update, (state, self.failed_rollout(state), no_totals(self._reports, 1))
 
     def shares(self) -> dict[str, float]:
@@ -210,14 +224,31 @@ class HostRuntime(Runtime):
 
     def _init(self, key: Array, hyperparams: PyTree) -> TrainState:
         # The second key starts environments if these are JAX code.
-        params_key, _, run_key = jax.random.split(key, 3)
+        params_key, tasks_key, run_key = jax.random.split(key, 3)
 
         def example(learner: LearnerState) -> Trajectory:
             return host_start.example_rollout(
-                self._config, self._collects, self.spec, self._reports, self._overlap, per_device=True
+                self._config,
+                self._collects,
+                self.spec,
+                self._reports,
+                self._overlap,
+                per_device=True,
+                sampler=self._tasks,
             )[0]
 
-        return self.learning.learning.init(params_key, run_key, hyperparams, None, example)
+        state = self.learning.learning.init(params_key, run_key, hyperparams, None, example)
+        if self._tasks is None:
+            return state
+        return dataclasses.replace(state, tasks=self._tasks.init(jax.random.fold_in(tasks_key, TASK_KEY)))
+
+    def _dealt(self, state: TrainState, iteration: int) -> PyTree:
+        """Tasks [T, B, ...] of the episodes that begin in the rollout of an iteration, on the host."""
+        if self._tasks is None:
+            return None
+        key = jax.random.wrap_key_data(jnp.array(jax.random.key_data(one_copy(state.key))))
+        keys_B = self._action_keys(key, iteration, self._index)
+        return jax.device_get(self._deal(one_copy(state.tasks), keys_B))
 
     def _acting(self, state: TrainState) -> Acting:
         """The agent that collects, on the first device of this process."""
@@ -243,6 +274,7 @@ class HostRuntime(Runtime):
                 timeout=host.timeout,
                 first_episode_steps=tuple(map(int, cuts)) if staggered else None,
                 info_keys=self._reports.info_keys,
+                task_names=() if self._tasks is None else self._task_names(),
             )
         )
         options = HostCollectorOptions(
@@ -253,10 +285,18 @@ class HostRuntime(Runtime):
             reports=self._reports,
             index=tuple(map(int, self._index)),
             place=self._place,
+            tasks=self._tasks,
         )
         stepped = SteppedCollector(self._collects, env, options)
         traced = env.traced() if self._fuses(env) else None
         return stepped if traced is None else FusedCollector(stepped, traced, options)
+
+    def _task_names(self) -> tuple[str, ...]:
+        """The numbers of a task that the environments get."""
+        assert self._tasks is not None
+        state = self._tasks.init(jax.random.key(0))
+        task = self._tasks.choose(state, jax.random.split(jax.random.key(0), 1))
+        return tuple(sorted(self._tasks.environment_task(task)))
 
     def _fuses(self, env: HostEnv) -> bool:
         """False if observations are large images: the policy then takes nearly all the time."""

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.experience.statistics import EpisodeReports, no_totals
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports, no_totals
+from jaxrl.experience.tasks import TASK_KEY, TaskSampler
 from jaxrl.programs.learning import environment_keys, iteration_keys
-from jaxrl.types import Array, BehaviourPolicy, EpisodeTotals, PyTree, Trajectory
+from jaxrl.types import Array, BehaviourPolicy, EpisodeRows, EpisodeTotals, PyTree, Trajectory
 
 # Keeps the seeds of environments apart from everything else derived from the same key.
 _SEEDS = 0x53454544
@@ -25,6 +26,25 @@ def action_keys(key: Array, iteration: Array, index: Array) -> Array:
     """One key per environment for the actions of an iteration: the keys that a device collector would use."""
     rollout_key, _ = iteration_keys(key, iteration)
     return environment_keys(rollout_key, index)
+
+
+def deal_tasks(sampler: TaskSampler | None, tasks: PyTree, keys_B: Array, length: int) -> PyTree:
+    """Tasks [T, B, ...] of the episodes that begin after each step of a rollout.
+
+    Args:
+      sampler: chooses them; None deals none.
+      tasks: its state.
+      keys_B: of the environments in this iteration.
+      length: T.
+    """
+    if sampler is None:
+        return None
+    keys_B = jax.vmap(lambda key: jax.random.fold_in(key, TASK_KEY))(keys_B)
+
+    def at(t: Array) -> PyTree:
+        return sampler.choose(tasks, jax.vmap(lambda key: jax.random.fold_in(key, t))(keys_B))
+
+    return jax.vmap(at)(jnp.arange(length))
 
 
 def start_numbers(spec: EnvSpec, key: Array, iteration: Array, index: Array) -> tuple[Array, Array]:
@@ -50,6 +70,7 @@ def example_rollout(
     reports: EpisodeReports,
     overlap: bool,
     per_device: bool = False,
+    sampler: TaskSampler | None = None,
 ) -> tuple[Trajectory, EpisodeTotals]:
     """A rollout of zeros, of all environments or of one device's, and totals of [devices]; for shapes."""
     length = config.rollout_length
@@ -67,6 +88,21 @@ def example_rollout(
     def rows(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), tree)
 
+    episodes = None
+    if sampler is not None:
+        keys = jax.random.split(jax.random.key(0), num_envs)
+        numbers = jnp.zeros((length, num_envs))
+        told = dict.fromkeys(reports.labels, numbers)
+        episodes = EpisodeRows(
+            ended=flags,
+            done=flags,
+            task=deal_tasks(sampler, sampler.init(jax.random.key(0)), keys, length),
+            episode_return=numbers,
+            length=numbers.astype(jnp.int32),
+            success=told.get(SUCCESS),
+            reports=told,
+            valid=flags,
+        )
     trajectory = Trajectory(
         obs=obs,
         reset=flags,
@@ -81,6 +117,7 @@ def example_rollout(
         bootstrap=rows(last),
         last=last,
         valid=flags,
+        episodes=episodes,
         behaviour=BehaviourPolicy(acting.obs_stats) if overlap else None,
     )
     return trajectory, no_totals(reports, config.device_count)

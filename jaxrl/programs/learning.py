@@ -132,7 +132,7 @@ class Learning:
           totals: over this device's episodes that ended; scalars or [1], or None as well.
         """
         _, key = iteration_keys(state.key, state.iteration)
-        learned, memory = self._learn_from_memory(state, self._learnable(trajectory), key)
+        learned, memory = self._learn_from_memory(state, self._learnable(state.tasks, trajectory), key)
         metrics = learned.metrics
         if totals is not None:
             metrics |= episode_metrics(over_devices(self.axis, totals))
@@ -152,11 +152,12 @@ class Learning:
         )
         return state, metrics | told | results
 
-    def _learnable(self, trajectory: Trajectory | None) -> Trajectory | None:
-        """The trajectory, in which rows that the task sampler leaves out of learning are not valid."""
+    def _learnable(self, tasks: PyTree, trajectory: Trajectory | None) -> Trajectory | None:
+        """The trajectory with the weights of the task sampler; rows that it leaves out are not valid."""
         if self.tasks is None or trajectory is None or trajectory.episodes is None:
             return trajectory
         learns = self.tasks.learns_from(trajectory.episodes.task)
+        trajectory = dataclasses.replace(trajectory, weight=self.tasks.weigh(tasks, trajectory))
         if learns is None:
             return trajectory
         valid = learns if trajectory.valid is None else trajectory.valid & learns
@@ -222,7 +223,7 @@ class Learning:
     def inspect(self, state: TrainState, trajectory: Trajectory | None) -> dict[str, Array]:
         """`Algorithm.inspect` of everything that `update` would learn; [draws * epochs, minibatches]."""
         _, key = iteration_keys(state.key, state.iteration)
-        trajectory = self._learnable(trajectory)
+        trajectory = self._learnable(state.tasks, trajectory)
         memory = self._add(state.memory, trajectory)
         draws = self.algorithm.draws_per_iteration
         if draws == 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.algorithms import Algorithm
+from jaxrl.algorithms import Algorithm, renewal
 from jaxrl.config import Config
 from jaxrl.metrics.reduction import Interval, Metrics
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, specs
@@ -76,6 +76,15 @@ class ShardedLearning:
         """`Algorithm.restart_episodes` on all devices."""
         restarted: LearnerState = self._restart(learner)
         return restarted
+
+    def renew(self, learner: LearnerState, fresh: LearnerState, patterns: tuple[str, ...]) -> LearnerState:
+        """`renewal.renew` on all devices."""
+        layout = self.state_specs.learner
+        program = self.topology.shard(
+            lambda old, new: renewal.renew(old, new, patterns), (layout, layout), layout
+        )
+        renewed: LearnerState = program(learner, fresh)
+        return renewed
 
     def empty_memory(self) -> PyTree:
         """The memory of the first state; the rest of that is not made."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from jaxrl.algorithms import Algorithm, renewal
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.declarations import values_of
 from jaxrl.config.resolution import stage_configs
-from jaxrl.config.training_stages import TrainingStage, parse
+from jaxrl.config.training_stages import TrainingStage, in_stage, parse
 from jaxrl.metrics import text
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.training.hyperparameters import program_shape, with_numbers_of
@@ -56,6 +57,14 @@ class TrainingPlan:
                 f"was saved in stage {index + 1}"
             )
 
+    def require_renewable(self, index: int, algorithm: Algorithm) -> None:
+        """Raises ConfigError if stage `index` draws parameters anew that `algorithm` cannot, or has not."""
+        try:
+            if self.stages[index].fresh:
+                renewal.require_renewable(algorithm, self.stages[index].fresh)
+        except ConfigError as error:
+            raise in_stage(index, error) from error
+
     def compiles(self, index: int) -> list[str]:
         """The fields for which stage `index` needs another program than the one before."""
         if index == 0:
@@ -77,6 +86,8 @@ class TrainingPlan:
         """The line about a stage that begins."""
         stage = self.stages[index]
         changes = ", ".join(f"{name}={_shown(value)}" for name, value in stage.changes.items())
+        if stage.fresh:
+            changes = ", ".join([*([changes] if changes else []), f"fresh {', '.join(stage.fresh)}"])
         return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {changes}"
 
     def restarts_episodes(self, before: int, after: int) -> bool:
@@ -87,8 +98,8 @@ class TrainingPlan:
     def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:
         """The state with which stage `after` begins where `before` has ended.
 
-        Parameters, optimiser, statistics and counters go on. So do the episodes, unless the environment or
-        the curriculum is another one.
+        Parameters, optimiser, statistics and counters go on, but for parameters that the stage draws anew. So
+        do the episodes, unless the environment or the curriculum is another one.
 
         Args:
           state: at the end of stage `before`.
@@ -98,9 +109,16 @@ class TrainingPlan:
         first, last = sorted((before, after))
         names = {name for stage in self.stages[first : last + 1] for name in stage.changes}
         state = with_numbers_of(self.configs[after], learning.topology, state, names)
-        if not self.restarts_episodes(before, after):
+        patterns = self.stages[after].fresh if before < after else ()
+        restarts = self.restarts_episodes(before, after)
+        if not (patterns or restarts):
             return state
         fresh = learning.initial_state(_STAGE_STREAM + after)
+        if patterns:
+            learner = learning.renew(state.learner, fresh.learner, patterns)
+            state = dataclasses.replace(state, learner=learner)
+        if not restarts:
+            return state
         return dataclasses.replace(
             state,
             learner=learning.restart_episodes(state.learner),

@@ -381,9 +381,10 @@ def _assemblies(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
         return [first]
     known = {program_shape(plan.configs[0]): first}
     found = []
-    for config in plan.configs:
+    for i, config in enumerate(plan.configs):
         shape = program_shape(config)
         if shape not in known:
             known[shape] = first.for_config(config)
         found.append(known[shape])
+        plan.require_renewable(i, found[-1].runtime.learning.algorithm)
     return found

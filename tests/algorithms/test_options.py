@@ -38,6 +38,10 @@ ASKED: dict[str, dict[str, Any]] = {
     "evaluate.modes": {"evaluate__modes": ("sampled",)},
     "selfplay.enabled": {"selfplay__enabled": True, "selfplay__groups": 1, "env__name": "jaxrl:TicTacToe"},
     "env.num_agents": {"env__name": "jaxrl:ProbeAgents"},
+    "curriculum.weights": {
+        "env__tasks": ("gymnax:CartPole-v1", "gymnax:Acrobot-v1"),
+        "curriculum__stages": ('{"weights": {"CartPole-v1": 2}}',),
+    },
 }
 
 
@@ -46,7 +50,9 @@ def offers(algorithm: str) -> frozenset[str]:
 
 
 def cases(offered: bool) -> list[Any]:
-    return [(a, o) for a in ALGORITHMS for o in OPTIONS if (o in offers(a)) == offered]
+    found = [(a, o) for a in ALGORITHMS for o in OPTIONS if (o in offers(a)) == offered]
+    # What collects nothing refuses every curriculum.
+    return [(a, o) for a, o in found if a in COLLECTING or o != "curriculum.weights"]
 
 
 def test_every_option_is_asked_for() -> None:

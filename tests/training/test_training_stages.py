@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.flatten_util
 import numpy as np
 import pytest
 
@@ -15,17 +16,24 @@ from jaxrl.algorithms.parameters import parameter_name
 from jaxrl.config import ConfigError, resolve
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
+from jaxrl.training.plan import _STAGE_STREAM, TrainingPlan
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 
 FROZEN = "params/MLP_0/*"
+HEADS = "params/head/*"
 # Rates alone; then other epochs and a rate; then another program, and other environments.
 STAGES: tuple[Any, ...] = (
     "iterations=3 learning_rate=1e-3",
     {"name": "slower", "steps": 2 * STEPS, "learning_rate": 3e-4},
     {"iterations": 2, "ppo.learning_rate": "1e-4", "network.frozen": [FROZEN]},
-    {"iterations": 1, "env": {"name": "gymnax:CartPole-v1(masspole=0.2)"}, "learning_rate": 1e-4},
+    {
+        "iterations": 1,
+        "env": {"name": "gymnax:CartPole-v1(masspole=0.2)"},
+        "learning_rate": 1e-4,
+        "fresh": [HEADS],
+    },
 )
 ENDS = (3, 5, 7, 8)
 
@@ -108,6 +116,35 @@ def test_optimiser_and_counters_go_on_and_episodes_where_they_can(
     assert int(found[8].collector.episode.episode_length.max()) <= 8
 
 
+def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path]) -> None:
+    _, _, folder = straight
+    trainer, _ = staged()
+    trainer.load(folder / "checkpoints" / str(ENDS[2] * STEPS))
+    plan, learning = TrainingPlan.of(trainer.config), trainer._runtime.learning
+    fresh = learning.initial_state(_STAGE_STREAM + 3).learner
+    old, new = trainer.state.learner, plan.state_of(trainer.state, 2, 3, learning).learner
+    flat = lambda tree: np.asarray(jax.flatten_util.ravel_pytree(tree)[0])  # noqa: E731
+    is_head = np.concatenate(
+        [
+            np.full(x.size, fnmatch.fnmatch(parameter_name(path), HEADS))
+            for path, x in jax.tree_util.tree_leaves_with_path(old.policy.params)
+        ]
+    )
+    before, after, drawn = (flat(x.policy.params) for x in (old, new, fresh))
+    assert 0 < is_head.sum() < len(is_head)
+    np.testing.assert_array_equal(after, np.where(is_head, drawn, before))
+    kernel = np.asarray(new.policy.params["head"]["logits"]["kernel"])
+    assert not np.array_equal(kernel, np.asarray(old.policy.params["head"]["logits"]["kernel"]))
+    (_, adam, _), (_, renewed, _) = old.opt_state, new.opt_state
+    assert np.abs(adam.mu[is_head]).max() > 0
+    np.testing.assert_array_equal(renewed.mu, np.where(is_head, 0, adam.mu))
+    np.testing.assert_array_equal(renewed.nu, adam.nu)
+    assert int(renewed.count) == int(adam.count)
+    # A run that goes back to an earlier stage has that stage's parameters already.
+    back = plan.state_of(trainer.state, 3, 2, learning).learner
+    np.testing.assert_array_equal(flat(back.policy.params), before)
+
+
 SLOW = pytest.mark.slow
 
 
@@ -187,6 +224,9 @@ def test_a_file_of_stages(tmp_path: Path) -> None:
         (({"iterations": 1, "env.name": "gymnax:Acrobot-v1"},), "stage 1: .* another observation_space than"),
         (({"iterations": 5000}, {}), r"stage 2: it never begins: `stop.steps` \(="),
         (({"iterations": 1, "network.frozen": ["params/no/*"]},), r"`network.frozen` .* fits no parameter"),
+        (({"iterations": 1}, {"fresh": "params/no/*"}), "stage 2: `fresh` .* fits no parameter"),
+        (({"iterations": 1, "fresh": [HEADS]}, {}), "stage 1: `fresh` .* is for later stages"),
+        (({"iterations": 1}, {"fresh": 3}), r"stage 2: `fresh` \(=3\) must be patterns of names"),
         (({"return": 5}, {}), r"stage 1: `return` \(=5\) needs evaluations: `evaluate.every_steps`"),
         (("iterations",), "stage 1: .* must be fields, such as"),
         (("no.yaml",), r"`stages` \(='no.yaml'\) cannot be read: No such file"),

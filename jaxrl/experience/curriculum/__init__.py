@@ -5,14 +5,14 @@ from __future__ import annotations
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.curriculum import LEVEL_METHODS, STAGES
 from jaxrl.envs import modules
-from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.experience import level_replay
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
 
 
-def build(config: Config, env: JaxEnv, reports: EpisodeReports) -> TaskSampler | None:
+def build(config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> TaskSampler | None:
     """The task sampler of a configuration; None if each episode has the default task.
 
     Args:
@@ -28,6 +28,7 @@ def build(config: Config, env: JaxEnv, reports: EpisodeReports) -> TaskSampler |
         return None
     if name == STAGES:
         return StageSampler.of(config, env, reports)
+    assert isinstance(env, JaxEnv), "on the host only stages choose tasks"
     if name in LEVEL_METHODS:
         return level_replay.build(config, env, reports)
     try:

@@ -73,6 +73,10 @@ class StageCurriculum:
         """`current_epsilon`, as other trainers call it."""
         return self.current_epsilon()
 
+    def current_weights(self) -> dict[str, float]:
+        """The stage's weights of the losses of several tasks; a task that it leaves out has 1."""
+        return dict(self.present.weights)
+
     def update(self, episode: int, reward: float, success: bool, collisions: float = 0.0) -> bool:
         """Takes an episode of the present stage that has ended; returns whether the stage changed.
 

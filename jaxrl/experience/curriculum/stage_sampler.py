@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +15,14 @@ import numpy as np
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
-from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.experience.curriculum.task_tables import TaskTables
+from jaxrl.experience.curriculum.task_weights import TaskWeights
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals
 from jaxrl.experience.statistics import EpisodeReports
 from jaxrl.experience.tasks import TaskSampler
 from jaxrl.metrics.reduction import Last, LastMean, Mean, Metric, Metrics
-from jaxrl.types import Array, Axis, EpisodeRows, PyTree
+from jaxrl.types import Array, Axis, EpisodeRows, PyTree, Trajectory
 
 # What a window keeps of each episode, in this order.
 _SUCCESS, _RETURN, _COST = range(3)
@@ -55,7 +57,9 @@ class StageSampler(TaskSampler):
 
     Attributes:
       stages: in their order.
-      tables: their tasks.
+      tables: their tasks; None of several environments in one, which take none.
+      weights: of the losses of these; None if all count alike.
+      env: whose tasks are chosen.
       shape: of the window.
       start: the first stage, from 0 on.
       knows_success: whether success is known of episodes.
@@ -63,14 +67,16 @@ class StageSampler(TaskSampler):
     """
 
     stages: tuple[Stage, ...]
-    tables: TaskTables
+    tables: TaskTables | None
+    weights: TaskWeights | None
+    env: JaxEnv | HostFactory
     shape: WindowShape
     start: int
     knows_success: bool
     cost: str
 
     @classmethod
-    def of(cls, config: Config, env: JaxEnv, reports: EpisodeReports) -> StageSampler:
+    def of(cls, config: Config, env: JaxEnv | HostFactory, reports: EpisodeReports) -> StageSampler:
         """The sampler of a configuration.
 
         Raises:
@@ -95,9 +101,14 @@ class StageSampler(TaskSampler):
                     f"`curriculum.stages`: stage {i + 1}: `epsilon` is for loops of one's own; "
                     f"training explores as the section `{config.section}` says"
                 )
+        weights = TaskWeights.of(stages, env)
+        if env.spec.task_names:  # No episode is of an earlier stage where stages differ in weights alone.
+            stages = tuple(dataclasses.replace(stage, earlier=0.0) for stage in stages)
         return cls(
             stages=stages,
-            tables=TaskTables.of(stages, env),
+            tables=None if env.spec.task_names else TaskTables.of(stages, env),
+            weights=weights,
+            env=env,
             shape=WindowShape(max(stage.window for stage in stages), config.env.num_envs),
             start=config.curriculum.start_stage - 1,
             knows_success=reports.success is not None,
@@ -116,12 +127,16 @@ class StageSampler(TaskSampler):
             before = (uniform[1] * state.stage.astype(jnp.float32)).astype(jnp.int32)
             goes_back = (uniform[0] < earlier) & (state.stage > 0)
             stage = jnp.where(goes_back, jnp.minimum(before, state.stage - 1), state.stage)
-            return {"stage": stage, "visit": state.visit, "task": self.tables.draw(within, stage)}
+            task = None if self.tables is None else self.tables.draw(within, stage)
+            return {"stage": stage, "visit": state.visit, "task": task}
 
         return jax.vmap(one)(keys_B)
 
     def environment_task(self, task: PyTree) -> PyTree:
         return task["task"]
+
+    def weigh(self, state: StageState, trajectory: Trajectory) -> Array | None:
+        return None if self.weights is None else self.weights.of_rows(state.stage, self.env, trajectory)
 
     def update(
         self, state: StageState, episodes: EpisodeRows, signals: Mapping[str, Array], axis: Axis
@@ -147,6 +162,8 @@ class StageSampler(TaskSampler):
             kinds |= {"success_rate": LastMean, "earlier_success_rate": Mean}
         if self.cost:
             kinds["collisions"] = LastMean
+        if self.weights is not None:
+            kinds |= {f"weight/{name}": LastMean for name in self.weights.names}
         return {f"{_PREFIX}/{name}": kind for name, kind in kinds.items()}
 
     @property
@@ -168,6 +185,12 @@ class StageSampler(TaskSampler):
             found["earlier_success_rate"] = Mean(*axis.psum((successes, jnp.sum(earlier, dtype=jnp.float32))))
         if self.cost:
             found["collisions"] = LastMean(sums[_COST], in_window)
+        if self.weights is not None:
+            weights = jnp.asarray(self.weights.table)[state.stage]
+            found |= {
+                f"weight/{name}": LastMean(weights[k], jnp.ones(()))
+                for k, name in enumerate(self.weights.names)
+            }
         return {f"{_PREFIX}/{name}": metric for name, metric in found.items()}
 
     def event(self, row: Mapping[str, float], steps: int) -> str:

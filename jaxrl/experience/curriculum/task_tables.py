@@ -14,9 +14,9 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import shown
 from jaxrl.config.stages import Stage, TaskValue
-from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.base import HostFactory, JaxEnv
 from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
-from jaxrl.envs.tasks import default_task, task_groups, task_scales
+from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
 from jaxrl.types import Array, PyTree
 
 _BITS = 24  # of a float32 in [0, 1)
@@ -67,18 +67,38 @@ class TaskTables:
     fields: Mapping[str, _FieldTable]
 
     @classmethod
-    def of(cls, stages: Sequence[Stage], env: JaxEnv) -> TaskTables:
+    def of(cls, stages: Sequence[Stage], env: JaxEnv | HostFactory) -> TaskTables:
         """Checks the stages' tasks against those of an environment.
 
         Raises:
           ConfigError: one line that names stage and field.
         """
+        if not isinstance(env, JaxEnv):
+            return cls._of_options(stages, env)
         space, default = env.spec.task_space, default_task(env)
         if not isinstance(space, Dict):
             raise ConfigError(
                 f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
             )
-        parts: dict[str, Any] = dict(space.spaces)
+        return cls._of_parts(stages, env, dict(space.spaces), default)
+
+    @classmethod
+    def _of_options(cls, stages: Sequence[Stage], env: HostFactory) -> TaskTables:
+        """Numbers for `reset(options=...)`; NaN where a stage leaves one to the environment."""
+        names = sorted({name for stage in stages for name in stage.task})
+        if not names:
+            raise ConfigError(
+                f"`curriculum.stages`: none has a `task`, and {env.spec.name} says nothing of its own tasks"
+            )
+        parts: dict[str, Any] = {name: Box.of(-np.inf, np.inf, ()) for name in names}
+        if isinstance(env.spec.task_space, Dict):
+            parts = dict(env.spec.task_space.spaces)
+        return cls._of_parts(stages, env, parts, dict.fromkeys(names, np.float32(np.nan)))
+
+    @classmethod
+    def _of_parts(
+        cls, stages: Sequence[Stage], env: JaxEnv | HostFactory, parts: Mapping[str, Any], default: Any
+    ) -> TaskTables:
         named: dict[str, list[TaskValue | np.ndarray | None]] = {}
         for i, stage in enumerate(stages):
             for name, value in stage.task.items():
@@ -117,11 +137,14 @@ def _checked(
     name: str,
     value: TaskValue,
     parts: Mapping[str, Any],
-    env: JaxEnv,
+    env: JaxEnv | HostFactory,
 ) -> Mapping[str, TaskValue | np.ndarray]:
     """By field of the tasks a number, a range or an array of values to draw from."""
     given = f"`curriculum.stages`: {label}"
-    groups, scales = task_groups(env), task_scales(env)
+    groups: Mapping[str, TaskGroup] = {}
+    scales: Mapping[str, TaskScale] = {}
+    if isinstance(env, JaxEnv):
+        groups, scales = task_groups(env), task_scales(env)
     if name in scales:
         scale = scales[name]
         if not isinstance(value, float) or not scale.low <= value <= scale.high:

@@ -13,7 +13,7 @@ import jax
 from jaxrl.envs.base import HostEnvError
 from jaxrl.experience.host.collector import HostCollector
 from jaxrl.experience.host.waiting import LOOK_EVERY, Cancelled, end
-from jaxrl.types import Acting, Array, EpisodeTotals, Trajectory
+from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, Trajectory
 
 
 class Actor:
@@ -64,12 +64,15 @@ class Actor:
         self._requests.put(lambda: self._prepare(acting))
         self._wait()
 
-    def rollout(self, iteration: int, acting: Acting) -> tuple[Trajectory, EpisodeTotals]:
+    def rollout(
+        self, iteration: int, acting: Acting, tasks: PyTree = None
+    ) -> tuple[Trajectory, EpisodeTotals]:
         """Waits for the rollout of `iteration`; iterations are asked for one after the other.
 
         Args:
           iteration: one more than the last time.
           acting: the newest; free to be donated after the call.
+          tasks: of the episodes that begin in it, see `SteppedCollector.collect`; only without overlap.
 
         Raises:
           HostEnvError: an environment failed or hung; the actor is closed.
@@ -80,7 +83,7 @@ class Actor:
         if self._overlap:
             acting = self._copy(acting)
         if self._asked_for is None:
-            self._ask(iteration, acting)
+            self._ask(iteration, acting, tasks)
         if self._asked_for != iteration:
             raise RuntimeError(f"iteration {iteration} was asked for where {self._asked_for} comes next")
         if self._overlap:
@@ -109,10 +112,10 @@ class Actor:
         self._collector.prepare(acting, self._keys_of(0))
         return True
 
-    def _ask(self, iteration: int, acting: Acting) -> None:
+    def _ask(self, iteration: int, acting: Acting, tasks: PyTree = None) -> None:
         keys = self._keys_of(iteration)
         self._asked_for = iteration
-        self._requests.put(lambda: self._collector.collect(None, acting, keys)[1:])
+        self._requests.put(lambda: self._collector.collect(None, acting, keys, tasks)[1:])
 
     def _wait(self) -> Any:
         """The next result; an exception closes the actor."""

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from jaxrl.envs.base import HostStep
-from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
-from jaxrl.types import EpisodeTotals, PyTree, Tally
+from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
+from jaxrl.types import EpisodeRows, EpisodeTotals, PyTree, Tally
 
 # The largest alignment any backend asks for before it reads a host array in place instead of copying it.
 _ALIGNMENT = 64
@@ -117,6 +117,44 @@ class EpisodeCounter:
         Returns:
           Totals over the games that ended, of numpy numbers.
         """
+        _, games, tallies = self._ended(first, score, game_over, info)
+        return self._totals(games, tallies)[0]
+
+    def count_rows(
+        self,
+        first: np.ndarray,
+        score: np.ndarray,
+        game_over: np.ndarray,
+        info: Mapping[str, np.ndarray],
+        task: PyTree,
+    ) -> tuple[EpisodeTotals, EpisodeRows]:
+        """`count`, and the games one by one; `task` is a tree of [T, B, ...], that of each row's game."""
+        place, games, tallies = self._ended(first, score, game_over, info)
+        totals, found = self._totals(games, tallies)
+
+        def put(values: Any, dtype: Any = np.float32) -> Any:
+            rows = np.zeros(first.shape, dtype)
+            rows[place] = values
+            return rows
+
+        reports = {label: put(tally.value) for label, tally in found.items()}
+        no_first: Any = ~first
+        rows = EpisodeRows(
+            ended=put(np.ones(len(games[0]), bool), bool),
+            done=game_over & no_first,
+            task=task,
+            episode_return=put(games[0]),
+            length=put(games[1], np.int32),
+            success=reports.get(SUCCESS),
+            reports=reports,
+            valid=no_first,
+        )
+        return totals, rows
+
+    def _ended(
+        self, first: np.ndarray, score: np.ndarray, game_over: np.ndarray, info: Mapping[str, np.ndarray]
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, dict[str, Tally]]:
+        """((steps, environments), (score, length) in columns, tallies) of the games that ended."""
         scores = self._score + np.cumsum(np.where(first, 0.0, score), axis=0, dtype=np.float64)
         lengths = self._length + np.cumsum(~first, axis=0)
         is_over = game_over & ~first
@@ -135,7 +173,7 @@ class EpisodeCounter:
         self._score, self._length = scores[-1] - before[0], lengths[-1] - before[1].astype(np.int64)
         tallies = self._tally(first, is_over, info) if self._reports.entries else {}
         tallies = {label: Tally(x.value[t, env], x.count[t, env]) for label, x in tallies.items()}
-        return self._totals(games[:, ~skipped], jax.tree.map(lambda x: x[~skipped], tallies))
+        return (t[~skipped], env[~skipped]), games[:, ~skipped], jax.tree.map(lambda x: x[~skipped], tallies)
 
     def _tally(
         self, first: np.ndarray, is_over: np.ndarray, info: Mapping[str, np.ndarray]
@@ -150,8 +188,10 @@ class EpisodeCounter:
         tallied: dict[str, Tally] = jax.tree.map(lambda *x: np.stack(x), *steps)
         return tallied
 
-    def _totals(self, games: np.ndarray, tallies: dict[str, Tally]) -> EpisodeTotals:
-        """Of the games, (score, length) in columns, and what their tallies were at their ends."""
+    def _totals(self, games: np.ndarray, tallies: dict[str, Tally]) -> tuple[EpisodeTotals, dict[str, Tally]]:
+        """Of the games, (score, length) in columns, and what their tallies were at their ends; what each
+        said at last.
+        """
         scores, lengths = games
         count = len(scores)
         found = self._reports.final_values(tallies, scores, lengths, np.ones(count, bool), np)
@@ -164,4 +204,4 @@ class EpisodeCounter:
             "highest": scores.max() if count else -np.inf,
             "tallies": jax.tree.map(np.sum, found),
         }
-        return EpisodeTotals(**jax.tree.map(np.float32, numbers))
+        return EpisodeTotals(**jax.tree.map(np.float32, numbers)), found

@@ -15,6 +15,7 @@ import jax
 from jaxrl.envs.base import HostEnv
 from jaxrl.experience.base import Collector
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.experience.tasks import TaskSampler
 from jaxrl.types import Acting, Array, EpisodeTotals, Trajectory
 
 Place = Callable[[Trajectory, EpisodeTotals], tuple[Trajectory, EpisodeTotals]]
@@ -31,6 +32,7 @@ class HostCollectorOptions:
       device: where the agent works; None is JAX's default.
       reports: what is reported of episodes; the environments were started with its `info_keys`.
       index: indices of the environments over all processes; None: 0 to B - 1.
+      tasks: chose the tasks that `collect` deals; None: none are.
       place: (trajectory, totals) of host arrays and arrays of `device`, observations not decoded -> what
         `collect` returns; None puts everything on `device`.
     """
@@ -41,6 +43,7 @@ class HostCollectorOptions:
     device: jax.Device | None = None
     reports: EpisodeReports = NO_REPORTS
     index: tuple[int, ...] | None = None
+    tasks: TaskSampler | None = None
     place: Place | None = None
 
 

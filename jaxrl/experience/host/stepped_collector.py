@@ -15,6 +15,7 @@ from jaxrl.algorithms import Agent
 from jaxrl.envs.base import HostEnv, group_rows
 from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
+from jaxrl.experience.host.playing import numbers, tasks_of_rows
 from jaxrl.experience.host.programs import Chosen, GroupLoop, GroupPrograms
 from jaxrl.experience.host.waiting import Cancelled, Watch, by_group
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
@@ -73,6 +74,8 @@ class SteppedCollector(HostCollector):
         self.carries: list[PyTree] = [carry] * env.num_groups
         self.games = EpisodeCounter(env.num_envs, options.staggered, options.reports)
         self._info_keys = options.reports.info_keys
+        self._tasks = options.tasks
+        self._playing: PyTree = None
         self._buffer: Buffer | None = None
         self._is_fresh = False  # the buffer holds the first observations only, and no rollout
         self._cancelled = threading.Event()
@@ -93,6 +96,9 @@ class SteppedCollector(HostCollector):
     ) -> tuple[CollectorState | None, Trajectory, EpisodeTotals]:
         """As `Collector.collect`; only actions are random.
 
+        `tasks` are [T, B], of episodes that begin after each step, as the task sampler chose them. Nothing is
+        asked of the first episode of an environment.
+
         Raises:
           HostEnvError: an environment failed.
           Cancelled: after `cancel`.
@@ -100,13 +106,20 @@ class SteppedCollector(HostCollector):
         acting, keys_B = jax.device_put((acting, keys_B), self.device)
         buffer = self._next_buffer()
 
+        dealt = None if self._tasks is None else numbers(self._tasks.environment_task(tasks))
+
         def collect(group: int, failed: Callable[[], bool]) -> tuple[GroupLoop, PyTree]:
-            return self._collect(group, acting, keys_B, buffer, failed)
+            return self._collect(group, acting, keys_B, buffer, failed, dealt)
 
         loops, lasts = zip(*by_group(collect, len(self.rows)), strict=True)
         self.carries = [loop.carry for loop in loops]
         trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(lasts))
-        totals = self.games.count(buffer.first[1:], buffer.score, buffer.game_over, buffer.info)
+        told = (buffer.first[1:], buffer.score, buffer.game_over, buffer.info)
+        if self._tasks is None:
+            return state, *self.place(trajectory, self.games.count(*told))
+        self._playing, task_TB = tasks_of_rows(self._playing, tasks, buffer.first[1:])
+        totals, episodes = self.games.count_rows(*told, task_TB)
+        trajectory = dataclasses.replace(trajectory, episodes=episodes)
         return state, *self.place(trajectory, totals)
 
     def cancel(self) -> None:
@@ -124,7 +137,13 @@ class SteppedCollector(HostCollector):
         return self._buffer
 
     def _collect(
-        self, group: int, acting: Acting, keys_B: Array, buffer: Buffer, failed: Callable[[], bool]
+        self,
+        group: int,
+        acting: Acting,
+        keys_B: Array,
+        buffer: Buffer,
+        failed: Callable[[], bool],
+        dealt: np.ndarray | None,
     ) -> tuple[GroupLoop, PyTree]:
         """The rollout of one group: what its device keeps, and `Agent.bootstrap` of the row after it."""
         rows = self.rows[group]
@@ -138,6 +157,8 @@ class SteppedCollector(HostCollector):
             loop, action = self._step(loop, acting, obs, first)
             action = np.asarray(action)
             self._inference_seconds[group] += time.perf_counter() - started
+            if dealt is not None:
+                self.env.deal(group, dealt[t, rows])
             self.env.send(group, action)
             step = self._watch.recv(group)
             buffer.write(t + 1, rows, step)
