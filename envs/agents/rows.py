@@ -103,6 +103,10 @@ class AgentRows:
         mask = self._whole.action_mask(state)
         return None if mask is None else self._rows(mask)
 
+    def solve(self, state: VectorState) -> jax.Array:
+        """No environment of several agents has a solver; ValueError."""
+        raise ValueError(f"{self.spec.name}: there is no solver for several agents")
+
     def is_turn(self, state: VectorState) -> jax.Array:
         """bool[B], whether the row's agent takes part in the next step."""
         present: jax.Array = self._rows(jax.vmap(self.env.present)(state.env))
