@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
     c.dagger.teacher = "runs/teacher"
     c.dagger.rollout_length = 32
     c.dagger.updates_per_rollout = 16
-    c.dagger.sequence_length = 16
+    c.dagger.trace_length = 16
     c.dagger.burn_in = 16
     c.dagger.batch_size = 32
     c.dagger.learning_rate = 1e-3

@@ -31,8 +31,8 @@ class ReplayAlgorithm(Algorithm):
     def __post_init__(self) -> None:
         check_platform(self.config.network, self.axis)
         section = self.config.learner
-        assert isinstance(section, ReplayConfig)
-        section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
+        if isinstance(section, ReplayConfig):
+            section.check_sizes(self.name, self.config.env.num_envs, self.agent.spec.stacked_frames - 1)
 
     @classmethod
     def require_memoryless(cls, config: Config, instead: str) -> None:

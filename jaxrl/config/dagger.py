@@ -40,7 +40,7 @@ class DAggerConfig(MemoryConfig):
     beta_fraction: float = field(
         0.1, between(0, 1), help="share of the run after which beta has fallen, linearly, to 0"
     )
-    sequence_length: int = field(
+    trace_length: int = field(
         16,
         at_least(1),
         at_most(_MOST_ROWS),
@@ -60,21 +60,21 @@ class DAggerConfig(MemoryConfig):
     @property
     def window(self) -> int:
         """Steps of a sequence, with its burn-in."""
-        return self.burn_in + self.sequence_length
+        return self.burn_in + self.trace_length
 
     def carry_interval(self, num_envs: int) -> int:
-        return self.sequence_length
+        return self.trace_length
 
     def steps_per_update(self, num_envs: int) -> int:
-        return self.batch_size * self.sequence_length
+        return self.batch_size * self.trace_length
 
     def check_sizes(self, name: str, num_envs: int) -> None:
-        if self.rollout_length % self.sequence_length:
+        if self.rollout_length % self.trace_length:
             raise ConfigError(
-                f"`{name}.sequence_length` (={self.sequence_length}) must divide `{name}.rollout_length` "
+                f"`{name}.trace_length` (={self.trace_length}) must divide `{name}.rollout_length` "
                 f"(={self.rollout_length}): sequences begin at stored carries"
             )
-        kept = max((self.rows(num_envs) - self.window) // self.sequence_length + 1, 0) * num_envs
+        kept = max((self.rows(num_envs) - self.window) // self.trace_length + 1, 0) * num_envs
         if kept < self.batch_size:
             raise ConfigError(
                 f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "

@@ -73,7 +73,7 @@ def test_rows_checkpoints_and_display_count_updates(
     assert json.loads((folder / "config.json").read_text())["derived"]["clock"] == "updates"
     shown = capsys.readouterr().out
     assert "    updates " in shown
-    assert "done: all updates made, greedy return 1.000, 60 updates in" in shown
+    assert "done: all updates made, greedy return 1.000, sampled 1.000, 60 updates in" in shown
     assert "environments" not in shown
 
 

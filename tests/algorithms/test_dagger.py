@@ -217,9 +217,7 @@ def test_a_teacher_that_was_not_read_is_noticed(program: Any) -> None:
 def test_learns_what_only_the_solver_sees() -> None:
     config = config_fields("dagger", learner__beta_fraction=0.2, learner__learning_rate=2e-2)
     config.env.name = "jaxrl:memory/TMaze(length=2)"
-    config.dagger.update(
-        updates_per_rollout=8, capacity=20 * STEPS, sequence_length=8, burn_in=0, batch_size=16
-    )
+    config.dagger.update(updates_per_rollout=8, capacity=20 * STEPS, trace_length=8, burn_in=0, batch_size=16)
     config.stop.steps = 40 * STEPS
     runtime = DeviceRuntime(resolve(config, 1), Topology.of(1))
     runtime.compile()
@@ -240,7 +238,7 @@ def test_learns_what_only_the_solver_sees() -> None:
     [
         ({"learner__teacher": ""}, r"`dagger.teacher` \(=''\) must name the folder of a run, or be 'solver'"),
         ({"env__name": "gymnax:CartPole-v1"}, "'gymnax:CartPole-v1' has no solver; name the folder of a run"),
-        ({"learner__sequence_length": 5}, r"`dagger.sequence_length` \(=5\) must divide"),
+        ({"learner__trace_length": 5}, r"`dagger.trace_length` \(=5\) must divide"),
         ({"learner__burn_in": 40}, "is below a batch: 8 environments keep 0 whole sequences of 44 steps"),
     ],
 )

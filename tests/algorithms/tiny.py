@@ -91,7 +91,7 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
             "rollout_length": LENGTH,
             "updates_per_rollout": 2,
             "capacity": 2 * STEPS,
-            "sequence_length": CHUNK,
+            "trace_length": CHUNK,
             "burn_in": 1,
             "batch_size": 7 * ENVS,  # all that are kept
             "learning_starts": 0,

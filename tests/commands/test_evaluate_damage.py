@@ -57,5 +57,5 @@ def test_an_intact_one_is_evaluated_though_config_and_latest_are_damaged(
     (run / "config.json").write_text('{"seed": ')
     (run / "checkpoints" / "15" / "meta" / "metadata").write_text("")
     assert evaluate(run, "--checkpoint=10") == 0, capfd.readouterr().err
-    (written,) = (run / "evaluations").iterdir()
-    assert json.loads(written.read_text())["step"] == 10
+    written = [json.loads(file.read_text()) for file in (run / "evaluations").iterdir()]
+    assert [evaluation["step"] for evaluation in written] == [10, 10]

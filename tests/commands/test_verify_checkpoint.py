@@ -18,7 +18,10 @@ from jaxrl.metrics import text
 from jaxrl.runs.checkpoint import Checkpointer
 from tests.runs.checkpoint.checkpoints import abstract_of, files_of, flip_largest, save_run, state_at
 
-EVALUATION = dict.fromkeys((field.name for field in dataclasses.fields(Result)), 1) | {"mean": -5.0}
+EVALUATION = dict.fromkeys((field.name for field in dataclasses.fields(Result)), 1) | {
+    "mean": -5.0,
+    "mode": "greedy",
+}
 
 
 @pytest.fixture(scope="module")

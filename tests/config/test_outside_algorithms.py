@@ -280,7 +280,10 @@ def test_stored_module_that_is_not_here_is_one_line() -> None:
 def test_fields_say_themselves_that_they_name_modules(reinforce: str) -> None:
     names = {name for name, field in declared_fields(reinforce).items() if field.names_module}
     network = {"network.architecture", "network.encoder", "network.core", "network.head"}
-    assert names == {"algorithm", "curriculum.name", "ppo.auxiliary_loss", "reinforce.shaping"} | network
+    goals = {f"{name}.hindsight_goals" for name in ("dqn", "r2d2", "sac")}
+    assert (
+        names == {"algorithm", "curriculum.name", "ppo.auxiliary_loss", "reinforce.shaping"} | network | goals
+    )
     config = default_config()
     config.network.encoder = "image=nature,speed=evil.module:encoder"
     with pytest.raises(ConfigError, match=r"`network.encoder` .* names the module evil.module,"):

@@ -124,6 +124,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     # Of stages of training, and of several tasks in one policy (tests/training/test_training_stages.py,
     # tests/experience/test_mixture.py).
     elsewhere |= {"stage", "task/NAME/return", "task/NAME/length", "eval/task/NAME/return"}
+    elsewhere |= {"curriculum/weight/NAME"}  # tests/training/test_task_weights.py
     # Of levels by what can be learnt from them (tests/training/test_level_replay.py).
     levels = ("score", "staleness", "filled", "replayed", "edited", "new_success_rate", "learnability")
     elsewhere |= {f"levels/{name}" for name in (*levels, "refresh_steps")}

@@ -168,7 +168,7 @@ def test_training_reports_and_evaluates_each_task(trained: tuple[Trainer, dict[s
     stats = trainer.state.learner.policy.obs_stats
     np.testing.assert_array_equal(stats.count, [4 * T * B * share / 4 for share in SHARES])
     assert trainer.state.learner.reward_stats.count.shape == (3,)
-    _, row, _ = trainer._assembly.evaluators(trainer.state.learner.policy, 0)
+    row = trainer._assembly.evaluators(trainer.state.learner.policy, 0, {}).row
     returns = {key: x for key, x in row.items() if re.fullmatch("eval/task/.*/return", key)}
     assert returns.keys() == {f"eval/task/{name.partition(':')[2]}/return" for name in TASKS}
     # An untrained policy: cars and acrobats use up their time.

@@ -103,7 +103,7 @@ class DAgger(ReplayAlgorithm):
     @property
     def memory(self) -> AggregatePlan:
         section, envs = self._section, self.config.env.num_envs
-        length = section.sequence_length
+        length = section.trace_length
         plan = ReplayPlan(
             rows=section.rows(envs),
             batch_size=section.batch_size,
