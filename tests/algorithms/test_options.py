@@ -37,6 +37,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "host.overlap": {"host__overlap": True, "env__name": ON_HOST},
     "evaluate.modes": {"evaluate__modes": ("sampled",)},
     "selfplay.enabled": {"selfplay__enabled": True, "selfplay__groups": 1, "env__name": "jaxrl:TicTacToe"},
+    "network.central_value": {"network__central_value": True, "env__name": "jaxrl:ProbeAgents"},
     "env.num_agents": {"env__name": "jaxrl:ProbeAgents"},
     "curriculum.weights": {
         "env__tasks": ("gymnax:CartPole-v1", "gymnax:Acrobot-v1"),
