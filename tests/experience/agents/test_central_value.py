@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl
 from jaxrl import algorithms
 from jaxrl.config import ConfigError, from_json, resolve, to_json
 from jaxrl.envs import registry
@@ -20,6 +22,7 @@ from jaxrl.envs.native.probe_agents import ProbeAgents
 from jaxrl.programs.device_runtime import environment
 from tests.experience.agents.hidden_prizes import LEAVES, HiddenPrizes
 from tests.experience.agents.shared_policy import config, first_state, iteration
+from tests.inference.runs import save_run
 
 GAMMA = 0.9
 
@@ -153,6 +156,26 @@ def test_rows_have_the_state_of_their_environment() -> None:
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
         obs, own, ended = found.obs, expected.obs, ended + int(found.team.done.sum())
     assert ended == 16
+
+
+def test_a_loaded_policy_acts_on_what_the_agent_sees_itself(tmp_path: Path) -> None:
+    save_run(
+        tmp_path, env__name="jaxrl:ProbeAgents", network__central_value=True, normalize__observations=True
+    )
+    policy = jaxrl.load(tmp_path)
+    rng = np.random.default_rng(0)
+    own, central = (rng.normal(size=(32, 9)).astype(np.float32) for _ in range(2))
+    mask = np.ones((32, 3), bool)
+    (action, carry), (other, _) = (
+        policy.act(obs, action_mask=mask, sample=False) for obs in (own, {"own": own, "central": central})
+    )
+    np.testing.assert_array_equal(action, other)
+    assert len({*action.tolist()}) > 1
+    again, _ = policy.act(own, carry, action_mask=mask, sample=False)
+    first, _ = policy.act(own[0], jax.tree.map(lambda x: x[0], carry), action_mask=mask[0], sample=False)
+    assert first == again[0]
+    with pytest.raises(ConfigError, match="`obs` must be a dict of central, own"):
+        policy.judge(own, action_mask=mask)  # has the value, which needs both
 
 
 class Short(ProbeAgents):
