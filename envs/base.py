@@ -57,6 +57,8 @@ class EnvSpec:
         on from the last of the episode before. So a memory need keep only the newest. 1: no stack.
       agents: the names of several agents that share one policy, see `jaxrl.envs.agents`; the spaces are those
         of one of them. Most environments have none, and one agent.
+      central_observation: what `central` of an environment of several agents returns, the state of the whole;
+        None where there is none.
       task_names: of several tasks for one policy (`jaxrl.envs.mixture`), whose observations tell their task
         and are normalised task by task; most environments have none.
       has_solver: whether `solve` of the environment tells the best action of a state.
@@ -76,6 +78,7 @@ class EnvSpec:
     task_names: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     has_solver: bool = False
+    central_observation: Space | None = None
 
     def __post_init__(self) -> None:
         if self.goals is not None:

@@ -68,6 +68,8 @@ def check_types(label: str, env: Any) -> bool:
     if spec.agents and (_form(found.present) != f"bool[{len(spec.agents)}]"):
         text = f"present() returned {_form(found.present)}; return bool[{len(spec.agents)}]"
         raise ValueError(f"{label}: {text}, True where an agent takes part in the next step")
+    if spec.central_observation is not None:
+        converts |= _check_obs(f"{label}: central()", spec.central_observation, found.central)
     mask = f"bool[{','.join(map(str, (*_leading(spec), spec.mask_size)))}]" if spec.has_action_mask else ""
     if spec.has_action_mask and _form(found.mask) != mask:
         text = f"action_mask() returned {_form(found.mask)}; return {mask}"
@@ -106,6 +108,7 @@ class Types:
       next_state, timestep: of `step`.
       mask: of `action_mask`; None without one.
       present: of `present`; None unless there are several agents.
+      central: of `central`; None without a state of the whole.
       solution: of `solve`; None without one.
       arguments: what `reset` and `step` were called with.
     """
@@ -126,10 +129,13 @@ class Types:
         self.next_state, self.timestep = _trace(
             f"{label}: step()", env.step, _state_and_step, key, state, action
         )
-        self.mask = self.present = None
+        self.mask = self.present = self.central = None
         if env.spec.agents:
             several: Any = env
             self.present = _trace(f"{label}: present()", several.present, lambda present: present, state)
+        if env.spec.central_observation is not None:
+            several = env
+            self.central = _trace(f"{label}: central()", several.central, lambda central: central, state)
         if env.spec.has_action_mask:
             self.mask = _trace(f"{label}: action_mask()", env.action_mask, lambda mask: mask, state)
         self.solution = None
@@ -143,8 +149,8 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
     spec = env.spec
     if not isinstance(spec, EnvSpec):
         raise ValueError(f"{label}: spec is a {_kind(spec)}; make it a jaxrl.EnvSpec")
-    for name in ("observation_space", "action_space", "task_space"):
-        if name != "task_space" or spec.task_space is not None:
+    for name in ("observation_space", "action_space", "task_space", "central_observation"):
+        if name in ("observation_space", "action_space") or getattr(spec, name) is not None:
             _check_space(f"{label}: spec.{name}", getattr(spec, name))
     if isinstance(spec.action_space, Dict):
         try:
@@ -155,6 +161,9 @@ def _checked_spec(label: str, env: Any) -> EnvSpec:
         raise ValueError(
             f"{label}: spec.agents is set, but it lacks present(state), bool[{len(spec.agents)}]"
         )
+    if spec.central_observation is not None and not (spec.agents and hasattr(env, "central")):
+        what = "it lacks central(state)" if spec.agents else "spec.agents is empty"
+        raise ValueError(f"{label}: spec.central_observation is set, but {what}")
     if spec.agents and (spec.task_space is not None or isinstance(spec.action_space, Dict)):
         what = "actions of several spaces" if isinstance(spec.action_space, Dict) else "tasks"
         raise ValueError(f"{label}: spec.agents is set; environments of several agents have no {what}")

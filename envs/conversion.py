@@ -31,6 +31,10 @@ class Converted(Wrapper):
             truncated=jnp.asarray(timestep.truncated, bool),
         )
 
+    def central(self, state: Any) -> Any:
+        assert self.spec.central_observation is not None
+        return _as(self.spec.central_observation, super().central(state))
+
 
 class MixedActions(Wrapper):
     """Takes actions as one vector (`Mixed`), for an environment that takes a dict."""

@@ -62,6 +62,7 @@ class JaxMARL(MultiAgentEnv):
     def __init__(self, name: str, shaped_reward: float, **kwargs: Any):
         label = f"jaxmarl:{name}"
         check_arguments(label, kwargs)
+        self._is_mpe = name.startswith("MPE_")
         self._is_smax, self._has_enemy = name.endswith("SMAX"), name == "HeuristicEnemySMAX"
         try:
             with suite_rules():
@@ -76,7 +77,7 @@ class JaxMARL(MultiAgentEnv):
         self._shaped = float(shaped_reward)
         limit = getattr(self._env, "max_steps", None)
         # MPE and SMAX look at their clock before they advance it.
-        self._limit = None if limit is None else int(limit) + (self._is_smax or name.startswith("MPE_"))
+        self._limit = None if limit is None else int(limit) + (self._is_smax or self._is_mpe)
         key = jax.random.key(0)
         with suite_rules():
             obs, state = jax.eval_shape(self._env.reset, jax.eval_shape(raw_key, key))
@@ -94,6 +95,7 @@ class JaxMARL(MultiAgentEnv):
             has_action_mask=has_mask,
             reports=(InfoMetric("success", "last"),) if self._has_enemy else (),
             agents=self._agents,
+            central_observation=self._central_space(state),
         )
 
     def reset(self, key: jax.Array) -> tuple[JaxMARLState, Any]:
@@ -125,6 +127,13 @@ class JaxMARL(MultiAgentEnv):
     def present(self, state: JaxMARLState) -> jax.Array:
         return state.here
 
+    def central(self, state: JaxMARLState) -> jax.Array:
+        """float32[F]: of SMAX its `world_state`, of MPE the observations of all agents in their order."""
+        with suite_rules():
+            if self._is_smax:
+                return jnp.asarray(self._env.get_world_state(state.env), jnp.float32)
+            return self._stacked(self._env.get_obs(state.env)).ravel()
+
     def action_mask(self, state: JaxMARLState) -> jax.Array:
         own = jnp.arange(max(self._counts)) < jnp.asarray(self._counts)[:, None]
         if self._legal is None:
@@ -148,6 +157,13 @@ class JaxMARL(MultiAgentEnv):
             inside = (x - place[0]) ** 2 + (y - place[1]) ** 2 <= radius**2
             picture[inside] = np.asarray(colour, np.float64).clip(0, 255).astype(np.uint8)
         return picture
+
+    def _central_space(self, state: Any) -> Box | None:
+        """Of `central`, for such a state of the suite; None where the suite has nothing of the kind."""
+        if not (self._is_smax or self._is_mpe):
+            return None
+        given = JaxMARLState(state, jnp.ones(len(self._agents), bool))
+        return Box.of(-np.inf, np.inf, jax.eval_shape(self.central, given).shape)
 
     def _rewards(self, rewards: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[jax.Array, Any]:
         """(float32[A] to learn from, those that are reported or None if they are the same)."""

@@ -24,6 +24,8 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
     others, and does with their actions, counts for nothing. An agent that has gone without a flag has
     terminated. The episode of the environment is over once nobody is present, or all who are have a flag,
     also those who come just then.
+
+    With `spec.central_observation` it also has `central`, for value functions that see more than an agent.
     """
 
     spec: EnvSpec
@@ -39,6 +41,10 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
     @abc.abstractmethod
     def present(self, state: Any) -> jax.Array:
         """bool[A], who takes part in the next step."""
+
+    def central(self, state: Any) -> Any:
+        """The state of the whole, an element of `spec.central_observation`, without a leading A."""
+        raise NotImplementedError(f"{self.spec.name} has no state of the whole")
 
 
 @flax.struct.dataclass

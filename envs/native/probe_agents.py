@@ -42,6 +42,7 @@ class ProbeAgents(MultiAgentEnv):
 
     Observation float32[9]: the agent, one-hot of four; how many steps it has to go, one-hot of four, zeros of
     the last agent; the bit as 1 or -1. `info["hits"]`: how many agents got 1.
+    The state of the whole has the time and all bits.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class ProbeAgents(MultiAgentEnv):
             has_action_mask=True,
             reports=(InfoMetric("hits", "sum"),),
             agents=("first", "second", "third", "late"),
+            central_observation=Box.of(0, 1, (STEPS + 1 + 4,)),
         )
 
     def reset(self, key: jax.Array) -> tuple[ProbeAgentsState, Any]:
@@ -78,6 +80,10 @@ class ProbeAgents(MultiAgentEnv):
 
     def present(self, state: ProbeAgentsState) -> jax.Array:
         return (state.time >= jnp.asarray(ENTERS)) & (state.time < jnp.asarray(LEAVES))
+
+    def central(self, state: ProbeAgentsState) -> jax.Array:
+        """float32[9]: the steps made, one-hot of five, and what each agent is to do."""
+        return jnp.concatenate([jax.nn.one_hot(state.time, STEPS + 1), state.asked.astype(jnp.float32)])
 
     def action_mask(self, state: ProbeAgentsState) -> jax.Array:
         return jnp.broadcast_to(jnp.arange(3) < 2, (4, 3)) & self.present(state)[:, None]

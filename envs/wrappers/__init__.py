@@ -11,6 +11,7 @@ from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.action_repeat import ActionRepeat
 from jaxrl.envs.wrappers.agent_id import AgentId
+from jaxrl.envs.wrappers.central_observation import CentralObservation
 from jaxrl.envs.wrappers.flatten_observation import FlattenObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
 from jaxrl.envs.wrappers.hidden_observation import MaskObservation, NoisyObservation
@@ -31,6 +32,7 @@ from jaxrl.envs.wrappers.wrapper import Wrapper, wrapped
 _WRAPPERS: dict[str, Callable[..., JaxEnv]] = {
     "action_repeat": ActionRepeat,
     "agent_id": AgentId,
+    "central_observation": CentralObservation,
     "flatten_observation": FlattenObservation,
     "frame_stack": FrameStack,
     "limit_cost": LimitCost,

@@ -94,6 +94,11 @@ class Wrapper(JaxEnv):
         found: jax.Array = wrapped.present(self.inner(state))
         return found
 
+    def central(self, state: Any) -> Any:
+        """The state of the whole; only with `spec.central_observation`."""
+        wrapped: Any = self.env
+        return wrapped.central(self.inner(state))
+
     def solve(self, state: Any) -> jax.Array:
         """The environment's best action; only with `spec.has_solver`."""
         found: jax.Array = self.env.solve(self.inner(state))  # type: ignore[attr-defined]

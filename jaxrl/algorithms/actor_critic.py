@@ -75,13 +75,14 @@ class ActorCritic(Agent):
           ConfigError: an unknown name, or a space that no encoder or head serves.
         """
         head = networks.build_head(network, spec)
-        value_trunk = "value" if network.separate_value else "policy"
+        value_trunk = "value" if network.has_own_value else "policy"
         heads = {
             "head": HeadOnTrunk(head.module, "policy"),
             # In float32, as the policy's head: in bfloat16 values near 100 are half a unit apart.
             VALUE_HEAD: HeadOnTrunk(ValueHead(), value_trunk),
         }
         description = f"{networks.describe_trunk(network, spec)}, {networks.head_name(network, spec)}"
+        description += ", central value" * network.central_value
         return cls(spec, networks.build(network, spec, heads), normalize, head, description, auxiliary)
 
     def init_params(self, key: Array) -> PyTree:

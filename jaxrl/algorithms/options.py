@@ -15,6 +15,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "normalize.clip_rewards": lambda c: c.normalize.clip_rewards > 0,
     "nonfinite": lambda c: c.nonfinite == "skip",
     "network.separate_value": lambda c: c.network.separate_value,
+    "network.central_value": lambda c: c.network.central_value,
     "network.frozen": lambda c: bool(c.network.frozen),
     "network.head": lambda c: c.network.head != "auto",
     "host.overlap": lambda c: c.host.overlap is True,

@@ -209,6 +209,8 @@ def _fields(spec: EnvSpec) -> Iterator[tuple[str, str]]:
     yield "action", catalogue.describe(spec.action_space) + (", with a mask" if spec.has_action_mask else "")
     if spec.agents:
         yield "agents", f"{spec.num_agents} that share a policy: {', '.join(spec.agents)}"
+    if spec.central_observation is not None:
+        yield "whole", f"{catalogue.describe(spec.central_observation)}, for `network.central_value`"
     yield "most steps", f"{spec.max_episode_steps:,}" if spec.max_episode_steps else "no limit is known"
     config, reason = choose(spec, registry.is_host(spec.name))
     yield "config", f"{config}, since {reason}"

@@ -15,14 +15,17 @@ from jaxrl.config.success import Success
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
 
+_CENTRAL = "central_observation"  # the wrapper
+
 
 def with_full_names(config: Config) -> Config:
     config = _with_tasks(config)
     env, _ = full_name("env.name", config.env.name)
+    wrappers = _with_central(config)
     unseen = full_name("evaluate.unseen", config.evaluate.unseen)[0] if config.evaluate.unseen else ""
     return dataclasses.replace(
         config,
-        env=dataclasses.replace(config.env, name=env),
+        env=dataclasses.replace(config.env, name=env, wrappers=wrappers),
         evaluate=dataclasses.replace(config.evaluate, unseen=unseen),
     )
 
@@ -38,6 +41,19 @@ def _with_tasks(config: Config) -> Config:
     tasks = tuple(full_name("env.tasks", task)[0] for task in env.tasks)
     name = mixture_name(tasks, env.task_shares)
     return dataclasses.replace(config, env=dataclasses.replace(env, tasks=tasks, name=name))
+
+
+def _with_central(config: Config) -> tuple[str, ...]:
+    """The wrappers, the last of which gives the state of the whole to a value function that sees it."""
+    others = tuple(name for name in config.env.wrappers if name != _CENTRAL)
+    if config.network.central_value:
+        return (*others, _CENTRAL)
+    if others != config.env.wrappers:
+        raise ConfigError(
+            f"`env.wrappers` (={config.env.wrappers}) has {_CENTRAL}, which `network.central_value` "
+            "adds itself"
+        )
+    return others
 
 
 def check_task_counts(config: Config) -> None:
@@ -63,6 +79,11 @@ def check_environment(c: Config) -> EnvSpec:
 
     field, value = ("env.tasks", c.env.tasks) if c.env.tasks else ("env.name", c.env.name)
     spec = environment_spec(field, value, c.env.name, ())
+    if c.network.central_value and spec.central_observation is None:
+        raise ConfigError(
+            f"`network.central_value` (=True) needs a state of the whole environment, which {c.env.name} "
+            "does not have"
+        )
     if c.env.wrappers:
         spec = environment_spec("env.wrappers", c.env.wrappers, c.env.name, c.env.wrappers)
     try:

@@ -190,6 +190,12 @@ class NetworkConfig(ArchitectureConfig):
     )
     activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
     separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
+    central_value: bool = field(
+        False,
+        help="the value sees the state of the whole environment, by a second encoder and core; of several "
+        "agents (docs/many_agents.md)",
+        fixed=True,
+    )
     head: str = field(
         "auto",
         help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
@@ -212,6 +218,11 @@ class NetworkConfig(ArchitectureConfig):
         help="type in which the network computes; parameters stay float32",
         fixed=True,
     )
+
+    @property
+    def has_own_value(self) -> bool:
+        """Whether the value has an encoder and a core of its own."""
+        return self.separate_value or self.central_value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ def fitting(config: Config, spec: EnvSpec) -> tuple[list[Config], dict[str, str]
     for name in networks.ARCHITECTURES:
         network = dataclasses.replace(config.network, architecture=name)
         try:
-            networks.build_architecture(network, spec.observation_space)
+            networks.build_architecture(network, networks.policy_space(network, spec.observation_space))
         except ConfigError as error:
             others[name] = str(error)
         else:

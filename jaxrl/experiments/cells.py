@@ -14,7 +14,7 @@ from jaxrl.config.files import load_config
 from jaxrl.config.listing import config_file
 from jaxrl.experiments.datasets import LevelDataset
 from jaxrl.experiments.options import WITH_PRETRAIN, ExperimentOptions
-from jaxrl.networks import build_architecture
+from jaxrl.networks import build_architecture, policy_space
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ExperimentPlan:
             config = self.config(cell, with_suite=False)
             spec = registry.spec_of(config.env.name, config.env.wrappers)
             try:
-                build_architecture(config.network, spec.observation_space)
+                build_architecture(config.network, policy_space(config.network, spec.observation_space))
             except ConfigError as error:
                 raise ConfigError(f"`--architectures`: {error}") from error
 

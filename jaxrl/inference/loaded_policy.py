@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
-from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space
+from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space, zeros
+from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy
@@ -108,7 +109,8 @@ class LoadedPolicy:
         """Chooses what to do at `obs`.
 
         Args:
-          obs: one observation [*O], or a batch [B, *O], raw; a dict where the space is one.
+          obs: one observation [*O], or a batch [B, *O], raw; a dict where the space is one. After training
+            with `network.central_value` the agent's own observation will do.
           carry: what the call before returned; None where an episode begins.
           reset: bool, or bool[B]: where `obs` is the first of its episode, so that the carry counts as
             zeros. None: nowhere, or everywhere without a carry.
@@ -123,7 +125,7 @@ class LoadedPolicy:
           ConfigError: something has the wrong shape or type, and the message says which; or the policy has
             nothing to sample.
         """
-        single, arguments = self._arguments(obs, carry, reset, action_mask)
+        single, arguments = self._arguments(self._with_central(obs), carry, reset, action_mask)
         if draws := self._trained.draws(sample):
             arguments.append(np.array([self._seed, next(self._draws)], np.uint32))
         action, after = jax.device_get(self._program(draws)(*arguments))
@@ -145,6 +147,17 @@ class LoadedPolicy:
     def is_single(self, obs: PyTree) -> bool:
         """True of one observation, False of a batch; raises ConfigError if it is neither."""
         return self._batch(obs)[0]
+
+    def _with_central(self, obs: PyTree) -> PyTree:
+        """With zeros for the state of the whole where it is missing: only values depend on it."""
+        if not self.config.network.central_value or (isinstance(obs, dict) and CENTRAL in obs):
+            return obs
+        space = self.spec.observation_space
+        assert isinstance(space, Dict)
+        own = _cast_all("obs", obs, space[OWN])
+        x, part = jax.tree.leaves(own)[0], jax.tree.leaves(_plain(space[OWN]))[0]
+        leading = x.shape[: x.ndim - _rank(part)]
+        return {CENTRAL: jax.tree.map(np.asarray, zeros(space[CENTRAL], leading)), OWN: own}
 
     def _arguments(self, obs: PyTree, carry: PyTree, reset: Any, mask: Any) -> tuple[bool, list[Any]]:
         """(whether `obs` is one observation, arguments of the policy's function, [B, ...])."""
@@ -242,8 +255,8 @@ def _check_carry(carry: PyTree, expected: PyTree) -> PyTree:
     given, wanted = jax.tree.structure(carry), jax.tree.structure(expected)
     if given != wanted:  # type: ignore[operator]
         raise ConfigError("`carry` must be what `act` returned, or None")
-    for (name, x), (_, zeros) in zip(flat(carry), flat(expected), strict=True):
-        _check_shape(f"carry {name}", x, zeros.shape)
+    for (name, x), (_, like) in zip(flat(carry), flat(expected), strict=True):
+        _check_shape(f"carry {name}", x, like.shape)
     return carry
 
 

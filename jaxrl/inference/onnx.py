@@ -48,7 +48,8 @@ def write(
         raise _missing() from error
     if network is None:
         raise RunError(
-            "ONNX is written for the built-in networks in float32; export this one with --format=stablehlo"
+            "ONNX is written for the built-in networks in float32, without a central value; "
+            "export this one with --format=stablehlo"
         )
     example = function.example(1)
     inputs = function.inputs(example)

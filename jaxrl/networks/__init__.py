@@ -1,6 +1,7 @@
 """Networks by name. A user's own encoder, core or head is `module:factory`, a core also `module:Class`."""
 
 from jaxrl.networks.architectures import ARCHITECTURES, Architecture, build_architecture, resolved
+from jaxrl.networks.central import policy_space
 from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
@@ -32,5 +33,6 @@ __all__ = [
     "describe_trunk",
     "head_name",
     "kernel_fault",
+    "policy_space",
     "resolved",
 ]

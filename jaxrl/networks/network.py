@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs import modules
 from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.networks.architectures import build_architecture, describe_architecture
+from jaxrl.networks.architectures import describe_architecture
 from jaxrl.networks.architectures.build import require_architecture
+from jaxrl.networks.central import build_trunk_encoder, policy_space
 from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence, core_waits
-from jaxrl.networks.encoders import build_encoder, encoder_names
+from jaxrl.networks.encoders import encoder_names
 from jaxrl.networks.graph.encoder import TABLES
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, described
@@ -104,7 +105,8 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     trunks = tuple(dict.fromkeys(head.trunk for head in heads.values()))
     module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
     core = build_core(network)
-    _encoder(network, spec)  # the module builds its own; this one only checks
+    for trunk in trunks:  # the module builds its own; these only check
+        build_trunk_encoder(network, spec.observation_space, trunk)
 
     def initial_carry(n: int) -> PyTree:
         return {name: core.initial_carry(n) for name in trunks}
@@ -170,19 +172,13 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     )
 
 
-def _encoder(network: NetworkConfig, spec: EnvSpec) -> nn.Module:
-    """The encoder of a trunk: of the architecture that has a name, or else as `network.encoder` says."""
-    build = build_architecture if network.architecture else build_encoder
-    return build(network, spec.observation_space)
-
-
 def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:
     """A trunk in words: `mlp 128, lstm 128`."""
     layers = f"{network.core_layers} x " if network.core_layers > 1 else ""
     core = "feed-forward" if network.core == "none" else f"{layers}{network.core} {network.core_size}"
     if network.architecture:
         return f"{describe_architecture(network)}, {core}"
-    names = encoder_names(network.encoder, spec.observation_space)
+    names = encoder_names(network.encoder, policy_space(network, spec.observation_space))
     encoder = names[""] if "" in names else ", ".join(f"{key} by {name}" for key, name in names.items())
     hidden = " ".join(str(size) for size in network.hidden_sizes)
     return f"{encoder} {hidden}, {core}"
@@ -211,7 +207,8 @@ class _Trunks(nn.Module):
 
     @nn.compact
     def parts(self, trunks: Sequence[str]) -> _Parts:
-        built = {name: (_encoder(self.network, self.spec), build_core(self.network)) for name in trunks}
+        network, space = self.network, self.spec.observation_space
+        built = {name: (build_trunk_encoder(network, space, name), build_core(network)) for name in trunks}
         heads = {name: module.clone(parent=self, name=name) for name, _, module in self.heads}
         return _Parts(built, heads)
 

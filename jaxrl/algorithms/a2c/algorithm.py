@@ -42,7 +42,7 @@ class A2C(MinibatchAlgorithm):
     name: ClassVar = "a2c"
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = A2CConfig
-    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS
+    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"network.central_value"}
     reported: ClassVar = ("loss/policy", "loss/value", "loss/entropy")
     own_metrics: ClassVar = {"a2c/explained_variance": Mean}
     highlights: ClassVar = (

@@ -43,7 +43,7 @@ class PPO(MinibatchAlgorithm):
     signals: ClassVar = ("advantage", "value")
     config_section: ClassVar = PPOConfig
     state_type: ClassVar = PPOState
-    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"host.overlap"}
+    offers: ClassVar = OF_MINIBATCHES | OF_ACTOR_CRITICS | {"host.overlap", "network.central_value"}
     own_metrics: ClassVar = {"ppo/explained_variance": Mean}
     highlights: ClassVar = (
         ("loss/policy", "policy loss"),
@@ -162,7 +162,7 @@ class PPO(MinibatchAlgorithm):
 
         A value function with a trunk of its own shares nothing with the policy.
         """
-        if self.config.network.separate_value:
+        if self.config.network.has_own_value:
             return params
         warms_up = self._warms_up(learner)
         fixed = lambda x: jnp.where(warms_up, jax.lax.stop_gradient(x), x)  # noqa: E731

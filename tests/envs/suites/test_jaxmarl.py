@@ -126,6 +126,28 @@ def test_adapter_does_what_the_bare_suite_does(name, length):
                     here, time = set(agents), 0
 
 
+@pytest.mark.parametrize("name", ["MPE_simple_spread_v3", "HeuristicEnemySMAX(scenario='3m')"])
+def test_the_state_of_the_whole_is_that_of_the_bare_suite(name):
+    original, _, _ = bare(name)
+    env = envs.make(f"jaxmarl:{name}", ("central_observation",))
+    assert not check_types(name, env)
+    agents, key = original.agents, jax.random.key(4)
+    state, obs = env.reset(key)
+    with suite_rules():
+        theirs, inner = original.reset(jax.random.key_data(key))
+    for t in range(4):
+        together = np.concatenate([theirs[agent] for agent in agents])
+        expected = theirs.get("world_state", together)
+        np.testing.assert_allclose(obs["central"], np.tile(expected, (len(agents), 1)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.ravel(obs["own"]), together, rtol=1e-5, atol=1e-6)
+        key, action = jax.random.fold_in(key, t), jnp.full(len(agents), t, jnp.int32)
+        state, timestep = env.step(key, state, action)
+        obs = timestep.obs
+        with suite_rules():
+            actions = dict(zip(agents, action, strict=True))
+            theirs, inner, *_ = original.step_env(jax.random.key_data(key), inner, actions)
+
+
 @pytest.mark.parametrize(
     ("name", "agents", "observation", "actions", "limit", "masked"),
     [

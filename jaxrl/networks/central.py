@@ -1,0 +1,95 @@
+"""Encoders where the value function sees the state of the whole, and the policy does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from jaxrl.config import NetworkConfig
+from jaxrl.envs.base import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
+from jaxrl.networks.architectures import build_architecture
+from jaxrl.networks.encoders import JointMLP, build_encoder, encoder_names
+from jaxrl.networks.layers import DTYPES, Dense, activation
+from jaxrl.types import Array
+
+# The trunk whose features the policy's head reads; with a central value it sees the agent's own part alone.
+POLICY = "policy"
+
+
+def policy_space(network: NetworkConfig, space: Space) -> Space:
+    """What the policy sees of observations of a space."""
+    if not network.central_value:
+        return space
+    assert isinstance(space, Dict), "`network.central_value` goes with the wrapper central_observation"
+    return space[OWN]
+
+
+class OwnEncoder(nn.Module):
+    """The encoder of the policy, which gets the agent's own observation and nothing else."""
+
+    encoder: nn.Module
+
+    @nn.compact
+    def __call__(self, obs: dict[str, Any]) -> Array:
+        features: Array = self.encoder(obs[OWN])
+        return features
+
+    def describe(self, name: str) -> Any:
+        """See `ArrayEncoder.describe`."""
+        return self.encoder.describe(f"{name}.{OWN}") if hasattr(self.encoder, "describe") else None
+
+
+class BothEncoder(nn.Module):
+    """An encoder of each part, and a dense layer over both: added features alone would not interact."""
+
+    own: nn.Module
+    central: nn.Module
+    sizes: tuple[int, ...]
+    activation: str
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, obs: dict[str, Any]) -> Array:
+        features = jnp.concatenate([self.own(obs[OWN]), self.central(obs[CENTRAL])], axis=-1)
+        for size in self.sizes:
+            features = activation(self.activation)(Dense(size, math.sqrt(2), self.dtype)(features))
+        return features
+
+
+def build_trunk_encoder(network: NetworkConfig, space: Space, trunk: str) -> nn.Module:
+    """The encoder of a trunk: of the architecture that has a name, or else as `network.encoder` says.
+
+    With a central value, that of the policy is as without, on its own part; others see both parts, vectors
+    by one network over both.
+
+    Raises:
+      ConfigError: the observation does not suit the encoder or the architecture.
+    """
+    build = build_architecture if network.architecture else build_encoder
+    if not network.central_value:
+        return build(network, space)
+    own = policy_space(network, space)
+    if trunk == POLICY:
+        return OwnEncoder(build(network, own))
+    assert isinstance(space, Dict)
+    dtype = DTYPES[network.compute_dtype]
+    is_dense = not network.architecture and encoder_names(network.encoder, own).get("") == "mlp"
+    if is_dense and _is_vector(own) and _is_vector(space[CENTRAL]):
+        return JointMLP(space.spaces, network.hidden_sizes, network.activation, dtype, network.layer_norm)
+    alone = dataclasses.replace(network, encoder="auto", architecture="")
+    return BothEncoder(
+        build(network, own),
+        build_encoder(alone, space[CENTRAL]),
+        network.hidden_sizes[-1:],
+        network.activation,
+        dtype,
+    )
+
+
+def _is_vector(space: Space) -> bool:
+    return isinstance(space, Discrete | MultiDiscrete) or (isinstance(space, Box) and len(space.shape) <= 2)
