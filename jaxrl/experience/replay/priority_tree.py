@@ -46,7 +46,9 @@ class PriorityTree:
 
 def empty(envs: int, items: int) -> PriorityTree:
     """A tree whose leaves are all 0."""
-    blocks = -(-items // WIDTH)
+    # Of many blocks a multiple of `WIDTH`: then a draw need not pad them.
+    whole = WIDTH**2 if items > WIDTH**2 else WIDTH
+    blocks = -(-items // whole) * whole // WIDTH
     sums = jnp.zeros((envs, blocks), jnp.float32)
     leaf = jnp.zeros((envs, blocks * WIDTH), jnp.float32)
     return PriorityTree(leaf, sums, jnp.zeros_like(sums), jnp.zeros(envs, jnp.int32))
@@ -183,7 +185,10 @@ def _sums(total: Array) -> list[Array]:
         levels.insert(0, jnp.pad(total, ((0, 0), (0, -total.shape[1] % WIDTH))))
         if total.shape[1] <= WIDTH:
             return levels
-        total = levels[0].reshape(len(total), -1, WIDTH).sum(axis=2)
+        # As a product, and kept: XLA for CPU adds up short rows slowly, and anew wherever a sum is read.
+        rows = levels[0].reshape(len(total), -1, WIDTH)
+        summed = jnp.dot(rows, jnp.ones(WIDTH), precision=jax.lax.Precision.HIGHEST)
+        total = jax.lax.optimization_barrier(summed)
 
 
 def _descend(
