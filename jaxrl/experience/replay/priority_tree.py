@@ -231,7 +231,8 @@ def _descend(
 
 def _joined(drawn: tuple[Array, Array], more: tuple[Array, Array], each: int) -> tuple[Array, Array]:
     """`_distinct` of what was drawn before and then."""
-    return _distinct(*(jnp.concatenate(x, axis=1) for x in zip(drawn, more, strict=True)), each)
+    index, found = (jnp.concatenate(x, axis=1) for x in zip(drawn, more, strict=True))
+    return _distinct(index, found, each)
 
 
 def _distinct(index: Array, found: Array, each: int) -> tuple[Array, Array]:
