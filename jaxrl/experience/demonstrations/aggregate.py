@@ -14,7 +14,7 @@ from jaxrl.algorithms.demonstrations import AggregateDraw, AggregatePlan, Demons
 from jaxrl.algorithms.replay import SequencePlan
 from jaxrl.experience.memory.base import Memory
 from jaxrl.experience.replay import draws, ring
-from jaxrl.experience.replay.draws import Places
+from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 

@@ -14,9 +14,9 @@ EPSILON = 1e-5
 
 
 def leaf_of(error: Array, alpha: float) -> Array:
-    """float32[...], (|error| + 1e-5)^alpha of TD errors."""
+    """float32[...], (|error| + 1e-5)^alpha of TD errors, never 0: a row that can be drawn remains one."""
     leaf: Array = (jnp.abs(error) + EPSILON) ** alpha
-    return leaf
+    return jnp.maximum(leaf, jnp.finfo(jnp.float32).tiny)
 
 
 def leaf_of_new(largest: Array) -> Array:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.experience.replay import draws, relabelling, ring, windows
-from jaxrl.experience.replay.draws import Places
+from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import Ring
 from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
 from jaxrl.types import Array, Trajectory
@@ -36,8 +35,8 @@ class Replay(RingMemory):
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> Transitions:
         assert latest is not None
-        places = self._places(state)
-        env, row, probability = draws.draw(self.plan, places, state.leaf, key)
+        places = self.places(state)
+        env, row, probability = draws.draw(self.plan, places, state.tree, key)
         window = row[None] + jnp.arange(self.plan.n_step + 1)[:, None]
         facts = {name: state.rows[name] for name in ("reward", "terminated", "reset", "valid")}
         facts = ring.taken(facts, window, env)
@@ -63,27 +62,29 @@ class Replay(RingMemory):
             next_obs=next_obs,
             next_mask=next_mask,
             usable=(probability > 0) & counts[0] & ready,
-            weight=draws.weights(self.plan, places, state.leaf, state.draws, probability),
+            weight=draws.weights(self.plan, state.tree, state.draws, probability),
             row=row % state.size,
             env=env,
             ready=ready,
             **latest_means(latest),
         )
 
-    def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
-        leaf = state.leaf
-        assert leaf is not None
+    @property
+    def hidden(self) -> int:
+        return self.plan.n_step
+
+    def with_new(self, state: Ring, trajectory: Trajectory, leaf: Array, first: int, new: Array) -> Array:
         # What follows the last row is known with the next rollout.
         after = jnp.concatenate([trajectory.reset[1:], jnp.zeros_like(trajectory.reset[:1])])
         begins = windows.follows(trajectory.terminated, after)
         begins = begins if trajectory.valid is None else begins & trajectory.valid
-        before = (state.cursor - 1) % state.size
-        kept = windows.follows(state.rows["terminated"][before], trajectory.reset[0])
-        leaf = leaf.at[:, before].multiply(kept.astype(jnp.float32))
-        put = jax.lax.dynamic_update_slice_in_dim
-        return put(leaf, jnp.where(begins, new, 0.0).T, state.cursor, axis=1)
+        if first > 0:  # else the ring holds no more than the rollout
+            before = (state.cursor - 1) % state.size
+            kept = windows.follows(state.rows["terminated"][before], trajectory.reset[0])
+            leaf = leaf.at[:, first - 1].multiply(kept.astype(jnp.float32))
+        return leaf.at[:, first : first + len(begins)].set(jnp.where(begins, new, 0.0).T)
 
-    def _places(self, state: Ring) -> Places:
+    def places(self, state: Ring) -> Places:
         """Rows that may be drawn: neither the newest, which have no successors yet, nor unseen ones."""
         unseen = self.plan.unseen
         complete = jnp.maximum(state.count - self.plan.n_step - unseen, 0)

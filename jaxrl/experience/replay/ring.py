@@ -8,7 +8,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import frames
+from jaxrl.experience.replay import frames, priority_tree
+from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
 # Of a trajectory; final observations are rows of their own that are not `valid`.
@@ -33,15 +34,15 @@ class Ring:
       rows: by field of a trajectory (`FIELDS`), [rows, B, ...], each in its own dtype; with `EPISODE`,
         int32[rows, B], if episodes are numbered, and with `CARRY`, if carries are stored. Of stacks `obs` is
         the newest frame, and `ANEW`, bool[rows, B], says where they begin.
-      leaf: float32[B, rows], see `priorities`; 0 where no transition begins. None without priorities. With
-        carries: float32[B, rows / interval], of the sequences that begin there.
+      tree: leaves of the rows, 0 where no transition begins. None without priorities. With carries: of the
+        rows / interval sequences that begin there.
       cursor: int32[], the row that is written next.
       count: int32[], rows of each environment that hold something.
       draws: int32[], how often rows were drawn and learnt from.
     """
 
     rows: Annotated[dict[str, PyTree], Sharded(1), Bulk()]
-    leaf: Annotated[Array | None, Sharded(0)]
+    tree: Annotated[PriorityTree | None, Sharded(0)]
     cursor: Array
     count: Array
     draws: Array
@@ -70,7 +71,7 @@ def empty(
     Args:
       example: of a rollout.
       rows: of each environment that it can hold.
-      prioritised: with `Ring.leaf`.
+      prioritised: with `Ring.tree`.
       numbered: with the numbers of episodes.
       interval: rows from one stored carry to the next; 0: none are stored.
       num_frames: of the stacks that observations are; 1: none.
@@ -86,7 +87,7 @@ def empty(
     items = rows // (interval or 1)
     return Ring(
         rows=zeros(rows, fields) | ({CARRY: zeros(items, example.carry)} if interval else {}),
-        leaf=jnp.zeros((envs, items), jnp.float32) if prioritised else None,
+        tree=priority_tree.empty(envs, items) if prioritised else None,
         cursor=zero,
         count=zero,
         draws=zero,

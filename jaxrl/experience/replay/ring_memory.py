@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayFeedback, ReplayPlan
 from jaxrl.experience.memory.base import Memory
-from jaxrl.experience.replay import draws, priorities, ring
+from jaxrl.experience.replay import draws, priorities, priority_tree, ring
+from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import Ring
 from jaxrl.types import Array, Trajectory
 
@@ -33,28 +34,51 @@ class RingMemory(Memory):
     def checkpointed(self) -> bool:  # type: ignore[override]
         return self.plan.checkpointed
 
+    @property
     @abc.abstractmethod
-    def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
-        """`Ring.leaf` with the leaves of a rollout, `new` float32[] for each item that may be drawn."""
+    def hidden(self) -> int:
+        """The newest items of each environment that may not be drawn yet, at most."""
+
+    @abc.abstractmethod
+    def places(self, state: Ring) -> Places:
+        """The items that may be drawn: neither the newest, `hidden`, nor the oldest `plan.unseen` rows."""
+
+    @abc.abstractmethod
+    def with_new(self, state: Ring, trajectory: Trajectory, leaf: Array, first: int, new: Array) -> Array:
+        """The leaves of a rollout and of its neighbours.
+
+        Args:
+          state: before the rollout.
+          trajectory: the rollout.
+          leaf: float32[B, N], of neighbouring items before it.
+          first: which of them is the rollout's first.
+          new: float32[], for each new item that may be drawn.
+        """
 
     def add(self, state: Ring, trajectory: Trajectory) -> Ring:
-        length, leaf = len(trajectory.reward), state.leaf
-        if leaf is not None:
-            new = priorities.leaf_of_new(self.plan.axis.gather(leaf.max()).max())
-            leaf = self.with_new(state, trajectory, new)
-        return dataclasses.replace(
+        length, tree = len(trajectory.reward), state.tree
+        after = dataclasses.replace(
             state,
             rows=ring.written(state.rows, trajectory, state.cursor),
-            leaf=leaf,
             cursor=(state.cursor + length) % state.size,
             count=jnp.minimum(state.count + length, state.size),
         )
+        if tree is None:
+            return after
+        was, now = self.places(state), self.places(after)
+        interval = state.size // now.size
+        new = priorities.leaf_of_new(self.plan.axis.gather(tree.max()).max())
+        unseen = -(-self.plan.unseen // interval)
+        begin = state.cursor // interval
+        items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
+        leaf = self.with_new(state, trajectory, tree.at(items), first, new)
+        return dataclasses.replace(after, tree=priority_tree.rewritten(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
-        where = (feedback.env, feedback.row)
+        where, places = (feedback.env, feedback.row), self.places(state)
         return dataclasses.replace(
             state,
-            leaf=draws.with_errors(self.plan, state.leaf, where, feedback.error, feedback.usable),
+            tree=draws.with_errors(self.plan, state.tree, places, where, feedback.error, feedback.usable),
             draws=state.draws + feedback.ready.astype(jnp.int32),
         )
 

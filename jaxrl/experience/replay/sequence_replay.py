@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import SequenceBatch, SequencePlan
 from jaxrl.experience.replay import draws, ring, windows
-from jaxrl.experience.replay.draws import Places
+from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import CARRY, Ring
 from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
 from jaxrl.types import Array, Trajectory
@@ -39,17 +39,17 @@ class SequenceReplay(RingMemory):
         interval, frames = self._sequences.interval, self.plan.frames
         return ring.empty(example, self.plan.rows, prioritised, interval=interval, num_frames=frames)
 
-    def with_new(self, state: Ring, trajectory: Trajectory, new: Array) -> Array:
-        assert state.leaf is not None
-        interval = self._sequences.interval
-        leaves = jnp.full((len(state.leaf), len(trajectory.reward) // interval), new)
-        first = state.cursor // interval
-        return jax.lax.dynamic_update_slice_in_dim(state.leaf, leaves, first, axis=1)
+    @property
+    def hidden(self) -> int:
+        return -(-self._window // self._sequences.interval)
+
+    def with_new(self, state: Ring, trajectory: Trajectory, leaf: Array, first: int, new: Array) -> Array:
+        return leaf.at[:, first : first + len(trajectory.reward) // self._sequences.interval].set(new)
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> SequenceBatch:
         assert latest is not None
-        places, plan = self._places(state), self._sequences
-        env, item, probability = draws.draw(self.plan, places, state.leaf, key)
+        places, plan = self.places(state), self._sequences
+        env, item, probability = draws.draw(self.plan, places, state.tree, key)
         window = item[None] * plan.interval + jnp.arange(self._window)[:, None]
         names = ("reset", "action", "action_mask", "reward", "terminated", "valid")
         rows = ring.taken({name: state.rows[name] for name in names}, window, env)
@@ -68,14 +68,14 @@ class SequenceReplay(RingMemory):
             counts=counts,
             terminated=(counts & facts["terminated"][:, :-1]).any(axis=1),
             usable=counts[:, 0] & (probability > 0)[None] & ready,
-            weight=draws.weights(self.plan, places, state.leaf, state.draws, probability),
+            weight=draws.weights(self.plan, state.tree, state.draws, probability),
             row=item % places.size,
             env=env,
             ready=ready,
             **latest_means(latest),
         )
 
-    def _places(self, state: Ring) -> Places:
+    def places(self, state: Ring) -> Places:
         """The sequences of which all rows are there, with all their frames."""
         interval = self._sequences.interval
         unseen = -(-self.plan.unseen // interval)

@@ -148,7 +148,7 @@ def test_nothing_is_learnt_before_there_is_enough() -> None:
     assert not drawn.usable.any()
     after = memory.feedback(few, drawn.feedback(jnp.ones(PLAN.batch_size)))
     assert int(after.draws) == 0
-    np.testing.assert_array_equal(after.leaf, few.leaf)
+    np.testing.assert_array_equal(after.tree.leaf, few.tree.leaf)
     assert draw(enough, found[1], jax.random.key(0)).ready
 
 
@@ -190,8 +190,8 @@ def test_priorities_and_weights_beside_a_loop() -> None:
 
 def flat(state: Ring) -> tuple[np.ndarray, np.ndarray]:
     """(action, leaf) of all rows."""
-    assert state.leaf is not None
-    return np.asarray(state.rows["action"]).ravel(), np.asarray(state.leaf).T.ravel()
+    assert state.tree is not None
+    return np.asarray(state.rows["action"]).ravel(), np.asarray(state.tree.leaf[:, : state.size]).T.ravel()
 
 
 @pytest.mark.parametrize("plan", [PLAN, UNIFORM])

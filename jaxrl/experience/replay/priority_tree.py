@@ -1,0 +1,252 @@
+"""Leaves of prioritised replay with sums and maxima over blocks, so that no step reads all of them.
+
+Blocks are brought up to date where leaves change; a draw descends from sums of sums of blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.experience.replay import sampling
+from jaxrl.experience.replay.places import Places
+from jaxrl.types import Array
+
+WIDTH = 16  # leaves of a block, and blocks of a block of blocks
+_ROUNDS = 8  # of independent draws, before a race among all leaves that are left
+
+
+@flax.struct.dataclass
+class PriorityTree:
+    """The leaves of B environments; a pytree.
+
+    Attributes:
+      leaf: float32[B, blocks * WIDTH], see `priorities`; 0 where nothing begins, and beyond the items.
+      total: float32[B, blocks], sums of the leaves that may be drawn.
+      largest: float32[B, blocks], of all leaves.
+      count: int32[B], leaves above 0 that may be drawn.
+    """
+
+    leaf: Array
+    total: Array
+    largest: Array
+    count: Array
+
+    def at(self, items: Array) -> Array:
+        """float32[B, N], the leaves of items int32[N] of every environment."""
+        return self.leaf[:, items]
+
+    def max(self) -> Array:
+        """float32[], the largest leaf."""
+        return self.largest.max()
+
+
+def empty(envs: int, items: int) -> PriorityTree:
+    """A tree whose leaves are all 0."""
+    # Of many blocks a multiple of `WIDTH`: then a draw need not pad them.
+    whole = WIDTH**2 if items > WIDTH**2 else WIDTH
+    blocks = -(-items // whole) * whole // WIDTH
+    sums = jnp.zeros((envs, blocks), jnp.float32)
+    leaf = jnp.zeros((envs, blocks * WIDTH), jnp.float32)
+    return PriorityTree(leaf, sums, jnp.zeros_like(sums), jnp.zeros(envs, jnp.int32))
+
+
+def window(size: int, first: Array, before: int, written: int, after: int) -> tuple[Array, int]:
+    """(int32[N] different neighbours in a ring, how many of them lie before `first`).
+
+    Args:
+      size: items of the ring.
+      first: int32[], the first item that is written.
+      before, written, after: items before it, from it on, and after those; less where the ring is shorter.
+    """
+    before = min(before, size - written)
+    after = min(after, size - written - before)
+    return (first - before + jnp.arange(before + written + after)) % size, before
+
+
+def rewritten(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Places) -> PriorityTree:
+    """With other leaves of neighbouring items, and other items that may be drawn.
+
+    Args:
+      tree: the old one.
+      items: int32[N], of `window`; nothing else changes, neither its leaf nor whether it may be drawn.
+      leaf: float32[B, N].
+      was, now: what could be drawn before, and what can be now.
+    """
+    number = lambda leaf, places: ((leaf > 0) & places.allow(items)[None]).sum(axis=1, dtype=jnp.int32)  # noqa: E731
+    count = tree.count - number(tree.at(items), was) + number(leaf, now)
+    leaves = tree.leaf.at[:, items].set(leaf, unique_indices=True)
+    # One item in each block from the first to the last, also across the end, where a block may be shorter.
+    block = jnp.concatenate([items[::WIDTH], items[-1:], jnp.full(1, now.size - 1, items.dtype)]) // WIDTH
+    member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
+    found = leaves.reshape(len(leaves), -1, WIDTH)[:, block]
+    total = tree.total.at[:, block].set(jnp.where(now.allow(member)[None], found, 0.0).sum(axis=-1))
+    largest = tree.largest.at[:, block].set(found.max(axis=-1))
+    return PriorityTree(leaves, total, largest, count)
+
+
+def updated(
+    tree: PriorityTree, where: tuple[Array, Array], leaf: Array, usable: Array, places: Places
+) -> PriorityTree:
+    """With new leaves of items that were drawn.
+
+    Args:
+      tree: the old one.
+      where: (env, item) int32[N], different ones; of those whose leaf is 0, nothing changes.
+      leaf: float32[N], above 0. Those that are not finite do not enter.
+      usable: bool[N], False: keep the old one.
+      places: what may be drawn.
+    """
+    env, item = where
+    known = tree.leaf.at[env, item].get(mode="fill", fill_value=0.0) > 0
+    written = jnp.where(usable & jnp.isfinite(leaf) & known, env, len(tree.leaf))  # out of bounds: dropped
+    leaves = tree.leaf.at[written, item].set(leaf, mode="drop")
+    block = item // WIDTH
+    member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
+    found = leaves.reshape(*tree.total.shape, WIDTH).at[env, block].get(mode="clip")
+    total = jnp.where(places.allow(member), found, 0.0).sum(axis=1)
+    return dataclasses.replace(
+        tree,
+        leaf=leaves,
+        total=tree.total.at[written, block].set(total, mode="drop"),
+        largest=tree.largest.at[written, block].set(found.max(axis=1), mode="drop"),
+    )
+
+
+def group_totals(tree: PriorityTree, groups: int) -> Array:
+    """float32[groups], sums of the leaves that may be drawn."""
+    return tree.total.reshape(groups, -1).sum(axis=1)
+
+
+def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple[Array, Array]:
+    """Draws from each group of neighbouring environments, as one after the other without replacement.
+
+    Independent draws of which repeated ones are passed over have that distribution; where many are repeated,
+    more follow, and what is then still missing comes from a race among the leaves that are left.
+
+    Args:
+      tree: of B environments.
+      places: of them.
+      keys: [groups], one for each group.
+      each: draws of each group.
+
+    Returns:
+      (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
+      those that are first).
+    """
+    groups, stride = len(keys), tree.leaf.shape[1]
+    wanted = jnp.minimum(tree.count.reshape(groups, -1).sum(axis=1), each)
+    levels, flat = _sums(tree.total.reshape(groups, -1)), tree.leaf.reshape(groups, -1)
+    tries = each + max(2, each // 4)
+
+    def independent(turn: Array | int) -> tuple[Array, Array]:
+        shape = (len(levels) // 2 + 1, tries)
+        uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, turn), shape, jnp.float32))
+        return _descend(levels, flat, places, stride, uniform(keys))
+
+    def missing(found: Array) -> Array:
+        return (found.sum(axis=1) < wanted).any()
+
+    def another(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        index, found, turn = state
+        return (*_joined((index, found), independent(turn), each), turn + 1)
+
+    def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        index, found, turn = state
+        allowed = places.allow(jnp.arange(stride))[None, None]
+        left = jnp.where(allowed, flat.reshape(groups, -1, stride), 0.0).reshape(groups, -1)
+        gone = jnp.where(found, index, flat.shape[1])
+        left = left.at[jnp.arange(groups)[:, None], gone].set(0.0, mode="drop")
+        run = lambda key, left: sampling.by_race(jax.random.fold_in(key, turn), left, each)  # noqa: E731
+        return (*_joined((index, found), jax.vmap(run)(keys, left), each), turn + 1)
+
+    state = (*_distinct(*independent(0), each), jnp.int32(1))
+    state = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] < _ROUNDS), another, state)
+    # A loop of one turn at most: of a conditional both sides would be computed under `vmap`.
+    last = (*state[:2], jnp.int32(_ROUNDS))
+    index, found, _ = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] == _ROUNDS), race, last)
+    return index, found
+
+
+def _sums(total: Array) -> list[Array]:
+    """Sums of `WIDTH` neighbours each, from the highest level, of at most `WIDTH`, to that of the blocks.
+
+    Args:
+      total: float32[groups, N], of the blocks.
+
+    Returns:
+      float32[groups, n * WIDTH] each; 0 beyond the end.
+    """
+    levels: list[Array] = []
+    while True:
+        levels.insert(0, jnp.pad(total, ((0, 0), (0, -total.shape[1] % WIDTH))))
+        if total.shape[1] <= WIDTH:
+            return levels
+        # As a product, and kept: XLA for CPU adds up short rows slowly, and anew wherever a sum is read.
+        rows = levels[0].reshape(len(total), -1, WIDTH)
+        summed = jnp.dot(rows, jnp.ones(WIDTH), precision=jax.lax.Precision.HIGHEST)
+        total = jax.lax.optimization_barrier(summed)
+
+
+def _descend(
+    levels: list[Array], flat: Array, places: Places, stride: int, noise: Array
+) -> tuple[Array, Array]:
+    """(int32[groups, N] indices into the leaves, in proportion to them; bool[groups, N] whether above 0).
+
+    Args:
+      levels: of `_sums`.
+      flat: float32[groups, leaves].
+      places: which of them may be drawn.
+      stride: leaves of each environment.
+      noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
+        levels, so that of its 24 bits at least 16 are left for the second.
+    """
+    groups, tries = len(flat), noise.shape[2]
+    child = jnp.arange(WIDTH)
+    earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
+    group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
+    node = jnp.zeros(groups * tries, jnp.int32)
+    weight = jnp.repeat(levels[0].sum(axis=1), tries)
+    target = jnp.zeros_like(weight)
+    for depth, sums in enumerate([*levels, flat]):
+        at = group * (sums.shape[1] // WIDTH) + node
+        children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
+        if depth == len(levels):
+            item = (node * WIDTH % stride)[:, None] + child[None]
+            children = jnp.where(places.allow(item), children, 0.0)
+        if depth % 2 == 0:
+            target = noise[:, depth // 2].reshape(-1) * weight
+        upto = jnp.dot(children, earlier, precision=jax.lax.Precision.HIGHEST)
+        # The last that begins at or before the target; rounding cannot leave one without a weight.
+        taken = (children > 0) & (upto <= target[:, None])
+        chosen = jnp.where(taken, child[None], 0).max(axis=1)
+        one = chosen[:, None] == child[None]
+        weight = jnp.where(one, children, 0.0).sum(axis=1)
+        node, target = node * WIDTH + chosen, target - jnp.where(one, upto, 0.0).sum(axis=1)
+    return node.reshape(groups, tries), (weight > 0).reshape(groups, tries)
+
+
+def _joined(drawn: tuple[Array, Array], more: tuple[Array, Array], each: int) -> tuple[Array, Array]:
+    """`_distinct` of what was drawn before and then."""
+    index, found = (jnp.concatenate(x, axis=1) for x in zip(drawn, more, strict=True))
+    return _distinct(index, found, each)
+
+
+def _distinct(index: Array, found: Array, each: int) -> tuple[Array, Array]:
+    """The first `each` different indices of each group in their order, and whether there were as many.
+
+    Args:
+      index: int32[groups, N].
+      found: bool[groups, N], False: passed over.
+      each: of the result.
+    """
+    order = jnp.arange(index.shape[1])
+    earlier = order[None, :] < order[:, None]
+    same = (index[:, :, None] == index[:, None, :]) & earlier[None] & found[:, None, :]
+    kept = found & ~same.any(axis=2)
+    rank = (earlier[None] & kept[:, None, :]).sum(axis=2, dtype=jnp.int32)
+    place = (rank[:, None, :] == jnp.arange(each)[None, :, None]) & kept[:, None, :]
+    return jnp.where(place, index[:, None, :], 0).sum(axis=2), place.any(axis=2)

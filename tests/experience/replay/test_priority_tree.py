@@ -1,0 +1,117 @@
+"""The tree of priorities beside plain numpy, and its draws beside the probabilities that they should have."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.experience.replay import priority_tree
+from jaxrl.experience.replay.places import Places
+from jaxrl.experience.replay.priority_tree import PriorityTree
+
+ENVS, SIZE, WRITTEN, HIDDEN = 2, 291, 3, 2
+
+
+def places_of(count: int) -> Places:
+    """Of a ring after `count` items: all but the newest `HIDDEN`."""
+    held = min(count, SIZE)
+    oldest = count % SIZE if held == SIZE else 0
+    return Places(ENVS, SIZE, jnp.int32(oldest), jnp.int32(max(held - HIDDEN, 0)))
+
+
+def test_sums_maxima_and_counts_after_overwrites() -> None:
+    random = np.random.default_rng(0)
+    tree, plain = priority_tree.empty(ENVS, SIZE), np.zeros((ENVS, SIZE), np.float32)
+
+    @jax.jit
+    def add(
+        tree: PriorityTree, cursor: jax.Array, new: jax.Array, was: jax.Array, now: jax.Array
+    ) -> PriorityTree:
+        items, first = priority_tree.window(SIZE, cursor, HIDDEN, WRITTEN, 0)
+        leaf = tree.at(items).at[:, first:].set(new)
+        return priority_tree.rewritten(tree, items, leaf, Places(ENVS, SIZE, *was), Places(ENVS, SIZE, *now))
+
+    @jax.jit
+    def update(
+        tree: PriorityTree, env: jax.Array, item: jax.Array, leaf: jax.Array, now: jax.Array
+    ) -> PriorityTree:
+        usable = jnp.arange(len(leaf)) != 1
+        return priority_tree.updated(tree, (env, item), leaf, usable, Places(ENVS, SIZE, *now))
+
+    def facts(places: Places) -> jax.Array:
+        return jnp.stack([places.oldest, places.complete])
+
+    for i in range(2 * SIZE // WRITTEN + 5):
+        new = np.where(random.random((ENVS, WRITTEN)) < 0.2, 0.0, random.exponential(size=(ENVS, WRITTEN)))
+        at = np.arange(i * WRITTEN, (i + 1) * WRITTEN) % SIZE
+        plain[:, at] = new
+        was, now = places_of(i * WRITTEN), places_of((i + 1) * WRITTEN)
+        tree = add(tree, jnp.int32(at[0]), jnp.float32(new), facts(was), facts(now))
+        item, env = random.choice(SIZE, 4, replace=False), random.integers(0, ENVS, 4)
+        leaf = np.float32([3.0, 4.0, np.inf, random.exponential() * 9])
+        tree = update(tree, jnp.int32(env), jnp.int32(item), jnp.float32(leaf), facts(now))
+        for j in (0, 3):
+            if plain[env[j], item[j]] > 0:
+                plain[env[j], item[j]] = leaf[j]
+        if i % 10 and i < 2 * SIZE // WRITTEN:
+            continue
+        age = (np.arange(SIZE) - int(now.oldest)) % SIZE
+        allowed = np.where(age < int(now.complete), plain, 0.0)
+        padded = np.pad(allowed, ((0, 0), (0, tree.leaf.shape[1] - SIZE))).reshape(
+            ENVS, -1, priority_tree.WIDTH
+        )
+        np.testing.assert_array_equal(tree.leaf[:, :SIZE], plain)
+        np.testing.assert_allclose(tree.total, padded.sum(axis=2), rtol=1e-6)
+        assert float(tree.max()) == plain.max()
+        assert tree.count.tolist() == (allowed > 0).sum(axis=1).tolist()
+
+
+def of_leaves(leaf: np.ndarray, allowed: Places) -> PriorityTree:
+    tree = priority_tree.empty(*leaf.shape)
+    nothing = Places(len(leaf), leaf.shape[1], jnp.int32(0), jnp.int32(0))
+    return priority_tree.rewritten(tree, jnp.arange(leaf.shape[1]), jnp.float32(leaf), nothing, allowed)
+
+
+@pytest.mark.parametrize("size", [7, 300])
+def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
+    # Two groups of two environments, whose last item may not be drawn; few items have most of the weight.
+    leaf = np.full((4, size), 1e-3)
+    leaf[:, [0, 2, size - 3]] = [[1.0, 2.0, 0.5], [4.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 6.0, 1.0]]
+    leaf[:, -1] = 100.0
+    places = Places(4, size, jnp.int32(0), jnp.int32(size - 1))
+    tree, count = of_leaves(leaf, places), 8_000
+    stride = tree.leaf.shape[1]
+    keys = jax.random.split(jax.random.key(0), (count, 2))
+    draw = jax.jit(jax.vmap(lambda k: priority_tree.in_turn(tree, places, k, 2)))
+    index, found = map(np.asarray, draw(keys))
+    assert found.all()
+    assert (index[..., 0] != index[..., 1]).all()
+    for group in range(2):
+        w = np.pad(leaf[2 * group : 2 * group + 2, :-1], ((0, 0), (0, stride - size + 1))).ravel()
+        p = w / w.sum()
+        pairs = p[:, None] * p[None] / (1 - p[:, None])
+        np.fill_diagonal(pairs, 0.0)
+        seen = np.zeros_like(pairs)
+        np.add.at(seen, (index[:, group, 0], index[:, group, 1]), 1)
+        assert seen[pairs == 0].sum() == 0
+        # Rare pairs together are one cell.
+        often = pairs * count > 5
+        expected = np.append(pairs[often], pairs[~often].sum()) * count
+        statistic = ((np.append(seen[often], seen[~often].sum()) - expected) ** 2 / expected).sum()
+        degrees = len(expected) - 1
+        assert statistic < degrees + 4 * (2 * degrees) ** 0.5
+
+
+def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
+    leaf = np.zeros((2, 40))
+    leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0
+    places = Places(2, 40, jnp.int32(0), jnp.int32(40))
+    index, found = priority_tree.in_turn(
+        of_leaves(leaf, places), places, jax.random.split(jax.random.key(0)), 12
+    )
+    assert found.sum(axis=1).tolist() == [12, 2]
+    assert int(index[0, 0]) == 3
+    assert sorted(index[0].tolist()) == list(range(12))
+    assert sorted(index[1, :2].tolist()) == [0, 39]
