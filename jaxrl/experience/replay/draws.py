@@ -82,6 +82,4 @@ def with_errors(
     """`tree` with those of the TD errors float32[N] at (env, item); None without priorities."""
     if plan.priorities is None or tree is None:
         return tree
-    return priority_tree.updated(
-        tree, where, priorities.leaf_of(error, plan.priorities.alpha), usable, places
-    )
+    return priority_tree.update(tree, where, priorities.leaf_of(error, plan.priorities.alpha), usable, places)

@@ -24,7 +24,7 @@ def leaf_of_new(largest: Array) -> Array:
     return jnp.where(largest > 0, largest, 1.0)
 
 
-def updated(leaf: Array, index: tuple[Array, ...], new: Array, usable: Array) -> Array:
+def update(leaf: Array, index: tuple[Array, ...], new: Array, usable: Array) -> Array:
     """`leaf` with new ones of [N] rows.
 
     Args:

@@ -117,5 +117,5 @@ class PrioritizedReplayBuffer:
     ) -> PrioritizedBufferState:
         """With the TD errors float32[N] of items that were drawn; those that are not finite do not enter."""
         new = priorities.leaf_of(errors, self.alpha)
-        leaf = priorities.updated(state.leaf, (indices,), new, indices < self.capacity)
+        leaf = priorities.update(state.leaf, (indices,), new, indices < self.capacity)
         return dataclasses.replace(state, leaf=leaf)

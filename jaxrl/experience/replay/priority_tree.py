@@ -67,7 +67,7 @@ def window(size: int, first: Array, before: int, written: int, after: int) -> tu
     return (first - before + jnp.arange(before + written + after)) % size, before
 
 
-def rewritten(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Places) -> PriorityTree:
+def write(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: Places) -> PriorityTree:
     """With other leaves of neighbouring items, and other items that may be drawn.
 
     Args:
@@ -88,7 +88,7 @@ def rewritten(tree: PriorityTree, items: Array, leaf: Array, was: Places, now: P
     return PriorityTree(leaves, total, largest, count)
 
 
-def updated(
+def update(
     tree: PriorityTree, where: tuple[Array, Array], leaf: Array, usable: Array, places: Places
 ) -> PriorityTree:
     """With new leaves of items that were drawn.
@@ -152,7 +152,7 @@ def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple
 
     def another(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        return (*_joined((index, found), independent(turn), each), turn + 1)
+        return (*_join((index, found), independent(turn), each), turn + 1)
 
     def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
@@ -161,7 +161,7 @@ def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple
         gone = jnp.where(found, index, flat.shape[1])
         left = left.at[jnp.arange(groups)[:, None], gone].set(0.0, mode="drop")
         run = lambda key, left: sampling.by_race(jax.random.fold_in(key, turn), left, each)  # noqa: E731
-        return (*_joined((index, found), jax.vmap(run)(keys, left), each), turn + 1)
+        return (*_join((index, found), jax.vmap(run)(keys, left), each), turn + 1)
 
     state = (*_distinct(*independent(0), each), jnp.int32(1))
     state = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] < _ROUNDS), another, state)
@@ -229,7 +229,7 @@ def _descend(
     return node.reshape(groups, tries), (weight > 0).reshape(groups, tries)
 
 
-def _joined(drawn: tuple[Array, Array], more: tuple[Array, Array], each: int) -> tuple[Array, Array]:
+def _join(drawn: tuple[Array, Array], more: tuple[Array, Array], each: int) -> tuple[Array, Array]:
     """`_distinct` of what was drawn before and then."""
     index, found = (jnp.concatenate(x, axis=1) for x in zip(drawn, more, strict=True))
     return _distinct(index, found, each)

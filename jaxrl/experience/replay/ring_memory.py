@@ -72,7 +72,7 @@ class RingMemory(Memory):
         begin = state.cursor // interval
         items, first = priority_tree.window(now.size, begin, self.hidden, length // interval, unseen)
         leaf = self.with_new(state, trajectory, tree.at(items), first, new)
-        return dataclasses.replace(after, tree=priority_tree.rewritten(tree, items, leaf, was, now))
+        return dataclasses.replace(after, tree=priority_tree.write(tree, items, leaf, was, now))
 
     def feedback(self, state: Ring, feedback: ReplayFeedback) -> Ring:
         where, places = (feedback.env, feedback.row), self.places(state)

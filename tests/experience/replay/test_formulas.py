@@ -69,7 +69,7 @@ def test_priorities_that_are_not_finite_do_not_enter() -> None:
     leaf = jnp.arange(1.0, 5.0)
     error = jnp.array([jnp.nan, jnp.inf, 3.0, -7.0])
     new = priorities.leaf_of(error, 0.6)
-    found = priorities.updated(leaf, (jnp.arange(4),), new, jnp.array([True, True, True, False]))
+    found = priorities.update(leaf, (jnp.arange(4),), new, jnp.array([True, True, True, False]))
     np.testing.assert_allclose(found, [1.0, 2.0, (3 + 1e-5) ** 0.6, 4.0], rtol=1e-6)
 
 

@@ -31,14 +31,14 @@ def test_sums_maxima_and_counts_after_overwrites() -> None:
     ) -> PriorityTree:
         items, first = priority_tree.window(SIZE, cursor, HIDDEN, WRITTEN, 0)
         leaf = tree.at(items).at[:, first:].set(new)
-        return priority_tree.rewritten(tree, items, leaf, Places(ENVS, SIZE, *was), Places(ENVS, SIZE, *now))
+        return priority_tree.write(tree, items, leaf, Places(ENVS, SIZE, *was), Places(ENVS, SIZE, *now))
 
     @jax.jit
     def update(
         tree: PriorityTree, env: jax.Array, item: jax.Array, leaf: jax.Array, now: jax.Array
     ) -> PriorityTree:
         usable = jnp.arange(len(leaf)) != 1
-        return priority_tree.updated(tree, (env, item), leaf, usable, Places(ENVS, SIZE, *now))
+        return priority_tree.update(tree, (env, item), leaf, usable, Places(ENVS, SIZE, *now))
 
     def facts(places: Places) -> jax.Array:
         return jnp.stack([places.oldest, places.complete])
@@ -71,7 +71,7 @@ def test_sums_maxima_and_counts_after_overwrites() -> None:
 def of_leaves(leaf: np.ndarray, allowed: Places) -> PriorityTree:
     tree = priority_tree.empty(*leaf.shape)
     nothing = Places(len(leaf), leaf.shape[1], jnp.int32(0), jnp.int32(0))
-    return priority_tree.rewritten(tree, jnp.arange(leaf.shape[1]), jnp.float32(leaf), nothing, allowed)
+    return priority_tree.write(tree, jnp.arange(leaf.shape[1]), jnp.float32(leaf), nothing, allowed)
 
 
 @pytest.mark.parametrize("size", [7, 300])
