@@ -43,8 +43,10 @@ def constructor(given: str, core: type) -> Callable[[NetworkConfig], Core]:
     """A factory of a user's own class of cores, which gets the fields of `network` that it declares.
 
     Raises:
-      ConfigError: it needs a value that `network` has not; `given` begins the error.
+      ConfigError: it needs a value that `network` has not, or is a base class; `given` begins the error.
     """
+    if core is nn.Module:  # the one module without fields of its own
+        raise ConfigError(f"{given} is a base class; name a core derived from it")
     declared = [f for f in dataclasses.fields(core) if f.init and f.name not in ("parent", "name")]
     missing = dataclasses.MISSING
     unknown = [f for f in declared if f.name not in _FIELDS]

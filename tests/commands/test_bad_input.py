@@ -169,6 +169,7 @@ BAD_NAMES = [
     ("env.name=gymnax:CartPole-v1(speed=2)", "speed"),
     ("env.wrappers=select_observatio(indices=(0,))", "did you mean select_observation"),
     ("network.encoder=mpl", "did you mean `mlp`"),
+    ("network.core=flax.linen:Module", "is a base class; name a core derived from it"),
     ("network.core=lsm", "did you mean `lstm`"),
     ("network.architecture=full_htg", "did you mean"),
     ("ppo.teacher=/nowhere", "/nowhere"),
