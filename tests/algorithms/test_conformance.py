@@ -150,6 +150,7 @@ def poisoned(state: TrainState, where: str, value: float) -> TrainState:
     return dataclasses.replace(state, collector=collector)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [

@@ -16,6 +16,7 @@ CORES = ["gtrxl", *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW
 INTERVAL, WINDOW = 4, 1 + 8 + 2  # burn-in, steps that are learnt from, steps of a return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", CORES)
 def test_replayed_values_are_those_of_acting(core: str) -> None:
     # Shorter than a sequence: what a core forgets must be forgotten at the same step.

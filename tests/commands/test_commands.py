@@ -74,6 +74,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

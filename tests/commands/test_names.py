@@ -98,6 +98,7 @@ def test_a_flag_that_is_no_utf8_is_one_line_from_the_shell() -> None:
     assert done.stderr == b"error: the argument '--config.notes=\\udcff' is no UTF-8\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD, ids=ascii)
 def test_names_of_run_folders_reach_neither_terminal_nor_reports_raw(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

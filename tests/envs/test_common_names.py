@@ -93,6 +93,7 @@ def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:
         full_name("env.name", "Nowhere-v0")
 
 
+@pytest.mark.slow
 def test_configurations_in_python_take_them() -> None:
     config = default_config()
     config.env.name = "Acrobot-v1"

@@ -177,6 +177,7 @@ def test_wrappers_of_noise_draw_their_own(plain):
     assert (hidden.final_obs == 0).all(axis=-1).mean() > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [("action_repeat(times=4)",), ("action_repeat(times=2)",) * 2])
 def test_repeated_actions_lose_no_report(times):
     """What episodes come to, of 4 steps as one, is what they come to step by step: NaN says nothing."""

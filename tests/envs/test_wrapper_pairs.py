@@ -86,6 +86,7 @@ def on_the_host(wrappers):
     return tuple(np.stack(x) for x in zip(*rows, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrappers", CASES)
 def test_the_host_does_as_the_device(wrappers):
     refusals = []

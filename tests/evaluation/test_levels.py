@@ -73,6 +73,7 @@ def test_each_level_is_played_in_all_batches(monkeypatch):
         np.testing.assert_array_equal(rates, levels % 2)
 
 
+@pytest.mark.slow
 def test_the_command_writes_rates_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run = tmp_path / "run"
     small = ["env.num_envs=8", "ppo.rollout_length=16", "network.hidden_sizes=(8,)", "network.core_size=8"]

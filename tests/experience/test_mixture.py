@@ -61,6 +61,7 @@ def host(state: PyTree) -> list[np.ndarray]:
     return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
 
 
+@pytest.mark.slow
 def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
     env = mixture(("time_limit(steps=9)",))
     config = resolve(mixed_config(), 1)
@@ -114,6 +115,7 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
         assert here.count == own_totals.count
 
 
+@pytest.mark.slow
 def test_as_a_single_environment_an_episode_is_of_one_task() -> None:
     env: JaxEnv = mixture()
     jaxrl.check_env(env)
@@ -163,6 +165,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, dict[str
     return trainer, metrics, folder
 
 
+@pytest.mark.slow
 def test_training_reports_and_evaluates_each_task(trained: tuple[Trainer, dict[str, float], Path]) -> None:
     trainer, _, _ = trained
     stats = trainer.state.learner.policy.obs_stats

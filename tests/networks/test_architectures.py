@@ -130,6 +130,7 @@ def test_sizes_are_the_fields_of_the_configuration() -> None:
     assert with_channels != shape_of(architecture="full_hgt")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hgt", "gat", "gcn"])
 def test_graphs_prepared_once_give_the_same_numbers(kind) -> None:
     name = {"hgt": "vision_free"}.get(kind, kind)

@@ -49,6 +49,7 @@ def test_bytes_are_scaled_and_other_dtypes_only_converted():
     np.testing.assert_array_equal(features, [[1.0, 0.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["identity", "mlp", "minatar", "nature", "impala"])
 @pytest.mark.parametrize("bound", [1, 14, 254, 255])
 def test_the_bound_of_the_space_scales_bytes(encoder, bound) -> None:

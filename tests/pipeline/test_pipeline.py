@@ -108,6 +108,7 @@ def test_what_is_done_is_not_done_again(folder: Path) -> None:
     assert state(folder) == before
 
 
+@pytest.mark.slow
 def test_an_edit_repeats_its_stage_and_what_depends_on_it(folder: Path) -> None:
     before = state(folder)
     edited = TINY.replace("episodes: 8", "episodes: 6")
@@ -126,6 +127,7 @@ def test_an_edit_repeats_its_stage_and_what_depends_on_it(folder: Path) -> None:
     assert (place(folder) / "earlier/evaluate-1/episodes.json").exists()
 
 
+@pytest.mark.slow
 def test_a_closed_gate_ends_with_3_and_a_failing_stage_names_its_log(folder: Path) -> None:
     edited = TINY.replace("episodes: 8", "episodes: 6")
     closed = pipeline(folder, f"{edited}{DEPLOY}gates: [evaluate.mean >= 1e6]\n")

@@ -152,6 +152,7 @@ def test_environments_and_networks_are_made_before_any_trial() -> None:
     require_trainable(Space.parse(counts).probes(config))
 
 
+@pytest.mark.slow
 def test_a_metric_that_no_run_writes_is_refused_before_any_trial() -> None:
     config, space = load_config("ppo_mlp"), Space.parse({"ppo.gamma": {"choice": [0.9, 0.99]}})
     for metric in ("eval/return", "eval/sampled/return", "ppo/approx_kl", "time/steps_per_second"):

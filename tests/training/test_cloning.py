@@ -102,6 +102,7 @@ def cloned(data: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, d
     return folder, found
 
 
+@pytest.mark.slow
 def test_a_recurrent_clone_plays_what_its_teacher_plays(
     cloned: tuple[Path, dict[str, Any]], data: str
 ) -> None:

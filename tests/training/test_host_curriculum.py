@@ -44,6 +44,7 @@ def host_config(*stages: Any, **fields: Any) -> ConfigDict:
     return config
 
 
+@pytest.mark.slow
 def test_episodes_are_what_the_stage_asks_for_and_a_run_goes_on_in_its_stage(tmp_path: Path) -> None:
     trainer = Trainer(host_config(), writer=MultiWriter(()))
     seen: dict[int, set[tuple[float, float]]] = {}

@@ -86,6 +86,7 @@ def best(folder: Path, summary: Mapping[str, Any]) -> tuple[Any, ...]:
     return (summary["best_return"], summary["best_step"], RunFolder(str(folder)).checkpoints.best_step())
 
 
+@pytest.mark.slow
 def test_a_run_stopped_wherever_an_evaluation_is_due_makes_them_all(tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     expected = train(whole, stops=False)
@@ -149,7 +150,8 @@ def train_population(folder: Path, exchanges: bool, stops: bool) -> list[dict[st
     return [dict(ending.summary or {}) for ending in endings]
 
 
-@pytest.mark.parametrize("exchanges", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("exchanges", [False, True])
 def test_members_stopped_wherever_an_evaluation_is_due_make_them_all(tmp_path: Path, exchanges: bool) -> None:
     train_here = functools.partial(train_population, exchanges=exchanges)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

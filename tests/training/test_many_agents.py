@@ -24,6 +24,7 @@ from tests.experience.agents.shared_policy import config, first_state, iteration
 AGENTS = 4
 
 
+@pytest.mark.slow
 def test_values_of_the_probe_are_the_known_ones() -> None:
     """A policy that all share learns them for each agent, and evaluation counts the team's episodes."""
     gamma, iterations = 0.9, 100

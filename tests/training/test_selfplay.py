@@ -109,6 +109,7 @@ def test_without_self_play_nothing_is_kept_of_it() -> None:
     assert trajectory.valid is None
 
 
+@pytest.mark.slow
 def test_values_of_the_probe_are_the_known_ones() -> None:
     """Optimal play of both seats is known, and so is the value of each turn (`ProbeGame`)."""
     gamma = 0.9

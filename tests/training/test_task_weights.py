@@ -72,6 +72,7 @@ def host(state: PyTree) -> list[np.ndarray]:
     return [np.array(x) for x in jax.tree.leaves(jax.device_get(state))]
 
 
+@pytest.mark.slow
 def test_weights_follow_the_curriculum_and_resume_bit_for_bit(tmp_path: Path) -> None:
     config = weighted_config(**{"ppo.gamma": 0.99, "ppo.gae_lambda": 0.95, "env.stagger": False})
     trainer = Trainer(config, writer=MultiWriter(()))

@@ -148,6 +148,7 @@ def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path])
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", [2, *(pytest.param(at, marks=SLOW) for at in (3, 4, 6, 7))])
 def test_a_run_resumes_in_every_stage_bit_for_bit(
     straight: tuple[Trainer, Recorder, Path], saved: int, tmp_path: Path

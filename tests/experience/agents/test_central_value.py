@@ -55,6 +55,7 @@ def learnt_values(**fields: Any) -> dict[tuple[int, ...], np.ndarray]:
     return dict(zip(states, np.asarray(out.value).reshape(-1, 2), strict=True))
 
 
+@pytest.mark.slow
 def test_values_that_no_agent_can_know_are_learnt_from_the_state_of_the_whole() -> None:
     known = lambda n: (1 - GAMMA**n) / (1 - GAMMA)  # noqa: E731
     with_central, without = learnt_values(**{"network.central_value": True}), learnt_values()

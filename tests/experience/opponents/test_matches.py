@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxrl.envs.games import Game
 from jaxrl.experience.opponents.matches import Matches
@@ -75,6 +76,7 @@ class Loop:
         return reward, over, final
 
 
+@pytest.mark.slow
 def test_matches_are_a_plain_loop_over_the_game() -> None:
     """Seats, rewards, the next state after the other's move, masks, and carries of the opponents' own.
 

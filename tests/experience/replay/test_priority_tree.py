@@ -104,6 +104,7 @@ def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
         assert statistic < degrees + 4 * (2 * degrees) ** 0.5
 
 
+@pytest.mark.slow
 def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
     leaf = np.zeros((2, 40))
     leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0
