@@ -55,6 +55,7 @@ TRUNKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("core", "separate_value"), TRUNKS)
 def test_a_sequence_equals_its_steps(core, separate_value):
     # correctness 1: the update sees whole sequences, the rollout single steps; both must say the same.
@@ -192,6 +193,7 @@ def test_bfloat16_reaches_no_number_that_a_head_gives(core):
         np.testing.assert_allclose(got, expected, atol=0.1 * spread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "core",
     [

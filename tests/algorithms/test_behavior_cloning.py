@@ -92,6 +92,7 @@ def episodes_of(shown: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
+@pytest.mark.slow
 def test_gradient_and_statistics_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     # Sequences as long as the lanes: gradients flow through whole episodes.
     few = written(tmp_path / "few", (3, 2, 5, 1, 4))

@@ -86,6 +86,7 @@ def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     assert own.updates_metric in own.metrics
 
 
+@pytest.mark.slow
 @each_algorithm
 def test_learn_reports_the_metrics_of_every_draw(algorithm: str) -> None:
     # `metrics` and `learn` are declared apart: a name in only one of them fails in a run's first row.

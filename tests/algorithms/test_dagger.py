@@ -61,6 +61,7 @@ def program() -> Any:
     return iteration, jax.jit(iteration.rollout), taught(state, teacher)
 
 
+@pytest.mark.slow
 def test_the_teacher_labels_every_step_with_a_carry_of_its_own(program: Any) -> None:
     iteration, rollout, state = program
     agent = iteration.learning.algorithm.agent
@@ -160,6 +161,7 @@ def test_what_is_drawn_is_what_was_collected_and_crosses_no_seam(program: Any) -
         assert len(places) == min(complete * ENVS, 7 * ENVS)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_a_plain_loop(program: Any) -> None:
     iteration, rollout, state = program
     algorithm, memory = iteration.learning.algorithm, iteration.learning.memory

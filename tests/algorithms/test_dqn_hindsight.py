@@ -50,6 +50,7 @@ def test_bad_fields(field: str, value: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_learns_and_goes_on_bitwise_from_stored_arrays() -> None:
     runtime = DeviceRuntime(config_of(), Topology.of(1))
     runtime.compile()

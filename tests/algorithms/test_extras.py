@@ -160,6 +160,7 @@ ON_DEVICE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "core"), ON_DEVICE)
 def test_on_the_device(algorithm: str, core: str) -> None:
     config = tiny_config(algorithm, network__core=core)

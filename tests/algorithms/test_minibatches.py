@@ -34,6 +34,7 @@ def parts_of(program, obs):
     )
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_equal_whole_ones(rolled, updated):
     # correctness 12: parts are summed and divided once by the count of all.
     _, *arguments = rolled
@@ -93,6 +94,7 @@ def test_two_devices_make_the_updates_of_one(rolled, updated):
     assert_same_update(jax.tree.map(lambda x: x[0], (states, metrics)), updated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group_chunks", [1, 2])
 @pytest.mark.parametrize(("chunk_parts", "environment_parts"), [(1, 1), (2, 1), (1, 3), (2, 3), (4, 3)])
 def test_parts_are_joined_where_they_were_split(chunk_parts, environment_parts, group_chunks):
@@ -135,6 +137,7 @@ def of_labels(trajectory):
     return label, Batch.of(trajectory, trajectory.obs, {"label": label})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("minibatches", "length", "accumulation"), [(2, 4, 1), (2, 4, 2), (8, 2, 1), (16, 1, 1), (4, 4, 1)]
 )
@@ -168,6 +171,7 @@ def test_rows_of_a_loss_come_back_where_they_belong(minibatches, length, accumul
 OVER_TIME = [(16, 64), (1, 32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize(("num_envs", "minibatches"), OVER_TIME)
 def test_minibatches_over_time_train(num_envs, minibatches, core):
@@ -190,6 +194,7 @@ def test_minibatches_over_time_train(num_envs, minibatches, core):
     assert metrics["loss/value"] < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize(("num_envs", "minibatches"), OVER_TIME)
 def test_minibatches_over_time_start_from_their_own_carries(num_envs, minibatches, core):
@@ -232,6 +237,7 @@ def moved(before, after):
     return {parameter_name(path) for (path, x), y in pairs if (np.asarray(x) != np.asarray(y)).any()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patterns", [("params/MLP_0/*",), ("params/value/bias", "*/kernel")])
 def test_frozen_parameters_stay_and_the_others_learn(rolled, patterns):
     _, state, trajectory, totals = rolled

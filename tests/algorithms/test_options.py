@@ -70,6 +70,7 @@ def test_what_is_not_offered_is_refused_by_name(algorithm: str, option: str) -> 
         Trainer(config_fields(algorithm, **ASKED[option]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [n for n in COLLECTING if "normalize.rewards" in offers(n)])
 def test_options_of_minibatches_are_honoured(algorithm: str) -> None:
     together = {

@@ -115,6 +115,7 @@ def test_the_error_of_a_sequence_mixes_the_largest_and_the_mean() -> None:
     np.testing.assert_allclose(found, [0.9 * 3 + 0.1 * 2, 4.0, 0.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("rescaling", [True, False])
 def test_loss_and_errors_beside_a_loop(double: bool, rescaling: bool) -> None:

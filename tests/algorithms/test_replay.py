@@ -243,6 +243,7 @@ def trained(folder: Path, iterations: int, **fields: Any) -> TrainState:
     return found.state
 
 
+@pytest.mark.slow
 def test_checkpoint_holds_the_memory(tmp_path: Path) -> None:
     # A ring that has come round once: oldest rows lie after the newest.
     state = trained(tmp_path, 6)

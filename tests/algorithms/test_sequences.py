@@ -64,6 +64,7 @@ def test_carries_belong_to_the_sequences(length):
     np.testing.assert_array_equal(carry_MN2["h"], np.stack([labels_MLN[:, 0]] * 2, axis=-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "group_envs", "group_chunks"), OVER_TIME)
 def test_minibatches_over_time_use_every_sequence_once_with_its_carry(length, group_envs, group_chunks):
     # correctness 2, 3 and 4, where minibatches outnumber the environments of a group.

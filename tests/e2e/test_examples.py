@@ -194,6 +194,7 @@ def test_cores_of_examples_are_sound(example: Any, capsys: pytest.CaptureFixture
     jaxrl.check_core(example("residual_network").Fading)
 
 
+@pytest.mark.slow
 def test_environment_is_sound_and_steers_the_control_loop(
     example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

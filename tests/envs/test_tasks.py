@@ -115,6 +115,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrappers", WRAPPERS)
 def test_an_episode_keeps_its_task_and_the_next_one_starts_with_another(wrappers):
     obs_B, steps = play(wrapped(Lengths(), *WRAPPERS[wrappers]))
@@ -161,6 +162,7 @@ def test_an_environment_without_tasks_refuses_one():
         env.reset(keys_at(0), tasks_at(0))
 
 
+@pytest.mark.slow
 def test_a_users_environment_with_tasks_passes_the_checks_and_resolves(monkeypatch):
     jaxrl.check_env(Lengths())
     for name in ("jaxrl:Navigation(max_steps=5)", "jaxrl:Platformer(category='simple', max_steps=5)"):

@@ -100,6 +100,7 @@ def test_large_returns_keep_their_spread() -> None:
     assert result.std == pytest.approx(np.sqrt(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [7, 11])
 def test_every_number_of_devices_plays_the_same_episodes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # At most four environments at a time: three devices have places for six.

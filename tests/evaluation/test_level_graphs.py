@@ -42,6 +42,7 @@ def test_the_same_levels_have_the_same_agent(policy) -> None:
     assert agent_of(config, agent, again) is agent
 
 
+@pytest.mark.slow
 def test_other_levels_have_other_graphs_and_the_same_parameters(policy) -> None:
     config, agent, acting = policy
     spec = registry.spec_of(NAME.format(", levels='test'"), ())

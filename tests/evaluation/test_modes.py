@@ -63,6 +63,7 @@ def test_both_modes_play_the_episodes_that_each_plays_alone(monkeypatch: pytest.
     assert len(player.compiled) == 3
 
 
+@pytest.mark.slow
 def test_a_policy_that_draws_nothing_plays_greedily_alone() -> None:
     recorder = Recorder()
     fields = config_fields("dqn", evaluate__episodes=2, stop__steps=1)

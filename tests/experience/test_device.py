@@ -44,6 +44,7 @@ def by_hand(two_rollouts):
     )
 
 
+@pytest.mark.slow
 def test_values_and_log_probabilities_equal_a_policy_stepped_by_hand(two_rollouts, by_hand):
     _, _, (_, second), _ = two_rollouts
     distribution, value, _ = by_hand
@@ -255,6 +256,7 @@ def test_every_environment_has_keys_of_its_own(two_rollouts):
     assert len(np.unique(trajectory.action)) == T * B
 
 
+@pytest.mark.slow
 def test_keys_depend_on_the_global_index_only():
     # correctness 25 and 12: dividing the environments over devices changes none of them.
     one = tiny_program(network__core="none", env__stagger=True)

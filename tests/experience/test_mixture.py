@@ -183,6 +183,7 @@ def test_training_reports_and_evaluates_each_task(trained: tuple[Trainer, dict[s
     assert row["eval/return"] == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_bit_for_bit(trained: tuple[Trainer, dict[str, float], Path]) -> None:
     trainer, metrics, folder = trained
     end = host(trainer.state)

@@ -63,6 +63,7 @@ def test_rows_of_episodes_add_up_to_the_totals(two_rollouts):
         np.testing.assert_allclose(totals.episode_return, own.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few_kernels", [False, True])
 def test_level_replay_plays_every_level_and_then_those_with_large_advantages(few_kernels):
     made = program(LevelReplay(), axis=Axis(platform="gpu") if few_kernels else Axis())

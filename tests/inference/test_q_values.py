@@ -38,6 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", export.FORMATS)
 def test_every_format_acts_as_the_trained_policy(run: Path, kind: str, tmp_path: Path) -> None:
     arguments = [f"--workdir={run}", f"--format={kind}", f"--output={tmp_path}", "--steps=60"]

@@ -107,6 +107,7 @@ def test_every_core_follows_an_architecture(core) -> None:
     assert out.heads["value"].shape == (3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sees", [("state",), ("local", "graph"), ("global",), ("state", "graph")])
 def test_an_ablation_is_one_field(sees) -> None:
     network = dataclasses.replace(NETWORK, architecture="simplified_hgt", sees=sees)

@@ -137,6 +137,7 @@ def parameters():
     return {name: spread(run(name, None, x, kinds, table(edges))) for name in LOOPS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_layers_are_what_loops_compute(name, parameters) -> None:
     x, kinds, edges = example()
@@ -145,6 +146,7 @@ def test_layers_are_what_loops_compute(name, parameters) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_padding_changes_nothing_not_even_the_gradient(name, parameters) -> None:
     """A padded node may hold NaN, padded edges may lead anywhere."""

@@ -21,6 +21,7 @@ def trained(folder: Path, **changes: Any) -> Path:
     return folder / "benchmark_metrics.json"
 
 
+@pytest.mark.slow
 def test_timed_run_says_what_its_time_has_bought(tmp_path: Path) -> None:
     found = json.loads(trained(tmp_path, **{"stop.seconds": 600.0}).read_text())
     made = records.read(str(tmp_path))

@@ -152,6 +152,7 @@ def test_a_run_may_end_by_time_alone() -> None:
     assert not resolve(config, 1).follows_clock
 
 
+@pytest.mark.slow
 def test_schedules_follow_the_seconds_that_are_the_budget() -> None:
     budget, peak = 0.3, 1e-2
     fields = {"stop.steps": None, "stop.seconds": budget, "ppo.schedule": "linear", "network.core": "none"}

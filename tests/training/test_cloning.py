@@ -146,6 +146,7 @@ def test_training_starts_from_the_clone_and_beside_it(
     assert trainer.update(trainer.rollout())["ppo/approx_kl"] > 0
 
 
+@pytest.mark.slow
 def test_another_network_is_no_teacher(cloned: tuple[Path, dict[str, Any]]) -> None:
     config = config_of("gru")
     config.ppo.teacher = str(cloned[0])

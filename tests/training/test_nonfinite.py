@@ -110,6 +110,7 @@ def stuck(policy: str) -> ConfigDict:
     return config
 
 
+@pytest.mark.slow
 def test_a_mask_that_allows_nothing_halts() -> None:
     run, _ = trainer(stuck("halt"))
     place = "time step 0 of environment 0, in the rollout of iteration 151"
@@ -221,6 +222,7 @@ def test_rollback_gives_up_on_what_fails_each_time(tmp_path: Path, caplog: pytes
     assert sum("back to step 256" in r.getMessage() for r in caplog.records) == MAX_ROLLBACKS
 
 
+@pytest.mark.slow
 def test_a_reason_to_stop_holds_after_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Time is up after iteration 5, which is not finite: iteration 4 is the last, and 5 is not tried again.
     reached: list[int] = []

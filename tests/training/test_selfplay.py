@@ -33,6 +33,7 @@ def host(state: PyTree) -> list[np.ndarray]:
 BUSY = {"selfplay.every_steps": 128, "selfplay.swap_steps": 64}
 
 
+@pytest.mark.slow
 def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
     trainer = Trainer(config(**BUSY), writer=MultiWriter(()))
     rows = []

@@ -72,6 +72,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Recorde
     return trainer, recorder, folder
 
 
+@pytest.mark.slow
 def test_rates_are_exact_and_rows_say_the_stage(straight: tuple[Trainer, Recorder, Path]) -> None:
     _, recorder, _ = straight
     first, second, third = (float(np.float32(x)) for x in (1e-3, 3e-4, 1e-4))

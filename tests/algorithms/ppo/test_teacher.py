@@ -35,6 +35,7 @@ def program() -> Any:
     return iteration, jax.jit(iteration.iterate), jax.jit(iteration.rollout)
 
 
+@pytest.mark.slow
 def test_the_divergence_is_that_of_the_teacher_along_the_same_episodes(program: Any) -> None:
     iteration, iterate, rollout = program
     algorithm = iteration.learning.algorithm

@@ -87,6 +87,7 @@ def results(opponent: str, player: str, games: int = 256) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3), games)))
 
 
+@pytest.mark.slow
 def test_scripted_players_play_as_well_as_they_say() -> None:
     assert (results("minimax", "minimax") == 0).all()
     assert (results("random", "minimax") >= 0).all()

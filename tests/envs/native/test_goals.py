@@ -55,6 +55,7 @@ def test_goals_of_any_number() -> None:
     assert not NearGoals().compute_terminated(unsigned, unsigned[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", ["discrete", "continuous"])
 def test_rewards_and_terminations_of_steps_are_those_of_goals(control: str) -> None:
     env = envs.make(f"jaxrl:Navigation(goal_conditioned=True, control='{control}', goal_distance=1.0)")

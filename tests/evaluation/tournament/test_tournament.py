@@ -68,6 +68,7 @@ def test_games_are_a_plain_loop(policy: Trained) -> None:
     np.testing.assert_array_equal(found, [total, total])
 
 
+@pytest.mark.slow
 def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     contestants = [scripted(name) for name in ("random", "minimax", "greedy")]
     lines: list[str] = []

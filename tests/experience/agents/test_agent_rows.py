@@ -82,6 +82,7 @@ def test_rows_are_those_of_a_plain_loop() -> None:
     assert sum(row["over"] for row in expected[0]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
 def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
     """Whatever stands in them, learning gives the same parameters, statistics and metrics, bit for bit."""

@@ -94,6 +94,7 @@ class Pictures(ProbeAgents):
         return jnp.zeros((4, 5, 5, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

@@ -56,6 +56,7 @@ def rows(dice: dict[str, np.ndarray]) -> EpisodeRows:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_envs", "window", "devices"), [(6, 11, 1), (6, 4, 2), (4, 8, 2)])
 def test_it_decides_as_plain_python_does(num_envs: int, window: int, devices: int) -> None:
     made = sampler(*({"window": window, **stage} for stage in STAGES), num_envs=num_envs)

@@ -56,6 +56,7 @@ def joined(trajectories):
     return rows | extras
 
 
+@pytest.mark.slow
 def test_valid_rows_are_those_of_the_device_collector(device, host):
     # correctness 10: without the rows that are no transition it is the same trajectory, row for row.
     _, _, expected, _ = device

@@ -90,6 +90,7 @@ class Rows:
         return {**found, **integers, **{name: found[name] > 0 for name in ("done", "ended")}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "devices", "pool"),
     [

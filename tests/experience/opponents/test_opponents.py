@@ -59,6 +59,7 @@ def filled(others: Opponents, count: int) -> OpponentState:
     return state
 
 
+@pytest.mark.slow
 def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
     state = filled(opponents(), 1)
     assert state.number.tolist() == [1, 2, 0]

@@ -146,6 +146,7 @@ def check(rows: dict[str, np.ndarray], strategy: str, drawn: Transitions, n: int
     return goal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prioritised", [False, True])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_goal_reward_and_end_is_one_of_a_loop(strategy: str, prioritised: bool) -> None:
@@ -184,6 +185,7 @@ def test_these_episodes_end_in_every_way() -> None:
     assert (~rows["valid"][1:] & rows["reset"][:-1]).any()  # of one step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_goals_are_drawn_evenly(strategy: str) -> None:
     # One episode of 6 steps; the third row is drawn again and again.
@@ -271,6 +273,7 @@ def test_first_age_beside_a_loop() -> None:
             assert found.tolist() == np.searchsorted(numbers[:count], wanted).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["episode", "random"])
 def test_devices_exchange_the_goals_that_one_exchanges(strategy: str) -> None:
     plan, found, half = plan_of(strategy, True), rollouts(3), ENVS // 2

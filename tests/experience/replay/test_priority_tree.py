@@ -74,6 +74,7 @@ def of_leaves(leaf: np.ndarray, allowed: Places) -> PriorityTree:
     return priority_tree.write(tree, jnp.arange(leaf.shape[1]), jnp.float32(leaf), nothing, allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [7, 300])
 def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
     # Two groups of two environments, whose last item may not be drawn; few items have most of the weight.

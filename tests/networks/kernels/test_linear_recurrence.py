@@ -67,6 +67,7 @@ def test_every_form_equals_numpy(form, kind, length):
     assert {x.dtype for x in found} == {jnp.dtype("float32")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [1, L])
 def test_gradients_of_every_form_equal_autodiff_of_a_plain_scan(kind, length):

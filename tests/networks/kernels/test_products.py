@@ -13,6 +13,7 @@ from jaxrl.networks.kernels.products import matmul
 SHAPES = [(7, 5, 3), (33, 40, 16), (9, 700, 300), (12, 20, 15)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "inputs", "columns"), SHAPES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 0.02)])
 def test_gradients_are_those_of_autodiff(rows, inputs, columns, dtype, tolerance):

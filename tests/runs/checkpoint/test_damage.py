@@ -58,6 +58,7 @@ def make_folder(file: Path, rng: random.Random) -> None:
     file.mkdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, truncate, zero, empty, delete, make_folder])
 def test_damage_to_any_file_never_gives_a_wrong_state(
     original: Path, tmp_path: Path, damage: Callable[[Path, random.Random], None]
