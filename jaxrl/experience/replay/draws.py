@@ -33,16 +33,18 @@ def draw(
     """
     groups = plan.groups // plan.axis.size
     members, each = places.envs // groups, plan.batch_size // plan.groups
-    keys, complete = keys_of_groups(plan, key), places.complete
+    complete = places.complete
     first = jnp.arange(groups)[:, None] * members
     if tree is None:
         size = members * complete
-        at, found = jax.vmap(lambda k: sampling.draw_uniform(k, size, each))(keys)
+        of_all, found = sampling.draw_uniform(key, size, each, plan.groups)
+        at = jax.lax.dynamic_slice_in_dim(of_all, plan.axis.index() * groups, groups)
+        found = jnp.broadcast_to(found[None], at.shape)
         span = jnp.maximum(complete, 1)
         env, item = first + at // span, places.oldest + at % span
         probability = found.astype(jnp.float32) / (jnp.maximum(size, 1).astype(jnp.float32) * plan.groups)
     else:
-        stride = tree.leaf.shape[1]
+        keys, stride = keys_of_groups(plan, key), tree.leaf.shape[1]
         if plan.axis.pays_for_launches:
             leaves = jnp.where(places.allow(jnp.arange(stride))[None], tree.leaf, 0.0).reshape(groups, -1)
             at, found = jax.vmap(lambda k, w: sampling.by_race(k, w, each))(keys, leaves)

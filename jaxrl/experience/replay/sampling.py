@@ -92,25 +92,26 @@ def block_sums(weights: Array, allowed: Array) -> Array:
     return padded.reshape(-1, width).sum(axis=1)
 
 
-def draw_uniform(key: Array, size: Array, count: int) -> tuple[Array, Array]:
-    """(int32[count] different indices below `size`, bool[count] whether there was one to draw).
+def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Array, Array]:
+    """(int32[groups, count] different indices below `size`, bool[count] whether there was one to draw).
 
     One index from each of `count` equal parts of a circle that is turned at random, so that every index has
-    the same probability, without work for each row.
+    the same probability (but for a relative 2^-32 `size`), without work for each row.
 
     Args:
-      key: of this draw.
+      key: of this draw; one for all groups, since to make a key takes as long as to draw four numbers.
       size: int32[], at most 2^31 / `count`.
-      count: rows to draw.
+      count: rows to draw of each group.
+      groups: that are drawn from alike and independently.
     """
-    turn_key, part_key = jax.random.split(key)
     part = jnp.arange(count + 1)
     # As `part * size // count`, which could be too large for an int32.
     edge = part * (size // count) + part * (size % count) // count
     length = edge[1:] - edge[:-1]
-    within = jax.random.randint(part_key, (count,), 0, jnp.maximum(length, 1))
-    turned = jax.random.randint(turn_key, (), 0, jnp.maximum(size, 1))
-    return (edge[:-1] + within + turned) % jnp.maximum(size, 1), length > 0
+    limit = jnp.maximum(jnp.append(length, size), 1)
+    number = jax.random.bits(key, (groups, count + 1), jnp.uint32) % limit.astype(jnp.uint32)[None]
+    within, turned = jnp.split(number.astype(jnp.int32), [count], axis=1)
+    return (edge[None, :-1] + within + turned) % limit[-1], length > 0
 
 
 def _pick(weights: Array, noise: Array) -> Array:

@@ -152,7 +152,7 @@ def check(rows: dict[str, np.ndarray], strategy: str, drawn: Transitions, n: int
 def test_every_goal_reward_and_end_is_one_of_a_loop(strategy: str, prioritised: bool) -> None:
     memory = Replay(plan_of(strategy, prioritised))
     add, draws = compiled(memory)
-    keys = jax.random.split(jax.random.key(0), 24)
+    keys = jax.random.split(jax.random.key(0), 40)
     found = rollouts(9)
     state = memory.init(found[0])
     for added, latest in enumerate(found, start=1):
