@@ -4,8 +4,8 @@ Command:  jaxrl train ippo_spread
 Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked (docs/many_agents.md)
 Needs:    pip install "jaxrl-recurrent[jaxmarl]"
 Hardware: 2 CPU cores
-Minutes:  not measured
-Expected: not measured
+Minutes:  half a minute
+Expected: greedy return -56 (3 seeds; docs/many_agents.md)
 """
 
 from ml_collections import ConfigDict
@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
     c.ppo.num_minibatches = 4
     c.ppo.learning_rate = 2.5e-4
     c.ppo.entropy_coef = 0.01
-    c.stop.steps = 10_000_000
-    c.log.every_steps = 500_000
+    c.stop.steps = 2_000_000
+    c.log.every_steps = 100_000
     c.evaluate.episodes = 512
     return c
