@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,8 @@ from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.names import format_call, parse_call, unknown
+
+_SLOT = "gymnasium_slot.py"
 
 
 def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFactory:
@@ -63,7 +64,7 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if module := name.rpartition(":")[0]:
         modules.require_outside_runs(module)  # the worker would import it
     try:
-        found = workers.describe(name, kwargs)
+        found = workers.describe(_SLOT, name, kwargs)
     except HostEnvError as error:
         raise ValueError(f"gymnasium:{error}") from error
     if "valid" in found:
@@ -163,9 +164,7 @@ class GymnasiumEnv(HostEnv):
         self.spec, self._factory = factory.spec, factory
         obs_leaves, action_leaf = factory.obs_leaves, factory.action_leaf
         self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        num_workers = options.num_workers or max(cores // self.num_groups, 1) * self.num_groups
-        rows = workers.rows_of_workers(self.num_envs, self.num_groups, num_workers)
+        rows = workers.rows_of_workers(self.num_envs, self.num_groups, options.num_workers)
         n = self.num_envs
         self._arrays = SharedArrays(
             {
@@ -181,6 +180,7 @@ class GymnasiumEnv(HostEnv):
         )
         self._obs = observation_tree(obs_leaves, [self._arrays[f"obs{i}"] for i in range(len(obs_leaves))])
         setup = workers.setup_of(
+            _SLOT,
             factory.name,
             factory.kwargs,
             masks=factory.masks,

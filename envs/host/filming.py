@@ -12,8 +12,9 @@ import jax
 import numpy as np
 
 from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
+from jaxrl.envs.host.gymnasium_slot import make_env, mask_of
 from jaxrl.envs.host.spaces import observation_tree
-from jaxrl.envs.host.worker import Problem, Reader, action_of, make_env, mask_of
+from jaxrl.envs.host.worker import Problem, Reader, action_of
 from jaxrl.envs.pictures import CannotRender, Shot
 
 _CLOSE_TIMEOUT = 2.0  # seconds
