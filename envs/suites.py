@@ -65,6 +65,7 @@ SUITES = (
     Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory"),
     Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid"),
     Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
+    Collection("pettingzoo", "pettingzoo", "pettingzoo", True, "several agents in Python, and your own"),
 )
 
 

@@ -69,20 +69,18 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
         raise ValueError(f"gymnasium:{error}") from error
     if "valid" in found:
         raise unknown("environment", f"gymnasium:{name}", [f"gymnasium:{x}" for x in found["valid"]])
-    if "problem" in found:
-        cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
-        raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+    workers.require_made(label, found)
     found["tasks"] = _task_space(label, found["tasks"])
     leaves = select_leaves(label, found["obs"], keys)
-    found["reports"] = _reports(label, found["reports"])
+    found["reports"] = declared_reports(label, found["reports"])
     try:
         return GymnasiumFactory(label, name, kwargs, leaves, found)
     except ValueError as error:
         raise ValueError(f"{label} has a space that is not supported: {error}") from error
 
 
-def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
-    """The reports that the environment's class declares in `metadata["reports"]`."""
+def declared_reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
+    """The reports that the environment's class declares in `metadata["reports"]`; ValueError if wrong."""
     if not isinstance(declared, dict):
         raise ValueError(f"{label} has metadata['reports'] (={declared!r}), which must be a dict")
     try:

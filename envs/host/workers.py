@@ -268,6 +268,13 @@ def describe(file: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
             _stop([w])
 
 
+def require_made(label: str, found: Mapping[str, Any]) -> None:
+    """Raises ValueError, one line, if a description says that the environment could not be made."""
+    if "problem" in found:
+        cause = RemoteError(f"in the worker process:\n{found['traceback']}")
+        raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+
+
 def setup_of(file: str, name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
     """The instructions that all workers of a batch share; `file`, `name` and `kwargs` as of `describe`."""
     told = {"file": file, "name": name, "kwargs": dict(kwargs)}
