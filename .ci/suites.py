@@ -1,7 +1,7 @@
 """Writes envs/suites.json, the table of `jaxrl environments`: `python .ci/suites.py [SUITE]...`.
 
-Without names, of every suite that is installed. Entries of other suites stay as they are. Gymnasium is left
-out: to describe one of its environments takes a process.
+Without names, of every suite that is installed. Entries of other suites stay as they are. Gymnasium and
+PettingZoo are left out: to describe one of their environments takes a process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxrl.envs import catalogue, suites
 
-_LEFT_OUT = {"gymnasium"}
+_LEFT_OUT = {"gymnasium", "pettingzoo"}
 
 
 def made(suite: suites.Collection) -> dict[str, Any]:
