@@ -14,8 +14,6 @@ from typing import Any
 
 from jaxrl.envs import catalogue, suites
 
-_LEFT_OUT = {"gymnasium", "pettingzoo"}
-
 
 def made(suite: suites.Collection) -> dict[str, Any]:
     """A suite of the table, from what is installed."""
@@ -49,7 +47,7 @@ def text(table: dict[str, Any]) -> str:
 def main(*names: str) -> None:
     table = json.loads(suites.TABLE.read_text()) if suites.TABLE.exists() else {}
     for suite in map(suites.suite_of, names) if names else suites.SUITES:
-        if suite.is_installed and suite.name not in _LEFT_OUT:
+        if suite.is_installed and suite.name not in suites.WITHOUT_TABLE:
             table[suite.name] = made(suite)
             print(f"{suite.name} {suite.version}: {len(table[suite.name]['environments'])} environments")
     suites.TABLE.write_text(text(table))

@@ -68,6 +68,9 @@ SUITES = (
     Collection("pettingzoo", "pettingzoo", "pettingzoo", True, "several agents in Python, and your own"),
 )
 
+# The table has none of these: to describe one of their environments takes a process.
+WITHOUT_TABLE = {"gymnasium", "pettingzoo"}
+
 
 def suite_of(name: str) -> Collection:
     """The suite of that name; ValueError lists the valid ones."""

@@ -67,7 +67,7 @@ def description(env: Any) -> dict[str, Any]:
         "obs": obs,
         "actions": actions,
         "masks": masks,
-        "limit": getattr(getattr(env, "unwrapped", env), "max_cycles", None),
+        "limit": _limit(env),
         "reports": (getattr(env, "metadata", None) or {}).get("reports", {}),
         "state": _state(env),
     }
@@ -84,6 +84,12 @@ def possible_agents(env: Any) -> tuple[Any, ...]:
     if not isinstance(found, Sequence) or not found:
         raise Problem("has no possible_agents: agents that are not known beforehand have no rows")
     return tuple(found)
+
+
+def _limit(env: Any) -> Any:
+    """What PettingZoo's environments call the most steps of an episode, where they say; it may lie deeper."""
+    bare = getattr(env, "unwrapped", env)
+    return getattr(bare, "max_cycles", getattr(getattr(bare, "env", None), "max_cycles", None))
 
 
 def _masks(
