@@ -237,4 +237,4 @@ def test_suite_that_is_not_installed_names_its_extra(monkeypatch):
     absent = lambda name, *rest: None if name == "pettingzoo" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", absent)
     with pytest.raises(ImportError, match=r"environments need its package: .*\[pettingzoo\]"):
-        envs.make_host("pettingzoo:simple_spread_v3")
+        envs.make_host("pettingzoo:simple_v3")
