@@ -26,7 +26,7 @@ from jaxrl.envs.host.worker import (
 )
 
 MASK = "action_mask"
-_METHODS = ("reset", "step", "observation_space", "action_space")
+_METHODS = ("reset", "step", "observation_space", "action_space", "close")
 
 
 def make_env(name: str, kwargs: dict[str, Any]) -> Any:
@@ -40,7 +40,7 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
     is_class = isinstance(found, type) and all(hasattr(found, method) for method in _METHODS)
     if not is_class and not (callable(found) and attribute.endswith("parallel_env")):
         raise Problem(
-            f"needs a class of parallel environments, or a function whose name ends in parallel_env; "
+            f"needs a class with {', '.join(_METHODS)}, or a function whose name ends in parallel_env; "
             f"{attribute} of {path} is neither"
         )
     env = found(**kwargs)

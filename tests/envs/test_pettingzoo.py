@@ -177,7 +177,7 @@ def dict_space(factory):
     [
         (f"{MODULE}:Turns", "is turn-based (AEC), with `agent_iter`: only parallel environments train here"),
         (f"{MODULE}:Nobody", "has no possible_agents"),
-        (f"{MODULE}:anything", "needs a class of parallel environments, or a function whose name ends in"),
+        (f"{MODULE}:anything", "or a function whose name ends in parallel_env; anything of"),
         (f"{MODULE}:Pushing(fault='kinds')", "left has Discrete(2) and right float32[1] in [-1, 1]"),
         (f"{MODULE}:Pushing(fault='shapes')", "observe vectors, or all the same; here left has uint8[2, 2]"),
         (f"{MODULE}:Pushing(wrong=1)", "making it raised TypeError"),
