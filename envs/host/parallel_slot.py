@@ -33,7 +33,7 @@ def make_env(name: str, kwargs: dict[str, Any]) -> Any:
     """What `module:attribute` makes: a class of parallel environments, or a function `...parallel_env`."""
     path, _, attribute = name.rpartition(":")
     module = importlib.import_module(path)
-    found = getattr(module, attribute, None)
+    found: Any = getattr(module, attribute, None)
     if found is None and attribute == "parallel_env" and hasattr(module, "env"):
         raise Problem("is turn-based, with `env` (AEC) alone: only parallel environments train here")
     # A name must not be able to call any function there is.

@@ -23,7 +23,7 @@ AGENTS, EPISODE = 4, 5  # rows of an episode: four steps, and the one that begin
 
 
 def several(iterations: int, name: str = f"{MODULE}:Coming", **changes: Any) -> Any:
-    return tiny_config(iterations, name, env__num_envs=4, **changes)
+    return tiny_config(iterations, name, **{"env__num_envs": 4, "stop__steps": iterations * 32, **changes})
 
 
 def test_rows_without_an_agent_are_not_valid_and_teams_are_counted() -> None:
@@ -66,7 +66,7 @@ def test_what_is_said_of_agents_that_are_not_there_changes_nothing() -> None:
         run, recorder = trainer(several(3, f"{MODULE}:Coming(noise={noise})", env__wrappers=("agent_id",)))
         summary = run.fit()
         found.append(run.state)
-        assert (summary["steps"], nothing_is_left()) == (3 * 4 * 8, True)
+        assert (summary["steps"], nothing_is_left()) == (96, True)
         assert 0 <= summary["eval_return"] <= 10.4
         rows = [row for row in recorder.rows if "episode/length" in row]
         assert rows
@@ -74,6 +74,7 @@ def test_what_is_said_of_agents_that_are_not_there_changes_nothing() -> None:
     assert_same(*found)
 
 
+@pytest.mark.slow
 def test_agents_that_push_learn_with_the_state_of_the_whole() -> None:
     changes = {"network__central_value": True, "network__encoder": "mlp", "network__core": "none"}
     run, _ = trainer(several(2, f"{MODULE}:Pushing(max_cycles=7)", **changes))
