@@ -1,7 +1,7 @@
 """Writes envs/suites.json, the table of `jaxrl environments`: `python .ci/suites.py [SUITE]...`.
 
-Without names, of every suite that is installed. Entries of other suites stay as they are. Gymnasium is left
-out: to describe one of its environments takes a process.
+Without names, of every suite that is installed. Entries of other suites stay as they are. Gymnasium and
+PettingZoo are left out: to describe one of their environments takes a process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import warnings
 from typing import Any
 
 from jaxrl.envs import catalogue, suites
-
-_LEFT_OUT = {"gymnasium"}
 
 
 def made(suite: suites.Collection) -> dict[str, Any]:
@@ -49,7 +47,7 @@ def text(table: dict[str, Any]) -> str:
 def main(*names: str) -> None:
     table = json.loads(suites.TABLE.read_text()) if suites.TABLE.exists() else {}
     for suite in map(suites.suite_of, names) if names else suites.SUITES:
-        if suite.is_installed and suite.name not in _LEFT_OUT:
+        if suite.is_installed and suite.name not in suites.WITHOUT_TABLE:
             table[suite.name] = made(suite)
             print(f"{suite.name} {suite.version}: {len(table[suite.name]['environments'])} environments")
     suites.TABLE.write_text(text(table))

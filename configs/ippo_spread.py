@@ -1,7 +1,8 @@
 """Three agents share one policy: independent PPO on MPE's simple_spread, with JaxMARL's hyperparameters.
 
 Command:  jaxrl train ippo_spread
-Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked (docs/many_agents.md)
+Others:   --env="jaxmarl:HeuristicEnemySMAX(scenario='3m')", --env=jaxmarl:overcooked,
+          --env=pettingzoo:simple_spread_v3 (docs/many_agents.md)
 Needs:    pip install "jaxrl-recurrent[jaxmarl]"
 Hardware: 2 CPU cores
 Minutes:  half a minute

@@ -181,7 +181,10 @@ class HostEnvError(RuntimeError):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HostStep:
-    """The answers of N environments to one action each; arrays [N, ...] of numpy, or traced ones.
+    """The answers of environments to an action for each of N rows; arrays [N, ...] of numpy, or traced ones.
+
+    A row is an environment, or an agent of one: environments of several have `len(spec.agents)` rows each, in
+    their order, and begin new episodes together.
 
     Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
@@ -191,12 +194,15 @@ class HostStep:
       obs: tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it.
       reward: float32[N], what the learner gets; 0 where `first`.
       terminated, truncated: bool[N]; False where `first`.
-      first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts.
+      first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts. So it is too
+        while the row's agent is not there, where `obs` does not count either.
       score: float32[N], the reward that episode statistics report: not clipped.
       game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
         episode (`terminated`) and not the game.
       info: float32[N] by name, those of `HostOptions.info_keys`; NaN where an environment says nothing.
-        Rows where `first` do not count.
+        Rows where `first` do not count. Empty where there is a `team`.
+      team: of environments of several agents, their steps as wholes, by which episodes are counted: without
+        `obs`, and with the sum of the rewards as `score`. None of other environments.
     """
 
     obs: Any
@@ -207,11 +213,17 @@ class HostStep:
     score: np.ndarray
     game_over: np.ndarray
     info: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    team: HostStep | None = None
 
     @property
     def done(self) -> np.ndarray:
         """bool[N]: the learner's episode ended here, in either way."""
         return self.terminated | self.truncated
+
+    @property
+    def of_environments(self) -> HostStep:
+        """The steps by which episodes are counted: `team`, or of environments of one agent the rows."""
+        return self if self.team is None else self.team
 
 
 @runtime_checkable
@@ -225,7 +237,8 @@ class HostEnv(Protocol):
 
     Attributes:
       spec: of one environment.
-      num_envs, num_groups: B and G.
+      num_envs, num_groups: B and G. Environments of several agents have a row for each, see `HostStep`: the
+        actions and answers of a group are then [B / G * agents, ...].
       timeout: seconds after which the caller of `recv` should take it for hung; None if `recv` raises.
     """
 
@@ -319,9 +332,15 @@ class TracedSteps(Protocol):
         ...
 
 
-def group_rows(env: HostEnv, group: int) -> slice:
+def group_environments(env: HostEnv, group: int) -> slice:
     """The environments of a group."""
     size = env.num_envs // env.num_groups
+    return slice(group * size, (group + 1) * size)
+
+
+def group_rows(env: HostEnv, group: int) -> slice:
+    """The rows of a group: its environments, or their agents."""
+    size = env.num_envs // env.num_groups * env.spec.num_agents
     return slice(group * size, (group + 1) * size)
 
 
@@ -358,7 +377,10 @@ class HostOptions:
 
 
 class HostFactory(Protocol):
-    """A host environment by name, checked but not started."""
+    """A host environment by name, checked but not started.
+
+    With `spec.central_observation` it is a `CentralHostFactory`.
+    """
 
     spec: EnvSpec
 
@@ -380,4 +402,16 @@ class HostFactory(Protocol):
         Raises:
           HostEnvError: an environment failed while starting.
         """
+        ...
+
+
+class CentralHostFactory(HostFactory, Protocol):
+    """A host environment of several agents that has a state of the whole."""
+
+    def with_central(self) -> CentralHostFactory:
+        """The same, with the state of the whole in stored observations; `decode` leaves it out."""
+        ...
+
+    def central(self, obs: Any) -> Any:
+        """An element of `spec.central_observation` for every row; only of `with_central`."""
         ...

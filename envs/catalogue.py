@@ -43,6 +43,10 @@ def listed(suite: Collection) -> Sequence[str]:
         import envpool
 
         return sorted(envpool.list_all_envs())
+    if suite.name == "pettingzoo":
+        from jaxrl.envs.adapters import pettingzoo
+
+        return pettingzoo.names()
     return [name.partition(":")[2] for name in registry.names(suite.name)]
 
 

@@ -13,6 +13,8 @@ _PATTERNS = {
     "craftax": r"Craftax-.*",
     "gymnasium": r"(Acrobot|Ant|BipedalWalker|Blackjack|CarRacing|CartPole|CliffWalking|FrozenLake"
     r"|HalfCheetah|Hopper|Humanoid|LunarLander|MountainCar|Pendulum|Pusher|Reacher|Swimmer|Taxi|Walker2d)\w*-v\d+|ALE/.*-v5",
+    "pettingzoo": r"(simple|simple_\w+|cooperative_pong|knights_archers_zombies|multiwalker|pistonball"
+    r"|pursuit)_v\d+",
 }
 
 

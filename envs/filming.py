@@ -12,12 +12,14 @@ import numpy as np
 
 from jaxrl.envs import registry
 from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
+from jaxrl.envs.adapters.pettingzoo import PettingZooFactory
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
 from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
-from jaxrl.envs.host.filming import film_gymnasium
+from jaxrl.envs.host.filming import film_gymnasium, film_parallel
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
 from jaxrl.envs.tasks import default_arguments
+from jaxrl.envs.wrappers.host import WrappedFactory
 
 # Takes an action for each shot that is not the last.
 Film = Generator[Shot, Any, None]
@@ -26,8 +28,8 @@ Film = Generator[Shot, Any, None]
 def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
     """Plays one episode.
 
-    Pictures come from the environment (gymnax's visualizer, Gymnasium's `rgb_array`, a `render(state)` of
-    one's own device environment), else the observations where those are images.
+    Pictures come from the environment (gymnax's visualizer, `rgb_array` of Gymnasium and PettingZoo, a
+    `render(state)` of one's own device environment), else the observations where those are images.
 
     Raises:
       CannotRender: there is neither.
@@ -38,9 +40,12 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
         if env.spec.agents:
             return _film_agents(WholeEnv(cast(MultiAgentEnv, env)), seed)
         return _film_device(env, seed)
-    factory, bare = registry.make_host(name, wrappers), registry.make_host(name)
+    factory = registry.make_host(name, wrappers)
+    bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
     if isinstance(bare, GymnasiumFactory):
         return film_gymnasium(bare, seed, factory.decode)
+    if isinstance(bare, PettingZooFactory):
+        return film_parallel(bare, seed, factory.decode)
     return _film_observations(factory, seed)
 
 

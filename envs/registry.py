@@ -30,7 +30,7 @@ _OPTIONAL = set("brax craftax jaxmarl jumanji navix pgx playground popgym_arcade
 _SUITES = {"jaxrl": f"{__package__}.native"} | {
     name: f"{__package__}.adapters.{name}" for name in ("gymnax", *sorted(_OPTIONAL))
 }
-_HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium")}
+_HOST_SUITES = {name: f"{__package__}.adapters.{name}" for name in ("envpool", "gymnasium", "pettingzoo")}
 _REGISTERED: dict[str, Callable[..., JaxEnv]] = {}
 
 
@@ -153,8 +153,9 @@ def make_host(name: str, wrappers: Sequence[str] = ()) -> HostFactory:
     """Returns the factory of the host environment called `name`, after checking that it can be made.
 
     Args:
-      name: `envpool:Name`, `gymnasium:Name` or `gymnasium:module:Name`, with or without `(argument=value)`.
-      wrappers: as of `make`, but only those that change nothing but observations.
+      name: `envpool:Name`, `gymnasium:Name`, `gymnasium:module:Name`, `pettingzoo:Name` or
+        `pettingzoo:module:attribute`, with or without `(argument=value)`.
+      wrappers: as of `make`, but only those that work on the host, see `jaxrl.envs.wrappers.host`.
 
     Raises:
       ValueError: one line; an unknown suite, name or argument lists the nearest valid ones.

@@ -65,7 +65,11 @@ SUITES = (
     Collection("xminigrid", "xminigrid", "xminigrid", False, "XLand-MiniGrid, MiniGrid's memory"),
     Collection("envpool", "envpool", "", True, "C++: Atari, Procgen, MuJoCo, MiniGrid"),
     Collection("gymnasium", "gymnasium", "gymnasium", True, "what Gymnasium has registered, and your own"),
+    Collection("pettingzoo", "pettingzoo", "pettingzoo", True, "several agents in Python, and your own"),
 )
+
+# The table has none of these: to describe one of their environments takes a process.
+WITHOUT_TABLE = {"gymnasium", "pettingzoo"}
 
 
 def suite_of(name: str) -> Collection:

@@ -71,6 +71,7 @@ def _on_device(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tup
 
 def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple[np.ndarray, ...]:
     factory = registry.make_host(name, wrappers)
+    space = factory.spec.action_space
     rng = np.random.default_rng(seed)
     rows = []
     env = factory.start(HostOptions(seeds=(seed,)))
@@ -78,11 +79,12 @@ def _on_host(name: str, wrappers: Sequence[str], steps: int, seed: int) -> tuple
         found = env.recv(0)
         for _ in range(steps):
             mask = factory.action_mask(jax.tree.map(jnp.asarray, found.obs))
-            allowed = None if mask is None else np.asarray(mask)[0]
-            env.send(0, _sample(factory.spec.action_space, allowed, rng)[None])
+            allowed = [None] * factory.spec.num_agents if mask is None else np.asarray(mask)
+            env.send(0, np.stack([_sample(space, x, rng) for x in allowed]))
             found = env.recv(0)
+            whole = found.of_environments
             rows.append(
-                [np.copy(x)[0] for x in (found.score, found.terminated, found.truncated, found.first)]
+                [np.copy(x)[0] for x in (whole.score, whole.terminated, whole.truncated, whole.first)]
             )
     finally:
         env.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,8 @@ from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
 from jaxrl.envs.host.worker import Leaf
 from jaxrl.envs.names import format_call, parse_call, unknown
+
+_SLOT = "gymnasium_slot.py"
 
 
 def make(name: str, /, keys: Sequence[str] = (), **kwargs: Any) -> GymnasiumFactory:
@@ -63,25 +64,23 @@ def _make(call: str, keys: tuple[str, ...]) -> GymnasiumFactory:
     if module := name.rpartition(":")[0]:
         modules.require_outside_runs(module)  # the worker would import it
     try:
-        found = workers.describe(name, kwargs)
+        found = workers.describe(_SLOT, name, kwargs)
     except HostEnvError as error:
         raise ValueError(f"gymnasium:{error}") from error
     if "valid" in found:
         raise unknown("environment", f"gymnasium:{name}", [f"gymnasium:{x}" for x in found["valid"]])
-    if "problem" in found:
-        cause = workers.RemoteError(f"in the worker process:\n{found['traceback']}")
-        raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+    workers.require_made(label, found)
     found["tasks"] = _task_space(label, found["tasks"])
     leaves = select_leaves(label, found["obs"], keys)
-    found["reports"] = _reports(label, found["reports"])
+    found["reports"] = declared_reports(label, found["reports"])
     try:
         return GymnasiumFactory(label, name, kwargs, leaves, found)
     except ValueError as error:
         raise ValueError(f"{label} has a space that is not supported: {error}") from error
 
 
-def _reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
-    """The reports that the environment's class declares in `metadata["reports"]`."""
+def declared_reports(label: str, declared: Any) -> tuple[InfoMetric, ...]:
+    """The reports that the environment's class declares in `metadata["reports"]`; ValueError if wrong."""
     if not isinstance(declared, dict):
         raise ValueError(f"{label} has metadata['reports'] (={declared!r}), which must be a dict")
     try:
@@ -163,9 +162,7 @@ class GymnasiumEnv(HostEnv):
         self.spec, self._factory = factory.spec, factory
         obs_leaves, action_leaf = factory.obs_leaves, factory.action_leaf
         self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        num_workers = options.num_workers or max(cores // self.num_groups, 1) * self.num_groups
-        rows = workers.rows_of_workers(self.num_envs, self.num_groups, num_workers)
+        rows = workers.rows_of_workers(self.num_envs, self.num_groups, options.num_workers)
         n = self.num_envs
         self._arrays = SharedArrays(
             {
@@ -181,6 +178,7 @@ class GymnasiumEnv(HostEnv):
         )
         self._obs = observation_tree(obs_leaves, [self._arrays[f"obs{i}"] for i in range(len(obs_leaves))])
         setup = workers.setup_of(
+            _SLOT,
             factory.name,
             factory.kwargs,
             masks=factory.masks,

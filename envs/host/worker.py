@@ -1,7 +1,13 @@
-"""The worker process: steps a few Gymnasium environments on command.
+"""The worker process: steps a few environments on command.
 
 This file runs as a script and imports nothing of this package: a worker must start quickly, without JAX.
-The parent's side is `jaxrl.envs.host.workers`.
+The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are made and stepped by a file
+beside it, `gymnasium_slot.py` or `parallel_slot.py`, which the parent names and which has:
+
+    make_env(name, kwargs)      the environment
+    description(env)            what the parent asks of it, as plain data
+    valid_names(error)          the names that there are, if `error` says that there is no such one, or None
+    make_slot(env, index, setup, arrays)    steps it: with `env`, `index`, `steps` so far, and `step()`
 
 Commands and replies are single bytes on two pipes; arrays lie in memory shared with the parent. A third
 pipe, the lifeline, is never written to: when the parent is gone the kernel ends this process by SIGIO,
@@ -13,8 +19,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
-import importlib
-import inspect
 import math
 import mmap
 import os
@@ -29,7 +33,6 @@ from typing import Any
 
 import numpy as np
 
-_GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
 READY, FAILED, STEP = b"k", b"e", b"s"
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -181,41 +184,11 @@ def _nested(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
     return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
 
 
-def make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """An environment that gymnasium has registered, or a class `module:Class`."""
-    import gymnasium
-
-    module, _, attribute = name.partition(":")
-    if attribute and attribute not in gymnasium.registry:
-        found = getattr(importlib.import_module(module), attribute, None)
-        if isinstance(found, type) and issubclass(found, gymnasium.Env):
-            return found(**kwargs)
-    # This file does what gymnasium's checker does, at a fraction of its cost.
-    return gymnasium.make(name, disable_env_checker=True, **kwargs)
-
-
-def masks_of(env: Any, action: list[Leaf]) -> str | None:
-    """The way an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
-
-    Only actions of one discrete part have any. Resets the environment, for `info`.
-    """
-    if len(action) != 1 or action[0]["kind"] == "box":
-        return None
-    if env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks")):
-        return "method"
-    _, info = _tuple("reset", env.reset(seed=0), 2)
-    return "info" if isinstance(info, dict) and "action_mask" in info else None
-
-
-def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarray:
-    """bool[size]: the actions that the environment allows now.
+def checked_mask(given: Any, what: str, size: int, ended: bool) -> np.ndarray:
+    """bool[size]: the actions that the environment allows now, from what it has `given`.
 
     After an end no action follows, and some environments then allow none: everything is allowed there.
     """
-    if masks == "method":
-        given, what = env.get_wrapper_attr("action_masks")(), "action_masks()"
-    else:
-        given, what = info.get("action_mask") if isinstance(info, dict) else None, "info['action_mask']"
     if ended and given is None:
         return np.ones(size, bool)
     mask = np.asarray(given)
@@ -230,52 +203,7 @@ def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarr
     return mask
 
 
-class Slot:
-    """One environment and its rows of the shared arrays; resets on the step after an end."""
-
-    def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.env, self.index, self.steps, self._ended = env, index, 0, True
-        self._action_leaf = setup["action_leaf"]
-        self._seed: int | None = setup["seeds"][index]
-        cuts = setup["first_episode_steps"]
-        self._first_episode_left = cuts[index] if cuts else 0
-        leaves = enumerate(setup["obs_leaves"])
-        self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
-        self._masks, self._mask = setup["masks"], arrays["mask"][index]
-        self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
-        self._action = arrays["action"][index : index + 1].squeeze(0)
-        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
-        self._task_names, self._task = setup["task_names"], arrays["task"][index]
-
-    def step(self) -> None:
-        if self._ended:
-            task = zip(self._task_names, self._task.tolist(), strict=True)
-            options = {name: int(x) if x.is_integer() else x for name, x in task if not math.isnan(x)}
-            asked = {"options": options} if options else {}  # Not every reset takes some.
-            obs, info = _tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
-            self._seed, self._ended = None, False
-            reward, terminated, truncated, first = 0.0, False, False, True
-        else:
-            self.steps += 1
-            result = self.env.step(action_of(self._action_leaf, self._action))
-            obs, reward, terminated, truncated, info = _tuple("step", result, 5)
-            reward, first = _checked_reward(reward), False
-            terminated, truncated = bool(terminated), bool(truncated)
-            if self._first_episode_left:
-                truncated |= self._first_episode_left == 1 and not terminated
-                self._first_episode_left = 0 if terminated or truncated else self._first_episode_left - 1
-            self._ended = terminated or truncated
-        for reader in self._readers:
-            reader.read(obs)
-        if self._masks:
-            self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
-        if self._info_keys:
-            self._info[:] = [_info_number(info, key) for key in self._info_keys]
-        self._reward[0] = reward
-        self._outcome[:] = terminated, truncated, first
-
-
-def _info_number(info: Any, key: str) -> float:
+def info_number(info: Any, key: str) -> float:
     """The number that the environment gives under that key, NaN if it gives none."""
     said = info.get(key) if isinstance(info, dict) else None
     if said is None:
@@ -287,14 +215,16 @@ def _info_number(info: Any, key: str) -> float:
     return float(said)
 
 
-def _tuple(method: str, result: Any, length: int) -> tuple[Any, ...]:
+def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium") -> tuple[Any, ...]:
+    """What a method returned, which has to be so many values."""
     if not isinstance(result, tuple) or len(result) != length:
         found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        raise Problem(f"{method}() returned {found} where gymnasium's has {length}")
+        raise Problem(f"{method}() returned {found} where {whose}'s has {length}")
     return result
 
 
-def _checked_reward(reward: Any) -> float:
+def checked_reward(reward: Any) -> float:
+    """The reward as a number that float32 holds."""
     if not isinstance(reward, float) and np.ndim(reward) != 0:
         raise Problem(f"returned a reward of shape {np.shape(reward)}, not a number")
     number = float(reward)
@@ -313,18 +243,20 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
     _die_with_parent(lifeline_fd)
     setup = receive_content(command_fd)
     sys.path[:] = setup["path"]
+    kind = _load(setup["file"])
     if setup["describe"]:
-        _describe(reply_fd, setup)
+        _describe(reply_fd, setup, kind)
         return
     memory = mmap.mmap(memory_fd, setup["size"])
     os.close(memory_fd)
     arrays = map_arrays(memory, setup["layout"])
     progress = arrays["progress"][setup["worker"]]
-    slots: list[Slot] = []
+    slots: list[Any] = []
     with _report_errors(reply_fd, progress):
         for index in setup["indices"]:
             progress[:] = index, 0
-            slots.append(Slot(make_env(setup["name"], setup["kwargs"]), index, setup, arrays))
+            env = kind["make_env"](setup["name"], setup["kwargs"])
+            slots.append(kind["make_slot"](env, index, setup, arrays))
         while True:
             for slot in slots:
                 progress[:] = slot.index, slot.steps + 1
@@ -336,6 +268,15 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
     # Nobody reads the reply pipe any more: errors from here on are printed.
     for slot in slots:
         slot.env.close()
+
+
+def _load(file: str) -> dict[str, Any]:
+    """What a file beside this one defines, which imports this one by its full name.
+
+    That is looked up before its package would be imported.
+    """
+    sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
+    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), file))
 
 
 def _die_with_parent(lifeline_fd: int) -> None:
@@ -367,28 +308,17 @@ def _one_line(error: BaseException) -> str:
     return text if isinstance(error, Problem) else raised + text
 
 
-def _describe(reply_fd: int, setup: dict[str, Any]) -> None:
+def _describe(reply_fd: int, setup: dict[str, Any], kind: dict[str, Any]) -> None:
     """Replies with the spaces of one environment, or with what is wrong with the name."""
     content: dict[str, Any]
     env = None
     try:
-        env = make_env(setup["name"], setup["kwargs"])
-        content = {
-            "obs": describe(env.observation_space),
-            "action": (action := describe(env.action_space)),
-            "limit": None if env.spec is None else env.spec.max_episode_steps,
-            "masks": masks_of(env, action),
-            "reports": (env.metadata or {}).get("reports", {}),
-            "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
-            "tasks": (env.metadata or {}).get("tasks"),
-            "takes_options": "options" in inspect.signature(env.unwrapped.reset).parameters,
-        }
+        env = kind["make_env"](setup["name"], setup["kwargs"])
+        content = kind["description"](env)
     except BaseException as error:
         content = {"problem": _one_line(error), "traceback": traceback.format_exc()}
-        if type(error).__name__ in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
-            import gymnasium
-
-            content["valid"] = sorted(gymnasium.registry)
+        if (valid := kind["valid_names"](error)) is not None:
+            content["valid"] = valid
     send_message(reply_fd, READY, content)
     # After the reply: an environment that hangs here is killed, and has told everything.
     if env is not None:

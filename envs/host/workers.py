@@ -106,7 +106,7 @@ class Workers:
 
     Args:
       name: of the environment, for errors.
-      setup: what all workers are told: `name`, `kwargs`, `obs_leaves`, `action_leaf`, `seeds`, ...
+      setup: what all workers are told, `setup_of` and what `make_slot` of its file needs: `seeds`, ...
       arrays: shared; holds `progress`, int64[workers, 2]: the environment being stepped and its step.
       groups: for every group, for every worker of it, the environments that it steps.
       timeout: seconds after which a worker that does not answer counts as hung.
@@ -243,15 +243,19 @@ class Workers:
         return f"environment {index}, step {step}" if index >= 0 else f"{w.environments}, after step {step}"
 
 
-def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes one environment in a separate process and returns its spaces as `worker` describes them.
+def describe(file: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes one environment in a separate process and returns the `description` of it.
+
+    Args:
+      file: beside `worker`, for the kind of environment.
+      name, kwargs: of its `make_env`.
 
     Raises:
       HostEnvError: it hangs or its process dies.
     """
     w = _Worker.start(name, None, "made to ask for its spaces")
     try:
-        _tell(w, {"describe": True, "path": _python_path(), "name": name, "kwargs": dict(kwargs)})
+        _tell(w, {**setup_of(file, name, kwargs), "describe": True})
         if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:
             raise HostEnvError(f"{name}: was not made within {START_TIMEOUT:g} s")
         if not os.read(w.reply_fd, 1):
@@ -264,9 +268,17 @@ def describe(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
             _stop([w])
 
 
-def setup_of(name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
-    """The instructions that all workers of a batch share."""
-    return {"describe": False, "path": _python_path(), "name": name, "kwargs": dict(kwargs), **rest}
+def require_made(label: str, found: Mapping[str, Any]) -> None:
+    """Raises ValueError, one line, if a description says that the environment could not be made."""
+    if "problem" in found:
+        cause = RemoteError(f"in the worker process:\n{found['traceback']}")
+        raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
+
+
+def setup_of(file: str, name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
+    """The instructions that all workers of a batch share; `file`, `name` and `kwargs` as of `describe`."""
+    told = {"file": file, "name": name, "kwargs": dict(kwargs)}
+    return {"describe": False, "path": _python_path(), **told, **rest}
 
 
 def _python_path() -> list[str]:
@@ -307,7 +319,13 @@ def _ending(code: int | None) -> str:
 
 
 def rows_of_workers(num_envs: int, num_groups: int, num_workers: int) -> list[list[list[int]]]:
-    """Splits the environments into groups and these among their workers, as evenly as can be."""
+    """Splits the environments into groups and these among their workers, as evenly as can be.
+
+    0 workers: one for each core.
+    """
+    if not num_workers:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        num_workers = max(cores // num_groups, 1) * num_groups
     per_group = max(1, min(num_workers // num_groups, num_envs // num_groups))
     groups = np.split(np.arange(num_envs), num_groups)
     return [[part.tolist() for part in np.array_split(rows, per_group)] for rows in groups]

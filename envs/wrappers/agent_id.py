@@ -41,4 +41,12 @@ class AgentId(Wrapper):
 
     def _with_id(self, obs: jax.Array) -> jax.Array:
         """float32[A, F + A]."""
-        return jnp.concatenate([obs.astype(jnp.float32), jnp.eye(len(obs))], axis=1)
+        return self.append(obs, axis=0)
+
+    def append(self, obs: jax.Array, axis: int) -> jax.Array:
+        """float32[..., F + A] of [..., F], whose rows along `axis` are the agents of whole environments."""
+        count = self.spec.num_agents
+        number = jnp.arange(obs.shape[axis]) % count
+        one_hot = jax.nn.one_hot(number, count).reshape(-1, *[1] * (obs.ndim - axis - 2), count)
+        ids = jnp.broadcast_to(one_hot, (*obs.shape[:-1], count))
+        return jnp.concatenate([obs.astype(jnp.float32), ids], axis=-1)

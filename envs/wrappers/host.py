@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.base import (
+    CentralHostFactory,
     EnvSpec,
     HostEnv,
     HostFactory,
@@ -25,6 +26,8 @@ from jaxrl.envs.base import (
     TracedSteps,
     zeros,
 )
+from jaxrl.envs.wrappers.agent_id import AgentId
+from jaxrl.envs.wrappers.central_observation import CentralObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
 from jaxrl.envs.wrappers.host_steps import KeptObservations, StepChange
 from jaxrl.envs.wrappers.previous_reward import PreviousReward
@@ -32,7 +35,16 @@ from jaxrl.envs.wrappers.report import ReportInfo
 from jaxrl.envs.wrappers.reward_shaping import ShapedReward
 from jaxrl.envs.wrappers.wrapper import ObservationWrapper, RewardWrapper, Wrapper
 
-_ON_HOST = (FrameStack, ObservationWrapper, PreviousReward, ReportInfo, ShapedReward, RewardWrapper)
+_ON_HOST = (
+    AgentId,
+    CentralObservation,
+    FrameStack,
+    ObservationWrapper,
+    PreviousReward,
+    ReportInfo,
+    ShapedReward,
+    RewardWrapper,
+)
 
 
 class WrappedFactory:
@@ -45,10 +57,13 @@ class WrappedFactory:
 
     Raises:
       ValueError: a wrapper is unknown, does not fit, or needs a device environment.
+
+    Attributes:
+      spec: with the wrappers.
+      unwrapped: makes the environments inside.
     """
 
     def __init__(self, factory: HostFactory, wrappers: Sequence[str], wrap: Callable[[JaxEnv, str], JaxEnv]):
-        self._factory = factory
         self._chain: list[Wrapper] = []
         env: JaxEnv = _Described(factory.spec)
         for name in wrappers:
@@ -56,12 +71,15 @@ class WrappedFactory:
             if not isinstance(env, _ON_HOST):
                 raise ValueError(
                     f"wrapper {name} needs a device environment, not {factory.spec.name}; on the host "
-                    "frame_stack, potential_shaping, previous_reward, report, reward_clip, reward_scale, "
-                    "reward_shaping and wrappers of observations work"
+                    "agent_id, frame_stack, potential_shaping, previous_reward, report, reward_clip, "
+                    "reward_scale, reward_shaping and wrappers of observations work"
                 )
             if isinstance(env, ReportInfo):
                 factory.require_info(env.report.name)
+            if isinstance(env, CentralObservation):
+                factory = cast(CentralHostFactory, factory).with_central()
             self._chain.append(env)
+        self.unwrapped = factory
         self.spec = env.spec
         self._kept = KeptObservations(factory, self._chain)
         self._change = StepChange(self._kept, self._chain)
@@ -71,16 +89,16 @@ class WrappedFactory:
         return self._kept.show(obs)
 
     def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs["obs"] if self._kept.num_rewards else obs)
+        return self.unwrapped.action_mask(obs["obs"] if self._kept.num_rewards else obs)
 
     def require_info(self, key: str) -> None:
-        self._factory.require_info(key)
+        self.unwrapped.require_info(key)
 
     def start(self, options: HostOptions) -> HostEnv:
         if self._change.shapes_rewards:
             told = (report.name for report in self.spec.reports)
             options = dataclasses.replace(options, info_keys=tuple(sorted({*options.info_keys, *told})))
-        return WrappedEnv(self, self._change, self._factory.start(options))
+        return WrappedEnv(self, self._change, self.unwrapped.start(options))
 
     def _check(self) -> None:
         """Refuses what the observations that are kept do not tell, and shaping where JAX has no CPU."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import HostFactory, HostStep
+from jaxrl.envs.base import CentralHostFactory, HostFactory, HostStep
 from jaxrl.envs.spaces import Space, zeros
+from jaxrl.envs.wrappers.agent_id import AgentId
+from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN, CentralObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack
 from jaxrl.envs.wrappers.previous_reward import PreviousReward, with_number
 from jaxrl.envs.wrappers.reward_shaping import ShapedReward
@@ -40,8 +42,8 @@ class KeptObservations:
 
         `kept` has any leading dimensions; traced.
         """
-        obs, reward = (kept["obs"], kept["reward"]) if self.num_rewards else (kept, None)
-        obs, stacked, place = self._factory.decode(obs), self.frames > 1, 0
+        raw, reward = (kept["obs"], kept["reward"]) if self.num_rewards else (kept, None)
+        obs, stacked, place = self._factory.decode(raw), self.frames > 1, 0
         space = self._factory.spec.observation_space
         for wrapper in self._chain[:depth]:
             if isinstance(wrapper, ObservationWrapper):
@@ -50,6 +52,10 @@ class KeptObservations:
                 for _ in range(_num_leading(obs, space)):
                     observe = jax.vmap(observe)
                 obs = observe(obs)
+            elif isinstance(wrapper, AgentId):  # of several agents nothing is stacked
+                obs = wrapper.append(obs, _num_leading(obs, space) - 1)
+            elif isinstance(wrapper, CentralObservation):
+                obs = {CENTRAL: cast(CentralHostFactory, self._factory).central(raw), OWN: obs}
             elif isinstance(wrapper, FrameStack):
                 if stacked:
                     obs = _join_frames(obs, wrapper.frames, _num_leading(obs, space) - 1)

@@ -2,8 +2,8 @@
 
 Without arguments, the suites, which of them are installed, and what installs
 the others. The environments of a suite come from a table, if that knows the
-version that is installed. Environments of Gymnasium are listed by name: to
-describe one takes a process.
+version that is installed. Environments of Gymnasium and PettingZoo are listed
+by name: to describe one takes a process.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
     except (ValueError, ImportError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
     names = sorted(name for name in names if match.lower() in name.lower())
-    if names_only or suite.name == "gymnasium":
+    if names_only or suite.name in suites.WITHOUT_TABLE:
         print("\n".join(f"{suite.name}:{name}" for name in names))
     else:
         _show_entries(suite.name, names, known or {})

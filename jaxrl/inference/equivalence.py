@@ -92,17 +92,19 @@ def compare_all(
       HostEnvError: an environment failed.
     """
     act = jax.jit(function)
-    carry = function.example(environments)[1]
+    # Agents of one environment are rows of their own.
+    rows = environments * registry.spec_of(env_name, wrappers).num_agents
+    carry = function.example(rows)[1]
     theirs = dict.fromkeys(runners, carry)
     rng = np.random.default_rng(seed)
-    played = _play(env_name, wrappers, environments, seed)
+    played = _play(env_name, wrappers, rows, seed)
     resets = 0
     different = dict.fromkeys(runners, 0)
     largest = {name: {"value": 0.0, "distribution": 0.0, "carry": 0.0} for name in runners}
     obs, first, mask = next(played)
     try:
         for t in range(steps):
-            reset = first | (rng.random(environments) < _EXTRA_RESETS)
+            reset = first | (rng.random(rows) < _EXTRA_RESETS)
             resets += int(reset.sum()) if t else 0
             rest = [] if mask is None else [mask]
             rest += [np.array([seed, t], np.uint32)] if function.sample else []
@@ -167,7 +169,7 @@ def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played
 def _host(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played:
     factory = registry.make_host(name, wrappers)
     decode = jax.jit(lambda obs: (factory.decode(obs), factory.action_mask(obs)))
-    env = factory.start(HostOptions(seeds=tuple(range(seed, seed + count))))
+    env = factory.start(HostOptions(seeds=tuple(range(seed, seed + count // factory.spec.num_agents))))
     try:
         while True:
             step = env.recv(0)

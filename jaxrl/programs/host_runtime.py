@@ -84,10 +84,12 @@ class HostRuntime(Runtime):
         self._topology = topology
         self._clock = clock
         self._given_up = given_up
+        # Of rows; an environment of several agents starts with the numbers of its first.
         self._index = topology.local_rows(config.rows_per_device)
-        if len(self._index) % config.host.num_groups:
+        self._environments = self._index[:: factory.spec.num_agents]
+        if len(self._environments) % config.host.num_groups:
             raise ConfigError(
-                f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._index)} "
+                f"`host.num_groups` (={config.host.num_groups}) must divide the {len(self._environments)} "
                 f"environments of a process, of `env.num_envs` (={config.env.num_envs})"
             )
         self._decode = jax.jit(lambda obs: (factory.decode(obs), factory.action_mask(obs)))
@@ -264,7 +266,7 @@ class HostRuntime(Runtime):
         """Starts the environments, each at the beginning of an episode, and what collects from them."""
         config = self._config
         host = self._config.host
-        seeds, cuts = self._start_numbers(key, iteration, self._index)
+        seeds, cuts = self._start_numbers(key, iteration, self._environments)
         staggered = host_start.is_staggered(config, self.spec)
         env = self._factory.start(
             HostOptions(

@@ -49,6 +49,7 @@ def test_name_is_found_in_every_suite_that_has_it(name: str, expected: list[str]
         ("Navix-Empty-5x5-v0", "navix"),
         ("go_9x9", "pgx"),
         ("CartpoleBalance", "playground"),
+        ("simple_spread_v3", "pettingzoo"),
         ("CountRecallEasy(partial_obs=True)", "popgym_arcade"),
         ("MiniGrid-MemoryS8", "xminigrid"),
     ],

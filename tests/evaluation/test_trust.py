@@ -192,6 +192,8 @@ def test_nothing_is_imported_from_the_run_in_which_one_works(
         ("gymnasium:ALE/Pong-v5", None),
         ("gymnasium:a.b:C-v0(x=1)", "a.b"),
         ("gymnasium:GymV21Environment-v0(env_id='a:b')", "GymV21Environment-v0"),
+        ("pettingzoo:mpe2/simple_spread_v3(N=2)", None),
+        ("pettingzoo:a.b:parallel_env(x='c:d')", "a.b"),
         (" a.b:C", "a.b"),
         ("jaxrl:TicTacToe(opponent='minimax')", None),
         ("jaxrl:TicTacToe(opponent='a.b:play')", "a.b"),

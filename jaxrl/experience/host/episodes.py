@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_rows
+from jaxrl.envs.agents.rows import row_keys
+from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, HostStep, group_environments, group_rows
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
 from jaxrl.experience.host.waiting import Cancelled, Watch, attend
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -44,9 +45,9 @@ class HostPlayer:
         """Lets each environment play exactly its quota of episodes, from a fresh carry.
 
         Not the first N episodes to finish: that would favour short ones. Episodes are the game's, with the
-        scores that `HostStep` reports. Where an environment states no time limit, an episode longer than
-        `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut off, it is the last of its
-        environment, and fewer episodes than asked for are reported as played.
+        scores that `HostStep` reports, of several agents the team's. Where an environment states no time
+        limit, an episode longer than `DEFAULT_MAX_EPISODE_STEPS` counts as unfinished; as it cannot be cut
+        off, it is the last of its environment, and fewer episodes than asked for are reported as played.
 
         Args:
           options: how to start the environments, not staggered, with the `info_keys` of the reports.
@@ -84,16 +85,17 @@ class HostPlayer:
     ) -> None:
         env: HostEnv = watch.env
         rows = [group_rows(env, g) for g in range(env.num_groups)]
-        carries = [self._agent.initial_carry(env.num_envs // env.num_groups) for _ in rows]
+        carries = [self._agent.initial_carry(x.stop - x.start) for x in rows]
+        keys_B = row_keys(env.spec, keys_E)
         while not book.finished:
             if cancelled():
                 raise Cancelled
             for g in range(env.num_groups):
                 step = watch.recv(g)
-                book.count(rows[g], step)
+                book.count(group_environments(env, g), step.of_environments)
                 # Copies, for the environment may overwrite its arrays while the device still reads them.
                 obs, first = jax.tree.map(np.array, (step.obs, step.first))
-                action, carries[g] = self._act(state, obs, carries[g], first, keys_E[rows[g]], book.steps)
+                action, carries[g] = self._act(state, obs, carries[g], first, keys_B[rows[g]], book.steps)
                 env.send(g, np.asarray(action))
             book.next_row()
 
@@ -103,14 +105,14 @@ class HostPlayer:
         obs: PyTree,
         carry: PyTree,
         first: Array,
-        keys_E: Array,
+        keys_B: Array,
         t: Array,
     ) -> tuple[Array, PyTree]:
         agent, mask = self._agent, self._factory.action_mask(obs)
         out = agent.forward(state, self._factory.decode(obs), carry, first, mask)
         if not self._sample:
             return agent.to_env(agent.greedy(out)), out.carry
-        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_E, t)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_B, t)
         noise = jax.vmap(lambda key: agent.draw_noise(key, ()))(keys)
         return agent.to_env(agent.choose(out, noise)[0]), out.carry
 
@@ -137,9 +139,10 @@ class _Book:
         """Every group has been received from once more."""
         self.steps += 1
 
-    def count(self, rows: slice, step: HostStep) -> None:
-        playing = ~step.first & (self._slot[rows] < self._quota[rows])
-        environment = np.arange(rows.start, rows.stop)[playing]
+    def count(self, group: slice, step: HostStep) -> None:
+        """Counts a step of the environments of a group."""
+        playing = ~step.first & (self._slot[group] < self._quota[group])
+        environment = np.arange(group.start, group.stop)[playing]
         slot = self._slot[environment]
         self._score[environment, slot] += step.score[playing]
         self._length[environment, slot] += 1

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import HostEnv, group_rows
+from jaxrl.envs.base import HostEnv, group_environments, group_rows
 from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.playing import numbers, tasks_of_rows
@@ -41,8 +41,8 @@ class SteppedCollector(HostCollector):
       env: the environments.
       device: where the policy works.
       programs: the compiled parts.
-      rows: the environments of each group.
-      index: int[B], indices of the environments over all processes.
+      rows: the rows of each group: its environments, or their agents.
+      index: int[B], indices of the rows over all processes.
       carries: the policy's carry of each group, before the row that comes next.
       games: the episodes in progress.
       place: turns host arrays into what `collect` returns.
@@ -60,7 +60,9 @@ class SteppedCollector(HostCollector):
             length=options.length,
             chunk=options.chunk,
         )
-        self.index = np.arange(env.num_envs) if options.index is None else np.array(options.index)
+        self._environments = [group_environments(env, group) for group in range(env.num_groups)]
+        num_rows = env.num_envs * env.spec.num_agents
+        self.index = np.arange(num_rows) if options.index is None else np.array(options.index)
         self._begin = jax.jit(programs.begin)
         self._step = jax.jit(programs.step, donate_argnums=0)
         self._last = jax.jit(programs.last)
@@ -69,8 +71,7 @@ class SteppedCollector(HostCollector):
         self.place = options.place or self._on_device
         self._watch = Watch(env)
         self._inference_seconds = [0.0] * env.num_groups
-        n = env.num_envs // env.num_groups
-        carry = jax.device_put(agent.initial_carry(n), self.device)
+        carry = jax.device_put(agent.initial_carry(num_rows // env.num_groups), self.device)
         self.carries: list[PyTree] = [carry] * env.num_groups
         self.games = EpisodeCounter(env.num_envs, options.staggered, options.reports)
         self._info_keys = options.reports.info_keys
@@ -114,7 +115,7 @@ class SteppedCollector(HostCollector):
         loops, lasts = zip(*by_group(collect, len(self.rows)), strict=True)
         self.carries = [loop.carry for loop in loops]
         trajectory = self._trajectory(buffer, [loop.chosen for loop in loops], list(lasts))
-        told = (buffer.first[1:], buffer.score, buffer.game_over, buffer.info)
+        told = (buffer.begun, buffer.score, buffer.game_over, buffer.info)
         if self._tasks is None:
             return state, *self.place(trajectory, self.games.count(*told))
         self._playing, task_TB = tasks_of_rows(self._playing, tasks, buffer.first[1:])
@@ -161,7 +162,7 @@ class SteppedCollector(HostCollector):
                 self.env.deal(group, dealt[t, rows])
             self.env.send(group, action)
             step = self._watch.recv(group)
-            buffer.write(t + 1, rows, step)
+            buffer.write(t + 1, rows, self._environments[group], step)
             obs, first = buffer.observations(t + 1, rows)
         return loop, self._last(loop, acting, obs, first)
 
@@ -182,9 +183,10 @@ class SteppedCollector(HostCollector):
             return self._buffer
         if self._buffer is None:
             steps = [self._watch.recv(g) for g in range(len(self.rows))]
-            buffer = Buffer.like(steps[0].obs, self._length, self.env.num_envs, self._info_keys)
-            for rows, step in zip(self.rows, steps, strict=True):
-                buffer.write(0, rows, step)
+            num_envs, agents = self.env.num_envs, self.env.spec.num_agents
+            buffer = Buffer.like(steps[0].obs, self._length, num_envs, agents, self._info_keys)
+            for rows, environments, step in zip(self.rows, self._environments, steps, strict=True):
+                buffer.write(0, rows, environments, step)
         else:
             buffer = self._buffer.successor()
         self._buffer = buffer

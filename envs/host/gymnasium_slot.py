@@ -1,0 +1,130 @@
+"""Gymnasium environments in a worker process; imports nothing of this package but `host.worker`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import os
+import runpy
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.host.worker import (
+    Leaf,
+    Reader,
+    action_of,
+    checked_mask,
+    checked_reward,
+    checked_tuple,
+    describe,
+    info_number,
+)
+
+_GOAL_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goal_examples.py")
+
+
+def make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """An environment that gymnasium has registered, or a class `module:Class`."""
+    import gymnasium
+
+    module, _, attribute = name.partition(":")
+    if attribute and attribute not in gymnasium.registry:
+        found = getattr(importlib.import_module(module), attribute, None)
+        if isinstance(found, type) and issubclass(found, gymnasium.Env):
+            return found(**kwargs)
+    # This file does what gymnasium's checker does, at a fraction of its cost.
+    return gymnasium.make(name, disable_env_checker=True, **kwargs)
+
+
+def description(env: Any) -> dict[str, Any]:
+    """The spaces of an environment and what its class declares. Resets the environment."""
+    return {
+        "obs": describe(env.observation_space),
+        "action": (action := describe(env.action_space)),
+        "limit": None if env.spec is None else env.spec.max_episode_steps,
+        "masks": masks_of(env, action),
+        "reports": (env.metadata or {}).get("reports", {}),
+        "goals": runpy.run_path(_GOAL_EXAMPLES)["goal_examples"](env),
+        "tasks": (env.metadata or {}).get("tasks"),
+        "takes_options": "options" in inspect.signature(env.unwrapped.reset).parameters,
+    }
+
+
+def valid_names(error: BaseException) -> list[str] | None:
+    """The environments that there are, where `error` says that one is not among them."""
+    if type(error).__name__ not in ("NameNotFound", "NamespaceNotFound", "VersionNotFound"):
+        return None
+    import gymnasium
+
+    return sorted(gymnasium.registry)
+
+
+def masks_of(env: Any, action: list[Leaf]) -> str | None:
+    """The way an environment gives action masks: "method" (sb3-contrib's `action_masks()`), "info", or None.
+
+    Only actions of one discrete part have any. Resets the environment, for `info`.
+    """
+    if len(action) != 1 or action[0]["kind"] == "box":
+        return None
+    if env.has_wrapper_attr("action_masks") and callable(env.get_wrapper_attr("action_masks")):
+        return "method"
+    _, info = checked_tuple("reset", env.reset(seed=0), 2)
+    return "info" if isinstance(info, dict) and "action_mask" in info else None
+
+
+def mask_of(env: Any, masks: str, info: Any, size: int, ended: bool) -> np.ndarray:
+    """bool[size]: the actions that the environment allows now; see `checked_mask`."""
+    if masks == "method":
+        return checked_mask(env.get_wrapper_attr("action_masks")(), "action_masks()", size, ended)
+    given = info.get("action_mask") if isinstance(info, dict) else None
+    return checked_mask(given, "info['action_mask']", size, ended)
+
+
+class GymnasiumSlot:
+    """One environment and its rows of the shared arrays; resets on the step after an end."""
+
+    def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
+        self.env, self.index, self.steps, self._ended = env, index, 0, True
+        self._action_leaf = setup["action_leaf"]
+        self._seed: int | None = setup["seeds"][index]
+        cuts = setup["first_episode_steps"]
+        self._first_episode_left = cuts[index] if cuts else 0
+        leaves = enumerate(setup["obs_leaves"])
+        self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
+        self._masks, self._mask = setup["masks"], arrays["mask"][index]
+        self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
+        self._action = arrays["action"][index : index + 1].squeeze(0)
+        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
+        self._task_names, self._task = setup["task_names"], arrays["task"][index]
+
+    def step(self) -> None:
+        if self._ended:
+            task = zip(self._task_names, self._task.tolist(), strict=True)
+            options = {name: int(x) if x.is_integer() else x for name, x in task if not math.isnan(x)}
+            asked = {"options": options} if options else {}  # Not every reset takes some.
+            obs, info = checked_tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
+            self._seed, self._ended = None, False
+            reward, terminated, truncated, first = 0.0, False, False, True
+        else:
+            self.steps += 1
+            result = self.env.step(action_of(self._action_leaf, self._action))
+            obs, reward, terminated, truncated, info = checked_tuple("step", result, 5)
+            reward, first = checked_reward(reward), False
+            terminated, truncated = bool(terminated), bool(truncated)
+            if self._first_episode_left:
+                truncated |= self._first_episode_left == 1 and not terminated
+                self._first_episode_left = 0 if terminated or truncated else self._first_episode_left - 1
+            self._ended = terminated or truncated
+        for reader in self._readers:
+            reader.read(obs)
+        if self._masks:
+            self._mask[:] = mask_of(self.env, self._masks, info, len(self._mask), self._ended)
+        if self._info_keys:
+            self._info[:] = [info_number(info, key) for key in self._info_keys]
+        self._reward[0] = reward
+        self._outcome[:] = terminated, truncated, first
+
+
+make_slot = GymnasiumSlot

@@ -1,0 +1,296 @@
+"""PettingZoo's parallel environments in a worker process; imports nothing of this package but `host.worker`.
+
+Every agent has a row of the shared arrays, environment by environment, in the order of `possible_agents`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from jaxrl.envs.host.worker import (
+    Leaf,
+    Problem,
+    Reader,
+    action_of,
+    checked_mask,
+    checked_reward,
+    checked_tuple,
+    describe,
+    info_number,
+)
+
+MASK = "action_mask"
+_METHODS = ("reset", "step", "observation_space", "action_space", "close")
+
+
+def make_env(name: str, kwargs: dict[str, Any]) -> Any:
+    """What `module:attribute` makes: a class of parallel environments, or a function `...parallel_env`."""
+    path, _, attribute = name.rpartition(":")
+    module = importlib.import_module(path)
+    found: Any = getattr(module, attribute, None)
+    if found is None and attribute == "parallel_env" and hasattr(module, "env"):
+        raise Problem("is turn-based, with `env` (AEC) alone: only parallel environments train here")
+    # A name must not be able to call any function there is.
+    is_class = isinstance(found, type) and all(hasattr(found, method) for method in _METHODS)
+    if not is_class and not (callable(found) and attribute.endswith("parallel_env")):
+        raise Problem(
+            f"needs a class with {', '.join(_METHODS)}, or a function whose name ends in parallel_env; "
+            f"{attribute} of {path} is neither"
+        )
+    env = found(**kwargs)
+    if hasattr(env, "agent_iter"):
+        raise Problem("is turn-based (AEC), with `agent_iter`: only parallel environments train here")
+    if missing := [method for method in _METHODS if not callable(getattr(env, method, None))]:
+        raise Problem(f"is no parallel environment: it lacks {', '.join(missing)}")
+    return env
+
+
+def description(env: Any) -> dict[str, Any]:
+    """The agents, their spaces and what the environment declares. Resets the environment."""
+    agents = possible_agents(env)
+    _, infos = checked_tuple("reset", env.reset(seed=0), 2, "PettingZoo")
+    if possible_agents(env) != agents:
+        raise Problem(f"changes its possible_agents: {agents}, after reset() {possible_agents(env)}")
+    obs = {agent: describe(env.observation_space(agent)) for agent in agents}
+    actions = {agent: describe(env.action_space(agent)) for agent in agents}
+    masks = _masks(obs, actions, infos)
+    if masks == "obs":
+        obs = {agent: [x for x in leaves if x["path"] != (MASK,)] for agent, leaves in obs.items()}
+    return {
+        "agents": agents,
+        "obs": obs,
+        "actions": actions,
+        "masks": masks,
+        "limit": _limit(env),
+        "reports": (getattr(env, "metadata", None) or {}).get("reports", {}),
+        "state": _state(env),
+    }
+
+
+def valid_names(error: BaseException) -> list[str] | None:
+    """None: the parent knows them."""
+    return None
+
+
+def possible_agents(env: Any) -> tuple[Any, ...]:
+    """The agents that there can be; Problem if the environment does not say."""
+    found = getattr(env, "possible_agents", None)
+    if not isinstance(found, Sequence) or not found:
+        raise Problem("has no possible_agents: agents that are not known beforehand have no rows")
+    return tuple(found)
+
+
+def _limit(env: Any) -> Any:
+    """What PettingZoo's environments call the most steps of an episode, where they say; it may lie deeper."""
+    bare = getattr(env, "unwrapped", env)
+    return getattr(bare, "max_cycles", getattr(getattr(bare, "env", None), "max_cycles", None))
+
+
+def _masks(
+    obs: Mapping[Any, list[Leaf]], actions: Mapping[Any, list[Leaf]], infos: Mapping[Any, Any]
+) -> str | None:
+    """The way an environment gives action masks: in observations, in infos, or None."""
+    if any(len(parts) != 1 or parts[0]["kind"] == "box" for parts in actions.values()):
+        return None
+    if any(leaf["path"] == (MASK,) for leaves in obs.values() for leaf in leaves):
+        return "obs"
+    return "info" if any(isinstance(x, Mapping) and MASK in x for x in infos.values()) else None
+
+
+def _state(env: Any) -> Leaf | None:
+    """The space of `state()`, one box; None where there is none."""
+    try:
+        leaves = describe(env.state_space)
+        env.state()
+    except Exception:  # environments without a state say so in any way
+        return None
+    return leaves[0] if len(leaves) == 1 and leaves[0]["kind"] == "box" and not leaves[0]["path"] else None
+
+
+class ParallelSlot:
+    """One environment and the rows of its agents; resets on the step after the end of its episode.
+
+    An agent takes part in a step if it was there before it. Other rows are `first`: so is the one that
+    brings an agent's first observation, and those in which it is not there, which hold zeros.
+    """
+
+    def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
+        self.env, self.index, self.steps, self._over = env, index, 0, True
+        self._agents: tuple[Any, ...] = setup["agents"]
+        self._seed: int | None = setup["seeds"][index]
+        cuts = setup["first_episode_steps"]
+        self._limit: float = setup["limit"] or math.inf
+        self._left: float = cuts[index] if cuts else self._limit
+        self._here: set[Any] = set()
+        rows = range(index * len(self._agents), (index + 1) * len(self._agents))
+        self._rows = {
+            agent: _AgentRow(agent, row, setup, arrays) for agent, row in zip(self._agents, rows, strict=True)
+        }
+        self._masks = setup["masks"]
+        self._team = arrays["team"][index]
+        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
+        self._state = _state_reader(setup, arrays, rows)
+
+    def step(self) -> None:
+        if self._over:
+            obs, infos = checked_tuple("reset", self.env.reset(seed=self._seed), 2, "PettingZoo")
+            self._seed, self._over = None, False
+            self._begin(obs, infos)
+        else:
+            self.steps += 1
+            self._go_on()
+        if self._state is not None:
+            self._state(self.env.state())
+
+    def _begin(self, obs: Any, infos: Any) -> None:
+        if (found := possible_agents(self.env)) != self._agents:
+            raise Problem(f"changes its possible_agents: {self._agents}, now {found}")
+        self._here = self._present()
+        if not self._here:
+            raise Problem("has no agents after reset()")
+        for agent, row in self._rows.items():
+            if agent in self._here:
+                row.arrive(obs, self._mask(agent, obs, infos))
+            else:
+                row.leave()
+        self._team[:] = False, False, True
+        self._info[:] = math.nan
+
+    def _go_on(self) -> None:
+        actions = {agent: self._rows[agent].action() for agent in self.env.agents}
+        result = checked_tuple("step", self.env.step(actions), 5, "PettingZoo")
+        obs, rewards, terminations, truncations, infos = result
+        present = self._present()
+        flags = {a: (bool(terminations.get(a)), bool(truncations.get(a))) for a in self._here}
+        # Of one that has gone without a flag, which has terminated, no observation counts.
+        silent = {agent for agent in self._here - present if not any(flags[agent])}
+        flags |= dict.fromkeys(silent, (True, False))
+        there = {agent for agent in present if not any(flags.get(agent, ()))}
+        self._left -= 1
+        is_cut = bool(there) and self._left <= 0
+        if is_cut:
+            flags |= dict.fromkeys(there & self._here, (False, True))
+        self._over = is_cut or not there
+        for agent, row in self._rows.items():
+            if agent in self._here:
+                mask = self._mask(agent, obs, infos, any(flags[agent]))
+                row.stay({} if agent in silent else obs, rewards.get(agent, 0.0), *flags[agent], mask)
+            elif agent in there:
+                row.arrive(obs, self._mask(agent, obs, infos))
+            else:
+                row.leave()
+        cut = any(truncated and not terminated for terminated, truncated in flags.values())
+        self._team[:] = self._over and not cut, self._over and cut, False
+        self._info[:] = [_mean(infos, key) for key in self._info_keys]
+        self._here = there
+        if self._over:
+            self._left = self._limit
+
+    def _present(self) -> set[Any]:
+        """The agents that the environment says are there."""
+        found = set(self.env.agents)
+        if more := found - set(self._agents):
+            raise Problem(f"has the agent {more.pop()!r}, which is not among its possible_agents")
+        return found
+
+    def _mask(self, agent: Any, obs: Any, infos: Any, ended: bool = False) -> Any:
+        """What the environment gives as the agent's mask, and whether nothing follows; None without masks."""
+        if self._masks is None:
+            return None
+        given = (obs if self._masks == "obs" else infos).get(agent)
+        return (given.get(MASK) if isinstance(given, Mapping) else None), ended
+
+
+class _AgentRow:
+    """The row of one agent in the shared arrays."""
+
+    def __init__(self, agent: Any, row: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
+        self._agent = agent
+        self._action_leaf: Leaf = setup["action_leaves"][agent]
+        leaves: list[Leaf] = setup["obs_leaves"][agent]
+        self._obs = [arrays[f"obs{i}"][row : row + 1].squeeze(0) for i in range(len(leaves))]
+        self._readers = [Reader(leaf, _part(x, leaf)) for leaf, x in zip(leaves, self._obs, strict=True)]
+        self._mask, self._what = arrays["mask"][row], f"its {MASK}"
+        self._num_choices: int = setup["num_choices"][agent]
+        self._mask[: self._num_choices] = True
+        self._outcome, self._reward = arrays["outcome"][row], arrays["reward"][row : row + 1]
+        self._action = arrays["action"][row : row + 1].squeeze(0)
+
+    def action(self) -> Any:
+        return action_of(self._action_leaf, self._action)
+
+    def arrive(self, obs: Mapping[Any, Any], mask: Any) -> None:
+        """The agent's first observation."""
+        self._read(obs, mask)
+        self._reward[0], self._outcome[:] = 0.0, (False, False, True)
+
+    def stay(self, obs: Mapping[Any, Any], reward: Any, terminated: bool, truncated: bool, mask: Any) -> None:
+        """A step of the agent's; the last where it has a flag."""
+        # What has terminated need not be seen again: nothing is made of its last observation.
+        if self._agent in obs or not terminated:
+            self._read(obs, mask)
+        with _named(self._agent):
+            self._reward[0] = checked_reward(reward)
+        self._outcome[:] = terminated, truncated, False
+
+    def leave(self) -> None:
+        """The agent is not there: zeros, and it may do anything, for what chooses needs a choice."""
+        for x in self._obs:
+            x[...] = 0
+        self._mask[: self._num_choices] = True
+        self._reward[0], self._outcome[:] = 0.0, (False, False, True)
+
+    def _read(self, obs: Mapping[Any, Any], mask: Any) -> None:
+        with _named(self._agent):
+            if self._agent not in obs:
+                raise Problem("has no observation")
+            for reader in self._readers:
+                reader.read(obs[self._agent])
+            if mask is not None:
+                given, ended = mask
+                n = self._num_choices
+                self._mask[:n] = checked_mask(given, self._what, n, ended)
+
+
+@contextmanager
+def _named(agent: Any) -> Iterator[None]:
+    """Says whose mistake it was."""
+    try:
+        yield
+    except Problem as problem:
+        raise Problem(f"agent {agent} {problem}") from problem
+
+
+def _part(array: np.ndarray, leaf: Leaf) -> np.ndarray:
+    """The part of a row that holds an observation: of a longer vector the first numbers, the rest stay 0."""
+    return array if array.shape == leaf["shape"] else array[: leaf["shape"][0]]
+
+
+def _state_reader(setup: dict[str, Any], arrays: dict[str, np.ndarray], rows: range) -> Any:
+    """A function that writes a state of the whole to the rows of all agents; None if none is asked for."""
+    if setup["state_leaf"] is None:
+        return None
+    held = arrays["state"][rows.start : rows.stop]
+    first = Reader(setup["state_leaf"], held[:1].squeeze(0))
+
+    def write(state: Any) -> None:
+        with _named("state"):
+            first.read(state)
+        held[1:] = held[:1]
+
+    return write
+
+
+def _mean(infos: Mapping[Any, Any], key: str) -> float:
+    """Over the agents that say something under that key; NaN if none does."""
+    said = [number for info in infos.values() if not math.isnan(number := info_number(info, key))]
+    return float(np.mean(said)) if said else math.nan
+
+
+make_slot = ParallelSlot
