@@ -37,11 +37,11 @@ from jaxrl.config.common_names import full_name
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
+from jaxrl.config.local_files import discard
 from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
-from jaxrl.metrics.files import discard
-from jaxrl.metrics.text import one_line, printable
+from jaxrl.config.text import one_line, printable
 from jaxrl.parallel.processes import Processes, find
 from jaxrl.parallel.signals import leave, must_leave
 from jaxrl.reporting.logs import LEVELS

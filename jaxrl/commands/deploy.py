@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError
+from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED
-from jaxrl.metrics.files import is_remote
-from jaxrl.metrics.text import count, number
+from jaxrl.config.text import count, number
 from jaxrl.runs import storage
 from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
 

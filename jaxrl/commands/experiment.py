@@ -142,9 +142,9 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
 
 
 def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
+    from jaxrl.config import text
     from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
-    from jaxrl.metrics import text
     from jaxrl.reporting.display import table
 
     found = list(estimate(ExperimentPlan.of(options, folder.path)))

@@ -18,7 +18,7 @@ from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.parallel.signals import Interruption, catch_signals
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics.text import one_line
+from jaxrl.config.text import one_line
 from jaxrl.reporting.writers.tracker import keep_off_terminal
 
 _EXPERIMENT = "jaxrl models"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.parallel import child_process
 from jaxrl.parallel.signals import Interruption
 from jaxrl.pipeline.stages import Step

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics import text
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 from jaxrl.parallel.signals import Interruption
 from jaxrl.pipeline import child, report, results, stages
 from jaxrl.pipeline.definition import PipelineDefinition

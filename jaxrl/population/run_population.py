@@ -14,12 +14,11 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl import algorithms
-from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
+from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve, text
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import PopulationConfig
 from jaxrl.config.trust import needs_trust
 from jaxrl.envs import registry
-from jaxrl.metrics import text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes

@@ -12,7 +12,7 @@ import jax
 
 from jaxrl.config import Config, from_json, read_section
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.sharding import Topology

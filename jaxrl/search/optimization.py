@@ -12,12 +12,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config
+from jaxrl.config import ConfigError, check_config, text
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.envs import registry
-from jaxrl.metrics import text
 from jaxrl.parallel.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe

@@ -13,9 +13,8 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, text, to_json
 from jaxrl.evaluation.result import Result
-from jaxrl.metrics import text
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,

@@ -6,10 +6,9 @@ import re
 
 import jax
 
-from jaxrl.config import Config
+from jaxrl.config import Config, text
 from jaxrl.config.errors import RunError
 from jaxrl.config.remedies import memory_remedies
-from jaxrl.metrics import text
 from jaxrl.programs.runtime import Runtime
 from jaxrl.training.jaxpr import largest_arrays
 

@@ -6,11 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 
 from jaxrl.algorithms import Algorithm, renewal
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.declarations import values_of
 from jaxrl.config.resolution import stage_configs
 from jaxrl.config.training_stages import TrainingStage, in_stage, parse
-from jaxrl.metrics import text
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.training.hyperparameters import program_shape, with_numbers_of
 from jaxrl.types import TrainState

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jaxrl.config import versions
+from jaxrl.config import text, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import SAMPLED
 from jaxrl.envs.base import HostEnvError
@@ -22,7 +22,6 @@ from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.metrics import text
 from jaxrl.reporting.display import table
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from jaxrl.metrics import text
-from jaxrl.metrics.files import discard
+from jaxrl.config import text
+from jaxrl.config.local_files import discard
 from jaxrl.parallel.signals import before_leaving
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.display.console import can_redraw

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from jaxrl.config.data_files import parse_line, read_lines
-from jaxrl.metrics.files import no_link, replacing
+from jaxrl.config.local_files import no_link, replacing
 from jaxrl.reporting.writers.base import Writer
 
 _log = logging.getLogger(__name__)
