@@ -14,7 +14,7 @@ from types import ModuleType
 
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.text import one_line
-from jaxrl.version import __version__
+from jaxrl.config.version import __version__
 
 COMMANDS = (
     "train",
