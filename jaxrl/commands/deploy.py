@@ -91,9 +91,12 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference import mlflow_registry
     from jaxrl.inference.deployment import DeploymentOrder, deploy
+    from jaxrl.reporting.writers.tracker import keep_off_terminal
 
     if values["mlflow"]:
         mlflow_registry.require(values["mlflow"])
+        for library in mlflow_registry.LIBRARIES:
+            keep_off_terminal(library)
     chosen = {key: values[key] for key in ("stage", "checkpoint", "episodes", "seed", "licence", "trust")}
     made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
     _show(name, made)

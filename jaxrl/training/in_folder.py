@@ -21,9 +21,9 @@ from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
 from jaxrl.runs.records import MetricsTail
-from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.benchmark_metrics import benchmark_metrics, is_timed
+from jaxrl.training.mirror import Mirror
 from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 
