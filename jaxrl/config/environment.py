@@ -134,6 +134,13 @@ def require_spaces(env: EnvConfig, before: EnvConfig) -> None:
             )
 
 
+def is_on_host(name: str) -> bool:
+    """True of an environment that runs on the host, False of one that is JAX code."""
+    from jaxrl.envs import registry
+
+    return registry.is_host(name)
+
+
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
     """Returns the spec of an environment.
 

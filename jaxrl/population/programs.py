@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config
-from jaxrl.envs import registry
-from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
@@ -72,7 +70,7 @@ class EpisodesProgram:
     def __init__(self, iteration: Iteration, task: EvaluationTask, placement: Placement) -> None:
         learning = iteration.learning
         self._reports = task.reports
-        self._env = vector_env(registry.make(task.env, task.wrappers))
+        self._env = task.environment()
         self._agent = agent_of(learning.config, learning.algorithm.agent, self._env.spec)
         self._placement = placement
         self._lock = threading.Lock()

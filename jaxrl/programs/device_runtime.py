@@ -111,6 +111,12 @@ class DeviceRuntime(Runtime):
         return state, trajectory, jax.tree.map(lambda x: x[None], totals)
 
 
+def describe_network(config: Config) -> str:
+    """The network of a configuration in words, before anything that trains it is built."""
+    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    return algorithms.build_agent(config, spec).describe()
+
+
 def environment(config: Config) -> tuple[JaxEnv | None, EnvSpec]:
     """The environment that training steps, None if nothing is collected, and the spec of `env.name`."""
     name, wrappers = config.env.name, config.env.wrappers

@@ -14,14 +14,13 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, text
 from jaxrl.config.algorithms import algorithm_of
+from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.envs import registry
 from jaxrl.parallel.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
 from jaxrl.search.executor import Executor, ProcessExecutor, visible_gpus
-from jaxrl.search.hyperparameters import numeric_hyperparameters
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
@@ -34,6 +33,7 @@ from jaxrl.search.space import Space
 from jaxrl.search.study import LocalStudy, Study
 from jaxrl.search.trials import FAILED, Objective, StudyTrial, TrialRecords
 from jaxrl.search.winner import Verified, best_config, summary_of, verify
+from jaxrl.training.hyperparameters import numeric_hyperparameters
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def search(
         pbt.require_exchangeable(config, space)
     if options.method == "ray":
         ray_search.require_installed(options)
-    on_host = registry.is_host(config.env.name)
+    on_host = is_on_host(config.env.name)
     if (options.program_size(alike=False) > 1 or options.method == "pbt") and on_host:
         raise ConfigError(
             f"`env.name` (={config.env.name!r}) runs on the host, "

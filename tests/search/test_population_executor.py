@@ -15,7 +15,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.search import SearchOptions, optimize
-from jaxrl.search.hyperparameters import numeric_hyperparameters
+from jaxrl.training.hyperparameters import numeric_hyperparameters
 from tests.programs.test_make_train import tiny_config
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ T, B, L = 16, 8, 4
 
 def stepped(agent: Agent, env: HostEnv, length: int = T, **options: Any) -> SteppedCollector:
     """Collects by stepping from Python."""
-    return SteppedCollector(agent, env, HostCollectorOptions(length, L, **options), without_cache)
+    return SteppedCollector(agent, env, HostCollectorOptions(length, L, **options))
 
 
 def fused(agent: Agent, env: HostEnv, length: int = T, **options: Any) -> FusedCollector:
