@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from jaxrl import algorithms, networks
-from jaxrl.config import Config, ConfigError
+from jaxrl.algorithms import Agent, suitable_networks
+from jaxrl.config import Config
 from jaxrl.diagnostics import latency
 from jaxrl.diagnostics.throughput import forward_flops, program_bytes
 from jaxrl.envs.base import EnvSpec
@@ -48,16 +48,13 @@ class ArchitectureFigures:
 
 def fitting(config: Config, spec: EnvSpec) -> tuple[list[Config], dict[str, str]]:
     """(the configuration with each architecture that its observations suit, why the others do not)."""
-    found, others = [], {}
-    for name in networks.ARCHITECTURES:
-        network = dataclasses.replace(config.network, architecture=name)
-        try:
-            networks.build_architecture(network, networks.policy_space(network, spec.observation_space))
-        except ConfigError as error:
-            others[name] = str(error)
-        else:
-            found.append(dataclasses.replace(config, network=network))
-    return found, others
+    found, others = suitable_networks.suitable_architectures(config.network, spec)
+    return [dataclasses.replace(config, network=network) for network in found], others
+
+
+def require_suitable(config: Config, spec: EnvSpec) -> None:
+    """Raises ConfigError where the architecture of a configuration does not suit the observations."""
+    suitable_networks.require_suitable(config.network, spec)
 
 
 def measure(
@@ -84,7 +81,7 @@ def figures(config: Config, spec: EnvSpec, seconds: float) -> ArchitectureFigure
     acting = latency.measure(function, config.network, batch=1, seconds=_LATENCY_SECONDS)
     return ArchitectureFigures(
         architecture=name,
-        sees=networks.resolved(config.network).sees,
+        sees=suitable_networks.seen_parts(config.network),
         parameters=acting.parameters,
         mflop_per_step=forward_flops(agent, spec, config) / 1e6,
         mflop_per_update=_preparation_flops(agent) / 1e6,
@@ -93,7 +90,7 @@ def figures(config: Config, spec: EnvSpec, seconds: float) -> ArchitectureFigure
     )
 
 
-def _preparation_flops(agent: algorithms.Agent) -> float:
+def _preparation_flops(agent: Agent) -> float:
     if agent.network.prepare is None:
         return 0.0
     acting = jax.eval_shape(agent.init, jax.random.key(0))
@@ -103,8 +100,15 @@ def _preparation_flops(agent: algorithms.Agent) -> float:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The rate of training on one device, updates included, and bytes of its program, None if unknown."""
+    """The cost of training on one device.
 
+    Attributes:
+      parameters: their number.
+      steps_per_second: updates included.
+      memory: bytes of the program; None if unknown.
+    """
+
+    parameters: int
     steps_per_second: float
     memory: int | None
 
@@ -126,4 +130,8 @@ def training_cost(config: Config, seconds: float) -> TrainingCost:
         iterations += 1
     took = time.perf_counter() - started
     runtime.close()
-    return TrainingCost(iterations * config.steps_per_iteration / took, program_bytes(runtime.compiled))
+    return TrainingCost(
+        parameters=sum(x.size for x in jax.tree.leaves(state.learner.policy.params)),
+        steps_per_second=iterations * config.steps_per_iteration / took,
+        memory=program_bytes(runtime.compiled),
+    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import algorithms, networks
-from jaxrl.config import Config, ConfigError, NetworkConfig, versions
+from jaxrl import algorithms
+from jaxrl.algorithms.suitable_networks import suitable_networks
+from jaxrl.config import Config, NetworkConfig, versions
 from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.parallel import cpu_devices
@@ -55,29 +56,6 @@ def fresh(config: Config, spec: EnvSpec) -> PolicyFunction:
     """
     agent = algorithms.build_agent(config, spec)
     return PolicyFunction(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
-
-
-def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
-    """`network` with every built-in encoder and architecture that takes the observation, times every core."""
-    space = spec.observation_space
-    # A dict has one per key: as configured.
-    names = [network.encoder] if isinstance(space, Dict) else networks.ENCODERS.names()
-    changes: list[dict[str, Any]] = [{"encoder": name, "architecture": ""} for name in names]
-    changes += [{"architecture": name} for name in networks.ARCHITECTURES]
-    for change in changes:
-        encoded = dataclasses.replace(network, **change)
-        if _takes(encoded, space):
-            for core in networks.CORES.names():
-                yield dataclasses.replace(encoded, core=core)
-
-
-def _takes(network: NetworkConfig, space: Space) -> bool:
-    build = networks.build_architecture if network.architecture else networks.build_encoder
-    try:
-        build(network, space)
-    except ConfigError:
-        return False
-    return True
 
 
 def measure(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
@@ -141,7 +119,7 @@ def benchmark(
       seconds: the duration for each batch size.
     """
     found = []
-    for network in architectures(config.network, spec) if every else [config.network]:
+    for network in suitable_networks(config.network, spec) if every else [config.network]:
         own = trained if network == config.network else None
         function = own or fresh(dataclasses.replace(config, network=network), spec)
         found += [measure(function, network, batch, seconds) for batch in batches]

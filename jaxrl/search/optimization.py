@@ -18,9 +18,9 @@ from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front

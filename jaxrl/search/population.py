@@ -13,16 +13,8 @@ from typing import Any, BinaryIO
 from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
 from jaxrl.parallel import child_process
-from jaxrl.search.executor import (
-    Ending,
-    Executor,
-    PlannedRun,
-    Stopping,
-    child_environment,
-    print_nothing,
-    reason,
-    take_lock,
-)
+from jaxrl.parallel.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.executor import Ending, Executor, PlannedRun, print_nothing, take_lock
 
 
 @dataclass
