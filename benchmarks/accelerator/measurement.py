@@ -19,9 +19,9 @@ from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.gpus import GPUS, Gpu, runs_triton
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.jaxpr import matmul_flops
 from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import build_runtime
-from jaxrl.training.jaxpr import matmul_flops
 from jaxrl.training.run import choose_devices
 from jaxrl.types import TrainState
 

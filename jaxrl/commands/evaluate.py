@@ -275,16 +275,13 @@ def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
 
 
 def _show(result: Result, reported: Mapping[str, float]) -> None:
-    from jaxrl.experience.statistics import SUCCESS
+    from jaxrl.evaluation.result import report_lines
 
     print(f"episodes    {result.episodes}, {result.mode}")
     print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
     print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
     print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
-    if SUCCESS in reported:
-        print(f"success     {reported[SUCCESS]:.1%} of the episodes")
-    for name, value in reported.items():
-        if name != SUCCESS:
-            command_line.say(f"{name:<11} {value:.4g}")
+    for line in report_lines(reported):
+        command_line.say(line)
     if result.unfinished:
         print(f"unfinished  {result.unfinished} episodes were cut off: the environment has no time limit")

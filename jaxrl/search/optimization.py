@@ -18,6 +18,7 @@ from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
 from jaxrl.parallel.signals import Interruption
+from jaxrl.population.hyperparameters import numeric_hyperparameters
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
@@ -33,7 +34,6 @@ from jaxrl.search.space import Space
 from jaxrl.search.study import LocalStudy, Study
 from jaxrl.search.trials import FAILED, Objective, StudyTrial, TrialRecords
 from jaxrl.search.winner import Verified, best_config, summary_of, verify
-from jaxrl.training.hyperparameters import numeric_hyperparameters
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class PopulationExecutor(Executor):
         file.write_text(json.dumps({"runs": described, "exchange": self._exchange}))
         with file.with_suffix(".log").open("wb") as output:
             process = subprocess.Popen(
-                child_process.command("jaxrl.search.generation", str(file)),
+                child_process.command("jaxrl.population.generation", str(file)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -16,11 +16,11 @@ from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.parallel.signals import Interruption
+from jaxrl.programs.capacity import replay_bytes, require_memory
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import MultiWriter, Writer, console
-from jaxrl.training.capacity import replay_bytes, require_memory
 from jaxrl.types import TrainState
 
 

@@ -15,6 +15,7 @@ from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, text, to_json
 from jaxrl.evaluation.result import Result
+from jaxrl.programs.hyperparameters import with_changed_numbers
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,
@@ -26,7 +27,6 @@ from jaxrl.runs.checkpoint import (
 from jaxrl.runs.checkpoint.record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.elapsed import with_elapsed
-from jaxrl.training.hyperparameters import with_changed_numbers
 from jaxrl.training.progress import Progress
 from jaxrl.types import LearnerState, TrainState
 

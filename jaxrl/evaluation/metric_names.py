@@ -1,9 +1,17 @@
-"""The names of the metrics of a run, before it."""
+"""python -m jaxrl.evaluation.metric_names: the names of the metrics of runs, before them.
+
+Reads a list of configurations from standard input and writes what is known of them, both as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+
+from ml_collections import ConfigDict
+
 from jaxrl import algorithms
-from jaxrl.config import Config, environment_spec
+from jaxrl.config import Config, ConfigError, environment_spec, resolve
 from jaxrl.evaluation.modes import modes_of
 from jaxrl.experience.base import declared_metrics
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -33,3 +41,22 @@ def metric_names(config: Config) -> set[str]:
     }
     found = {*algorithm.metrics, *declared_metrics(reports), *evaluated, "steps"}
     return {name for name in found if not name.startswith(OPEN)}
+
+
+def main() -> int:
+    """Writes `names`, of all configurations, and `open`; or the first error, and returns 2."""
+    known: set[str] = set()
+    for data in json.loads(sys.stdin.read()):
+        fields = {name: value for name, value in data.items() if name not in ("derived", "device_count")}
+        try:
+            fields["network"]["recurrence"] = "auto"  # Devices of a run may have kernels that a CPU lacks.
+            known |= metric_names(resolve(ConfigDict(fields), 1))
+        except ConfigError as error:
+            print(" ".join(str(error).split()))
+            return 2
+    print(json.dumps({"names": sorted(known), "open": OPEN}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,11 +8,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from jaxrl import algorithms
 from jaxrl.algorithms import Algorithm
-from jaxrl.config import Config, ConfigError, check_config, declared_fields
+from jaxrl.config import Config, ConfigError, declared_fields
 from jaxrl.config.errors import did_you_mean
 from jaxrl.parallel.sharding import Topology
 from jaxrl.types import LearnerState, PyTree, TrainState
@@ -27,18 +26,6 @@ def program_shape(config: Config) -> Config:
     same = {name: 0.0 for name in numbers if getattr(learner, name) is not None}
     alike: Any = dataclasses.replace(learner, **same)  # type: ignore[type-var]
     return dataclasses.replace(config, seed=0, learner=alike)
-
-
-def numeric_hyperparameters(config: ConfigDict) -> list[str]:
-    """The fields in which members of one program may differ, such as "ppo.learning_rate".
-
-    Those that are None in `config` are left out.
-    """
-    checked = check_config(config)
-    # Only their shapes: computing one would start JAX's devices, which the trials of a search need.
-    shapes = jax.eval_shape(lambda: algorithms.hyperparameters(checked))
-    names = [field.name for field in dataclasses.fields(shapes)]
-    return [f"{checked.section}.{name}" for name in names if getattr(checked.learner, name) is not None]
 
 
 def with_changed_numbers(
