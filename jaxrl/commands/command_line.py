@@ -42,8 +42,8 @@ from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
 from jaxrl.config.text import one_line, printable
+from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
 from jaxrl.parallel.processes import Processes, find
-from jaxrl.parallel.signals import before_leaving, leave, must_leave
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.logs import LEVELS
 from jaxrl.runs import storage

@@ -18,7 +18,7 @@ from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
 from jaxrl.experiments.options import ExperimentOptions, flag, from_mapping, read_options
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
 _LISTS = ("architectures", "seeds")  # several words may follow the flag

@@ -19,7 +19,7 @@ from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
 from jaxrl.config.local_files import is_remote
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 if TYPE_CHECKING:
     from jaxrl.pipeline.definition import CommandFlags, FieldFlag, PipelineDefinition

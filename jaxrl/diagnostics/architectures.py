@@ -16,9 +16,9 @@ from jaxrl.diagnostics import latency
 from jaxrl.diagnostics.throughput import forward_flops, program_bytes
 from jaxrl.envs.base import EnvSpec
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import build_runtime
+from jaxrl.training.coordination import Coordinator
 
 _LATENCY_SECONDS = 0.5
 

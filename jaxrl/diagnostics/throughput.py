@@ -22,13 +22,13 @@ from jaxrl.envs.tasks import default_arguments
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.training.assembly import build_runtime
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 
 WINDOWS = 10

@@ -16,8 +16,8 @@ from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.parallel.process_exit import abandon
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
-from jaxrl.parallel.signals import abandon
 from jaxrl.types import Acting, Array, Axis
 
 # How actions are chosen, and the episodes played, by mode.

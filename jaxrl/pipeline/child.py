@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxrl.config import text
-from jaxrl.parallel import child_process
-from jaxrl.parallel.child_ending import Stopping, child_environment, reason
-from jaxrl.parallel.signals import Interruption
 from jaxrl.pipeline.stages import Step
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.signals import Interruption
 
 _POLL_SECONDS = 0.1
 _TAIL = 4096  # bytes of a log in which its last line is looked for

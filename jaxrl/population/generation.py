@@ -16,13 +16,13 @@ from jaxrl.config.local_files import replace_text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption, catch_signals
 from jaxrl.population.exchange import Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
 from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption, catch_signals
 
 
 def train(file: Path, interruption: Interruption) -> None:

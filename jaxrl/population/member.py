@@ -15,12 +15,12 @@ from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_e
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
-from jaxrl.parallel.coordination import Coordinator
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.programs import EpisodesProgram, Programs
 from jaxrl.population.shared_calls import SharedCalls
 from jaxrl.programs.runtime import Runtime
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.coordination import Coordinator
 from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, TrainState, Trajectory
 
 

@@ -22,13 +22,13 @@ from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
 from jaxrl.programs.device_runtime import describe_network
 from jaxrl.reporting.writers import MultiWriter, require_packages
 from jaxrl.reporting.writers.population import HIGHLIGHTS, PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MEMBERS
+from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training.in_folder import run_writers
 from jaxrl.training.outcome import RunOutcome

@@ -17,9 +17,9 @@ from typing import BinaryIO
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.parallel import child_process
-from jaxrl.parallel.child_ending import Stopping, child_environment, reason
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.signals import Interruption
 
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
@@ -155,7 +155,7 @@ class ProcessExecutor(Executor):
         """Gives each of several runs cores of its own: threads of one would wait for those of another."""
         if self._jobs == 1 or not hasattr(os, "sched_setaffinity"):
             return
-        cores = sorted(os.sched_getaffinity(0))
+        cores = usable_cores()
         share = len(cores) // self._jobs
         if share:
             with contextlib.suppress(OSError):  # It may have ended.
@@ -194,6 +194,13 @@ class ProcessExecutor(Executor):
         while self._children:
             self.poll()
             time.sleep(0.05)
+
+
+def usable_cores() -> list[int]:
+    """The numbers of the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def visible_gpus() -> list[str]:

@@ -17,9 +17,9 @@ from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.hyperparameters import numeric_hyperparameters
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
+from jaxrl.runs.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
 from jaxrl.search.options import SearchOptions

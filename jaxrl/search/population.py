@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
-from jaxrl.parallel import child_process
-from jaxrl.parallel.child_ending import Stopping, child_environment, reason
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
 from jaxrl.runs.executor import Ending, Executor, PlannedRun, print_nothing, take_lock
 
 

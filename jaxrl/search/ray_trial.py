@@ -16,7 +16,7 @@ from ray import tune
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
-from jaxrl.parallel.child_ending import KILL_AFTER
+from jaxrl.runs.child_ending import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
 from jaxrl.search import pbt
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in

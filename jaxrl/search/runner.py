@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, words
 from jaxrl.config.errors import RunError, did_you_mean
-from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.executor import Ending, Executor, PlannedRun, ran_out_of_disk
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.search_folder import SearchFolder

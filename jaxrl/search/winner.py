@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from jaxrl.config import check_config, text
 from jaxrl.config.listing import config_file
-from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.executor import Executor, PlannedRun, run_all
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import label

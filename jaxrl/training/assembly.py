@@ -12,15 +12,15 @@ from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.programs.capacity import replay_bytes, require_memory
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import MultiWriter, Writer, console
+from jaxrl.runs.signals import Interruption
+from jaxrl.training.coordination import Coordinator
 from jaxrl.types import TrainState
 
 

@@ -9,9 +9,9 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import environment_spec
 from jaxrl.parallel.processes import Processes
-from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningPlan, cloning_config, report
 from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.run import run

@@ -14,7 +14,7 @@ from etils import epath
 from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.parallel import process_group
-from jaxrl.parallel.signals import before_leaving
+from jaxrl.parallel.process_exit import before_leaving
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.writers import MultiWriter, open_writers
 from jaxrl.runs.commits import commits

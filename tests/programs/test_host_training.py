@@ -27,11 +27,11 @@ from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.metrics.clock import Clock
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.programs import host_start
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.reporting.writers import MultiWriter, Writer
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.trainer import Trainer

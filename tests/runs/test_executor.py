@@ -11,8 +11,7 @@ import pytest
 from jaxrl.config import check_config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.parallel import child_ending, child_process
-from jaxrl.runs import executor
+from jaxrl.runs import child_ending, child_process, executor
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.search.options import SearchOptions
 
