@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, suite_table
 from jaxrl.commands.arguments import (
     DEBUG,
     RUN,
@@ -255,10 +255,11 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask
+    from jaxrl.reporting.pages.episode import episode_page
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
     try:
-        return inspection.write(trained, task, sample, seed, file)
+        return inspection.write(trained, task, sample, seed, file, episode_page)
     except CannotRender as error:
         raise ConfigError(
             f"`--inspect` (={file!r}): the episode cannot be stepped through: {error}"
@@ -271,7 +272,9 @@ def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
     named = ("checkpoint", "episodes", "seed", "video", "trust")
-    return job.run(workdir, values["suite"], sample=sample, **{name: values[name] for name in named})
+    given = {name: values[name] for name in named}
+    job.run(workdir, values["suite"], suite_table.show, command_line.say, sample=sample, **given)
+    return 0
 
 
 def _show(result: Result, reported: Mapping[str, float]) -> None:
