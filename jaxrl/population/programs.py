@@ -15,13 +15,12 @@ from jaxrl.config import Config
 from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
-from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.placement import Placement
 from jaxrl.population.shared_calls import SharedFunction
 from jaxrl.programs.device_runtime import DeviceRuntime, environment
 from jaxrl.programs.iteration import Iteration
-from jaxrl.types import Acting, Array, Axis, TrainState
+from jaxrl.types import Acting, Array, Axis, PyTree, TrainState
 
 
 class TrainingProgram:
@@ -54,8 +53,8 @@ class TrainingProgram:
                 self.compiled = self.trace().lower().compile()
 
     def advance(
-        self, arguments: Mapping[int, tuple[TrainState, Interval, Array]]
-    ) -> dict[int, tuple[TrainState, Interval, Array]]:
+        self, arguments: Mapping[int, tuple[TrainState, PyTree, Array]]
+    ) -> dict[int, tuple[TrainState, PyTree, Array]]:
         """Starts the iterations of some members, given (state, interval, count); the others make none."""
         no_iterations = jnp.zeros((), jnp.int32)
         some_state, some_interval, _ = next(iter(arguments.values()))

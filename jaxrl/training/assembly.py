@@ -88,6 +88,29 @@ class Assembly:
         return cls._on(config, clock, topology, coordinator)
 
     @classmethod
+    def around(
+        cls,
+        config: Config,
+        runtime: Runtime,
+        evaluators_of: Callable[[Callable[[], bool]], Evaluators],
+        interruption: Interruption,
+        process_started: float | None,
+    ) -> Assembly:
+        """One whose runtime is made already, such as that of a member of a population.
+
+        Args:
+          config: the resolved configuration.
+          runtime: makes iterations.
+          evaluators_of: makes the evaluators, given what says that a signal ends a wait.
+          interruption: the signals that this process receives.
+          process_started: as for `build`.
+        """
+        clock = Clock(process_started=process_started)
+        coordinator = Coordinator(clock, interruption=interruption)
+        evaluators = evaluators_of(coordinator.gives_up)
+        return cls(config, clock, runtime.learning.topology, coordinator, runtime, evaluators)
+
+    @classmethod
     def _on(cls, config: Config, clock: Clock, topology: Topology, coordinator: Coordinator) -> Assembly:
         runtime = build_runtime(config, topology, clock, coordinator)
         evaluators = Evaluators(
