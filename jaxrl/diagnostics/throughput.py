@@ -14,11 +14,8 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from jaxrl.algorithms import Agent
 from jaxrl.config import Config, resolve, to_json, versions
-from jaxrl.envs import registry
-from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.envs.tasks import default_arguments
+from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
@@ -34,7 +31,6 @@ from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
 WINDOWS = 10
 _PAIRS = 7  # pairs of windows with and without the loop of a run
 _MATMUL_SIZE = 2048
-_ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
 def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
@@ -83,7 +79,8 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     rollout = _rollout_seconds(runtime, state, per_iteration)
     matmul_rate = matmul_flops_per_second()
     passes = int(config.collects) + 3 * runtime.learning.algorithm.passes_per_step
-    flops = forward_flops(runtime.agent, runtime.spec, config) * passes
+    # Learning from a step: a forward pass, and gradients with respect to inputs and to weights.
+    flops = PolicyFunction.without_parameters(runtime.agent, runtime.spec).forward_flops() * passes
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -113,28 +110,6 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
         "versions": versions(),
         "config": to_json(config),
     }
-
-
-def forward_flops(agent: Agent, spec: EnvSpec, config: Config) -> float:
-    """Floating-point operations of the policy at one environment step, as XLA counts them.
-
-    Without those that follow from parameters alone, and are made once for many steps (`Agent.prepare`).
-
-    Learning from a step costs three times as much: a forward pass, and gradients with respect to inputs and
-    to weights.
-    """
-    acting = jax.eval_shape(lambda key: agent.prepare(agent.init(key)), jax.random.key(0))
-    rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
-    mask = None
-    if spec.has_action_mask:
-        env = registry.make(config.env.name, config.env.wrappers)
-        state, _ = jax.eval_shape(env.reset, jax.random.key(0), *default_arguments(env))
-        one = jax.eval_shape(env.action_mask, state)
-        mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
-    carry = jax.eval_shape(lambda: agent.initial_carry(_ROWS))
-    reset = jax.ShapeDtypeStruct((_ROWS,), bool)
-    cost: Any = jax.jit(agent.forward).lower(acting, rows, carry, reset, mask).cost_analysis()
-    return float(cost["flops"]) / _ROWS
 
 
 def matmul_flops_per_second() -> float:

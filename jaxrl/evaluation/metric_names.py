@@ -11,7 +11,8 @@ import sys
 from ml_collections import ConfigDict
 
 from jaxrl import algorithms
-from jaxrl.config import Config, ConfigError, environment_spec, resolve
+from jaxrl.config import Config, ConfigError, resolve
+from jaxrl.config.environment import spec_of
 from jaxrl.evaluation.modes import modes_of
 from jaxrl.experience.base import declared_metrics
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports
@@ -28,7 +29,7 @@ def metric_names(config: Config) -> set[str]:
     Raises:
       ConfigError: the configuration, which is resolved, leads to no environment or network.
     """
-    spec = environment_spec("env.name", config.env.name, config.env.name, config.env.wrappers)
+    spec = spec_of(config)
     agent = algorithms.build_agent(config, spec)
     algorithm = algorithms.build(config, agent, Axis())
     reports = EpisodeReports.of(spec, config.env.success)

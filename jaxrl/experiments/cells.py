@@ -102,13 +102,11 @@ class ExperimentPlan:
     def require_networks(self) -> None:
         """Raises ConfigError where there is no such architecture, or it does not suit what levels show."""
         from jaxrl.diagnostics.architectures import require_suitable
-        from jaxrl.envs import registry
 
         for cell in {cell.architecture: cell for cell in self.cells}.values():
             config = self.config(cell, with_suite=False)
-            spec = registry.spec_of(config.env.name, config.env.wrappers)
             try:
-                require_suitable(config, spec)
+                require_suitable(config)
             except ConfigError as error:
                 raise ConfigError(f"`--architectures`: {error}") from error
 
