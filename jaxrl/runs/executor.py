@@ -155,7 +155,7 @@ class ProcessExecutor(Executor):
         """Gives each of several runs cores of its own: threads of one would wait for those of another."""
         if self._jobs == 1 or not hasattr(os, "sched_setaffinity"):
             return
-        cores = usable_cores()
+        cores = sorted(os.sched_getaffinity(0))
         share = len(cores) // self._jobs
         if share:
             with contextlib.suppress(OSError):  # It may have ended.
