@@ -35,9 +35,9 @@ from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.training.in_folder import run_writers, train_in
 from jaxrl.training.outcome import RunOutcome
+from jaxrl.training.sources import find_checkpoint
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two

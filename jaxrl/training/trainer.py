@@ -23,7 +23,7 @@ from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, Notifier
-from jaxrl.training.checkpoints import RunCheckpoints, stored_stage, write_run
+from jaxrl.training.checkpoints import RunCheckpoints, write_run
 from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.pipeline import Pipeline
 from jaxrl.training.plan import TrainingPlan
@@ -33,6 +33,7 @@ from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
 from jaxrl.training.schedule import Schedule
+from jaxrl.training.sources import stored_stage
 from jaxrl.training.start import Start, StartingPoint, keep_earlier_rows
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
