@@ -11,12 +11,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.version import __version__
-
 if TYPE_CHECKING:
     from jaxrl import search
     from jaxrl.config import ConfigError, default_config
     from jaxrl.config.errors import RunError
+    from jaxrl.config.version import __version__
     from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, MultiDiscrete, TimeStep
     from jaxrl.envs.registry import check_env
     from jaxrl.envs.wrappers.wrapper import ObservationWrapper, Wrapper
@@ -67,6 +66,7 @@ _HOMES = {
     "RunError": "jaxrl.config.errors",
     "StageCurriculum": "jaxrl.experience.curriculum.stage_curriculum",
     "Trainer": "jaxrl.training.trainer",
+    "__version__": "jaxrl.config.version",
     "check_core": "jaxrl.networks.core_check",
     "default_config": "jaxrl.config",
     "hyperparameters": "jaxrl.programs.make_train",

@@ -12,7 +12,6 @@ Dimension key, used as suffixes of array names (`obs_TBO`, `value_TB`):
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -49,52 +48,6 @@ class Bulk:
     Checkpoints keep the rows as an item of their own (`jaxrl/runs/checkpoint/memory_item.py`). Random keys
     cannot be among them.
     """
-
-
-def unless(failed: Array, before: PyTree, after: PyTree) -> PyTree:
-    """`before` where `failed`, else `after`; rows of large memories (`Bulk`) are those of `after` always.
-
-    Args:
-      failed: bool[].
-      before, after: trees of the same structure; dataclasses in them may have marks.
-    """
-    keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
-    if not _has_bulk(after):
-        return jax.tree.map(keep, before, after)
-    if not dataclasses.is_dataclass(after):
-        whole = lambda x: x is not after and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(lambda old, new: unless(failed, old, new), before, after, is_leaf=whole)
-    bulk = marks(type(after), Bulk)
-    names = [field.name for field in dataclasses.fields(after) if field.metadata.get("pytree_node", True)]
-    chosen = {
-        name: getattr(after, name)
-        if name in bulk
-        else unless(failed, getattr(before, name), getattr(after, name))
-        for name in names
-    }
-    return dataclasses.replace(after, **chosen)  # type: ignore[type-var]
-
-
-def without_bulk(tree: PyTree) -> PyTree:
-    """The tree with None for the rows of large memories (`Bulk`); itself if it has none."""
-    if not _has_bulk(tree):
-        return tree
-    if not dataclasses.is_dataclass(tree):
-        whole = lambda x: x is not tree and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(without_bulk, tree, is_leaf=whole)
-    bulk = marks(type(tree), Bulk)
-    names = [field.name for field in dataclasses.fields(tree) if field.metadata.get("pytree_node", True)]
-    kept = {name: None if name in bulk else without_bulk(getattr(tree, name)) for name in names}
-    return dataclasses.replace(tree, **kept)  # type: ignore[type-var]
-
-
-def _has_bulk(tree: PyTree) -> bool:
-    """True if a dataclass anywhere in a tree has rows of a large memory."""
-    if dataclasses.is_dataclass(tree):
-        values = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
-        return bool(marks(type(tree), Bulk)) or any(map(_has_bulk, values))
-    inner = jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and dataclasses.is_dataclass(x))
-    return any(dataclasses.is_dataclass(x) and _has_bulk(x) for x in inner)
 
 
 def marks(cls: type[Any], kind: type[_T]) -> dict[str, _T]:

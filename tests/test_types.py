@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.types import Bulk, Sharded, marks, unless, without_bulk
+from jaxrl.parallel.bulk import unless, without_bulk
+from jaxrl.types import Bulk, Sharded, marks
 
 
 @flax.struct.dataclass

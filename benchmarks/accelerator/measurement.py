@@ -16,12 +16,12 @@ from jaxrl.config import Config, default_config, resolve, versions
 from jaxrl.diagnostics.compiled_programs.iteration_time import IterationTime
 from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.gpus import GPUS, Gpu, runs_triton
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.jaxpr import matmul_flops
 from jaxrl.programs.runtime import Runtime
 from jaxrl.training.assembly import build_runtime
-from jaxrl.training.jaxpr import matmul_flops
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.run import choose_devices
 from jaxrl.types import TrainState
 

@@ -15,9 +15,9 @@ import jax
 
 from jaxrl.config import default_config, resolve, versions
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import build_runtime
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.run import choose_devices
 
 IMPORTED = outcome.since_start()

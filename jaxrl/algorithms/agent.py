@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -149,6 +150,17 @@ class Agent(abc.ABC):
             example, tasks = zeros(self.spec.observation_space), len(self.spec.task_names)
             stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
         return Acting(self.init_params(key), stats)
+
+    def moments(self, acting: Acting) -> list[tuple[Array, Array]]:
+        """(mean, standard deviation) of each float part of the observations, which are normalised."""
+        return list(zip(acting.obs_stats.mean, normalizer.std(acting.obs_stats), strict=True))
+
+    def frozen(self, params: PyTree, moments: Sequence[tuple[Array, Array]] | None) -> Acting:
+        """What acts with these parameters and `moments`, and learns no more; None: nothing is normalised."""
+        if moments is None:
+            return Acting(params, None)
+        mean, std = zip(*moments, strict=True) if moments else ((), ())
+        return Acting(params, normalizer.freeze(mean, std))
 
     def prepare(self, acting: Acting) -> Acting:
         """With what follows from the parameters alone, for many steps with the same parameters."""

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from jaxrl.config.errors import did_you_mean
-from jaxrl.metrics.text import one_line
-from jaxrl.version import __version__
+from jaxrl.config.text import one_line
+from jaxrl.config.version import __version__
 
 COMMANDS = (
     "train",

@@ -48,17 +48,15 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.config import resolve
     from jaxrl.diagnostics import architectures
-    from jaxrl.envs import registry
     from jaxrl.parallel import tpu_slices
     from jaxrl.parallel.compilation import use_compilation_cache
 
     tpu_slices.hush_libtpu()
     config = resolve(arguments.config, 1)
-    spec = registry.spec_of(config.env.name, config.env.wrappers)
     use_compilation_cache()
-    _, others = architectures.fitting(config, spec)
+    _, others = architectures.fitting(config)
     tell = lambda name: print(f"measuring {name} ...", file=sys.stderr, flush=True)  # noqa: E731
-    found = list(architectures.measure(config, spec, values["seconds"], tell))
+    found = list(architectures.measure(config, values["seconds"], tell))
     arguments.announce()
     record = _record(config.env.name, found, others)
     _show(record)

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 
 ARGUMENTS = (
     Argument("CONFIG", "what to time: a config file, or the name of a shipped one; or --config=CONFIG"),
@@ -61,7 +61,7 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from jaxrl.metrics import text
+    from jaxrl.config import text
     from jaxrl.reporting.display import table
 
     low, high = result["steps_per_second_range"]

@@ -37,13 +37,14 @@ from jaxrl.config.common_names import full_name
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import RunError, did_you_mean
 from jaxrl.config.files import load_config
+from jaxrl.config.local_files import discard
 from jaxrl.config.overrides import override
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import suitable_config
-from jaxrl.metrics.files import discard
-from jaxrl.metrics.text import one_line, printable
+from jaxrl.config.text import one_line, printable
+from jaxrl.parallel.process_exit import before_leaving, leave, must_leave
 from jaxrl.parallel.processes import Processes, find
-from jaxrl.parallel.signals import leave, must_leave
+from jaxrl.reporting.display import terminal
 from jaxrl.reporting.logs import LEVELS
 from jaxrl.runs import storage
 
@@ -90,6 +91,7 @@ def exit_code(job: Callable[[], int], debug: bool) -> int:
     Bad input is 2, a run that cannot continue 1 (75 if it lost a process), a signal 128 + its number. Ends
     the process itself where what was given up, such as a save, would hold it back.
     """
+    before_leaving(terminal.restore_before_exit)
     code = _exit_code(job, debug)
     if reason := _broken_output():
         print(f"error: standard output cannot be written: {reason}", file=sys.stderr)

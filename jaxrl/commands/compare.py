@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.runs import storage
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _pair(values: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, str] | 
 
 def _show(comparison: Comparison) -> None:
     from jaxrl.comparison import tables
-    from jaxrl.metrics import text
+    from jaxrl.config import text
     from jaxrl.reporting.display import table
 
     console = table.open_console()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 
 ARGUMENTS = (
     Argument("DIR", "a folder with runs, at any depth; local or gs:// (default: runs)"),

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
 from jaxrl.config import ConfigError
+from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED
-from jaxrl.metrics.files import is_remote
-from jaxrl.metrics.text import count, number
+from jaxrl.config.text import count, number
 from jaxrl.runs import storage
 from jaxrl.runs.registry import DEFAULT, Gate, ModelRegistry, check_name, check_stage
 
@@ -91,9 +91,12 @@ def _job(argv: Sequence[str]) -> int:
 
     from jaxrl.inference import mlflow_registry
     from jaxrl.inference.deployment import DeploymentOrder, deploy
+    from jaxrl.reporting.writers.tracker import keep_off_terminal
 
     if values["mlflow"]:
         mlflow_registry.require(values["mlflow"])
+        for library in mlflow_registry.LIBRARIES:
+            keep_off_terminal(library)
     chosen = {key: values[key] for key in ("stage", "checkpoint", "episodes", "seed", "licence", "trust")}
     made = deploy(DeploymentOrder(run=workdir, name=name, gates=gates, **chosen), registry)
     _show(name, made)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
+from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics import machine_health
-from jaxrl.metrics.files import is_remote
 
 ARGUMENTS = (
     Argument("--workdir=DIR", "where runs will go, for the room on its disk (default: here)", str, "."),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, suite_table
 from jaxrl.commands.arguments import (
     DEBUG,
     RUN,
@@ -255,10 +255,11 @@ def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, 
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask
+    from jaxrl.reporting.pages.episode import episode_page
 
     task = EvaluationTask(environment, trained.config.env.wrappers)
     try:
-        return inspection.write(trained, task, sample, seed, file)
+        return inspection.write(trained, task, sample, seed, file, episode_page)
     except CannotRender as error:
         raise ConfigError(
             f"`--inspect` (={file!r}): the episode cannot be stepped through: {error}"
@@ -271,20 +272,19 @@ def _suite(workdir: str, values: Mapping[str, Any], sample: bool | None) -> int:
     from jaxrl.evaluation.suites import job
 
     named = ("checkpoint", "episodes", "seed", "video", "trust")
-    return job.run(workdir, values["suite"], sample=sample, **{name: values[name] for name in named})
+    given = {name: values[name] for name in named}
+    job.run(workdir, values["suite"], suite_table.show, command_line.say, sample=sample, **given)
+    return 0
 
 
 def _show(result: Result, reported: Mapping[str, float]) -> None:
-    from jaxrl.experience.statistics import SUCCESS
+    from jaxrl.evaluation.result import report_lines
 
     print(f"episodes    {result.episodes}, {result.mode}")
     print(f"return      {result.mean:.2f}  95% confidence [{result.low:.2f}, {result.high:.2f}]")
     print(f"            std {result.std:.2f}, from {result.minimum:.2f} to {result.maximum:.2f}")
     print(f"length      {result.mean_length:.1f} steps, std {result.std_length:.1f}")
-    if SUCCESS in reported:
-        print(f"success     {reported[SUCCESS]:.1%} of the episodes")
-    for name, value in reported.items():
-        if name != SUCCESS:
-            command_line.say(f"{name:<11} {value:.4g}")
+    for line in report_lines(reported):
+        command_line.say(line)
     if result.unfinished:
         print(f"unfinished  {result.unfinished} episodes were cut off: the environment has no time limit")

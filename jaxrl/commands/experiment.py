@@ -18,7 +18,7 @@ from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
 from jaxrl.experiments.options import ExperimentOptions, flag, from_mapping, read_options
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
 _LISTS = ("architectures", "seeds")  # several words may follow the flag
@@ -142,9 +142,9 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
 
 
 def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
+    from jaxrl.config import text
     from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
-    from jaxrl.metrics import text
     from jaxrl.reporting.display import table
 
     found = list(estimate(ExperimentPlan.of(options, folder.path)))

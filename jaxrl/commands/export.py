@@ -24,7 +24,7 @@ from jaxrl.commands.arguments import (
     run_folder,
 )
 from jaxrl.config import ConfigError
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 
 if TYPE_CHECKING:
     from jaxrl.inference.equivalence import EquivalenceCheck

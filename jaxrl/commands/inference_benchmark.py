@@ -16,7 +16,6 @@ from jaxrl.config import ConfigError
 
 if TYPE_CHECKING:
     from jaxrl.config import Config
-    from jaxrl.envs.base import EnvSpec
     from jaxrl.inference import PolicyFunction
 
 ARGUMENTS = (
@@ -61,11 +60,11 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.diagnostics.latency import benchmark
 
     if arguments is None:
-        config, spec, trained = _of_run(str(workdir), values["trust"])
+        config, trained = _of_run(str(workdir), values["trust"])
     else:
-        config, spec, trained = _of_config(arguments.config)
+        config, trained = _of_config(arguments.config)
     seconds = values["seconds"]
-    record = benchmark(config, spec, trained, values["all"], batches, seconds)
+    record = benchmark(config, trained, values["all"], batches, seconds)
     if arguments is not None:
         arguments.announce()
     _show(record)
@@ -90,22 +89,21 @@ def _batches(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _of_run(workdir: str, trust: bool) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+def _of_run(workdir: str, trust: bool) -> tuple[Config, PolicyFunction | None]:
     from jaxrl.evaluation import trained_policy
     from jaxrl.inference import PolicyFunction
 
     policy = trained_policy.load(workdir, devices=1, trust=trust)
-    return policy.config, policy.spec, PolicyFunction.of(policy)
+    return policy.config, PolicyFunction.of(policy)
 
 
-def _of_config(given: Any) -> tuple[Config, EnvSpec, PolicyFunction | None]:
+def _of_config(given: Any) -> tuple[Config, PolicyFunction | None]:
     from jaxrl.config import resolve
-    from jaxrl.envs import registry
     from jaxrl.parallel import tpu_slices
 
     tpu_slices.hush_libtpu()
     config = resolve(given, 1)
-    return config, registry.spec_of(config.env.name, config.env.wrappers), None
+    return config, None
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import describe
-from jaxrl.metrics.files import is_remote
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.config.local_files import is_remote
+from jaxrl.runs.signals import Interruption, catch_signals
 
 if TYPE_CHECKING:
     from jaxrl.pipeline.definition import CommandFlags, FieldFlag, PipelineDefinition

@@ -17,7 +17,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 ARGUMENTS = (
     Argument("CONFIG", "a config file, or the name of a shipped one; or --config="),

@@ -53,7 +53,7 @@ def _show(summary: TraceSummary, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from jaxrl.metrics.text import printable
+    from jaxrl.config.text import printable
     from jaxrl.reporting.display import table
 
     console = table.open_console()

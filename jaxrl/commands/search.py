@@ -17,7 +17,7 @@ from jaxrl.config import ConfigError, words
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.declarations import declared_fields
 from jaxrl.config.errors import did_you_mean
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 _MOST = 2**32 - 1
 ARGUMENTS = (

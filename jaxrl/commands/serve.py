@@ -18,6 +18,7 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
+from jaxrl.parallel import tpu_slices
 
 RUNTIMES = ("numpy", "onnx", "stablehlo")
 ARGUMENTS = (
@@ -88,6 +89,7 @@ def _job(argv: Sequence[str]) -> int:
     from jaxrl.inference.serving import server, targets
     from jaxrl.inference.serving.options import ServerOptions
 
+    tpu_slices.hush_libtpu()
     options = ServerOptions(
         host=values["host"],
         port=values["port"],

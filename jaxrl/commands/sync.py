@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, help_text, parse
-from jaxrl.config import ConfigError
-from jaxrl.metrics import text
+from jaxrl.config import ConfigError, text
 from jaxrl.runs.storage.copy import sync
 
 ARGUMENTS = (

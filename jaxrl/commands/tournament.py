@@ -59,9 +59,10 @@ def _job(argv: Sequence[str]) -> int:
     if output:
         command_line.require_writable_folder("output", output)
 
-    from jaxrl.evaluation.tournament import report, tournament
+    from jaxrl.evaluation.tournament import tournament
     from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
     from jaxrl.reporting.display import table
+    from jaxrl.reporting.pages import tournament as report
 
     if output:
         report.require_packages()
@@ -70,9 +71,10 @@ def _job(argv: Sequence[str]) -> int:
     results = tournament.run(
         contestants, values["games"], values["seed"], values["openskill"], command_line.say
     )
-    for each in report.tables(results):
+    record = results.record()
+    for each in report.tables(record):
         print()
         table.show(each.headings, each.rows, names=each.names, title=each.title)
     if output:
-        command_line.say(f"written to {', '.join(report.write(results, output))}")
+        command_line.say(f"written to {', '.join(report.write(record, output))}")
     return 0

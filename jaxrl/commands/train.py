@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from jaxrl.commands import command_line, next_steps
 from jaxrl.commands.arguments import help_text
 from jaxrl.commands.training_arguments import ARGUMENTS
-from jaxrl.config import ConfigError, check_config
+from jaxrl.config import ConfigError, check_config, text
 from jaxrl.config.listing import config_file, field_list, json_file, yaml_file
-from jaxrl.metrics import text
-from jaxrl.parallel.signals import catch_signals
 from jaxrl.reporting.logs import log_level
+from jaxrl.runs.signals import catch_signals
 
 _PRINTED = {"--print-config": config_file, "--print-config=yaml": yaml_file, "--print-config=json": json_file}
 _SWITCHES = ("--debug", *_PRINTED)

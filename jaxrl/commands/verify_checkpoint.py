@@ -84,7 +84,7 @@ def _show(workdir: str, entries: Sequence[CheckpointEntry]) -> None:
 def _cells(entry: CheckpointEntry) -> tuple[str | Text, ...]:
     from rich.text import Text
 
-    from jaxrl.metrics import text
+    from jaxrl.config import text
 
     state = "damaged" if entry.bad else "ok" if entry.kind == "checkpoint" else entry.kind
     style = {"ok": "green", "damaged": "bold red"}.get(state, "dim")

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
-from jaxrl.config import ConfigError, environment_spec
-from jaxrl.config.common_names import full_name
+from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
 
 if TYPE_CHECKING:
-    from jaxrl.experience.demonstrations.dataset import Dataset
+    from jaxrl.evaluation.episodes_check import EpisodesCheck
 
 ARGUMENTS = (
     Argument("--data=DIR", "what jaxrl prepare-data or jaxrl record has written; or --data-dir=DIR", str),
@@ -50,43 +49,14 @@ def _job(argv: Sequence[str]) -> int:
     folder = Path(given)
     if folder.suffix not in (".pkl", ".pickle") and not folder.is_dir():
         raise ConfigError(f"`--data` (={given!r}) is no folder")
-    from jaxrl.experience.demonstrations.dataset import is_dataset
+    from jaxrl.evaluation.episodes_check import check_episodes
 
-    if folder.is_file() or is_dataset(folder):
-        env = full_name("--env", values["env"])[0] if values["env"] else ""
-        return _episodes(folder, env, values["simulate"])
-    return _levels(folder)
+    checked = check_episodes(folder, values["env"], values["simulate"])
+    return _levels(folder) if checked is None else _show(checked)
 
 
-def _episodes(folder: Path, env: str, simulate: int) -> int:
-    from jaxrl.experience.demonstrations.dataset import (
-        DatasetFault,
-        environment_of,
-        is_simulated,
-        read_dataset,
-    )
-
-    try:
-        named, wrappers = environment_of(folder) if folder.is_dir() else (env, ())
-        name = env or named
-        if not name:
-            raise ConfigError("`--env` is missing: the manifest names no environment")
-        from jaxrl.envs import registry
-        from jaxrl.envs import wrappers as known_wrappers
-        from jaxrl.parallel.tpu_slices import hush_libtpu
-
-        hush_libtpu()
-        # Names from a file that may come from anyone: their modules are not imported.
-        foreign = [x for x in wrappers if known_wrappers.module_of(x) is not None]
-        if foreign or (not env and registry.module_of(name) is not None):
-            named_module = foreign[0] if foreign else name
-            raise ConfigError(f"{folder} names the module of {named_module!r}, which is not imported")
-        spec = environment_spec("--env", name, name, wrappers)
-        dataset = read_dataset(str(folder), spec, verify=True)
-        found = dataset.summary()
-        again = _simulated_again(name, dataset, simulate) if is_simulated(folder) else 0
-    except DatasetFault as error:
-        raise RunError(str(error)) from error
+def _show(checked: EpisodesCheck) -> int:
+    found = checked.summary
     print(f"episodes  {found['episodes']}, {found['steps']:,} steps")
     for label in ("length", "return"):
         low, mean, high = found[label]
@@ -94,26 +64,10 @@ def _episodes(folder: Path, env: str, simulate: int) -> int:
     if "success" in found:
         print(f"success   {found['success']:.1%}")
     command_line.say(f"players   {', '.join(found['players']) or 'unknown'}")
-    if again:
-        print(f"simulated {again} of {found['episodes']} again: all are as written")
+    if checked.simulated:
+        print(f"simulated {checked.simulated} of {found['episodes']} again: all are as written")
     print("all are as written, finite, and of the environment's spaces")
     return 0
-
-
-def _simulated_again(env: str, dataset: Dataset, count: int) -> int:
-    """Simulates some episodes again, evenly from all; returns how many."""
-    from jaxrl.experience.demonstrations.dataset import DatasetFault
-    from jaxrl.experience.demonstrations.episode import EpisodeFault
-    from jaxrl.experience.demonstrations.simulation import Simulator
-
-    simulator, total = Simulator(env), len(dataset.episodes)
-    chosen = sorted({i * total // count for i in range(count)})
-    for i in chosen:
-        try:
-            simulator.verify(dataset.episodes[i])
-        except EpisodeFault as error:
-            raise DatasetFault(f"{Path(dataset.folder) / dataset.files[i]}: {error}") from error
-    return len(chosen)
 
 
 def _levels(folder: Path) -> int:

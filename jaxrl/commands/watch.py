@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.config import ConfigError
+from jaxrl.config.local_files import is_remote
 from jaxrl.diagnostics.live.watcher import Watcher
-from jaxrl.metrics.files import is_remote
 from jaxrl.runs import records, storage
 
 ARGUMENTS = (
@@ -52,8 +52,8 @@ def _job(argv: Sequence[str]) -> int:
 
         display(watcher, float(interval))
         return 0
+    from jaxrl.config import text
     from jaxrl.diagnostics.live import screen
-    from jaxrl.metrics import text
 
     if not watcher.runs:
         raise ConfigError(f"`DIR` (={' '.join(names)!r}) holds no run yet: no config.json")

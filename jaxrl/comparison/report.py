@@ -12,9 +12,8 @@ from etils import epath
 
 from jaxrl.comparison import figures, tables
 from jaxrl.comparison.results import Comparison
-from jaxrl.config import installation
+from jaxrl.config import installation, text
 from jaxrl.config.errors import ConfigError
-from jaxrl.metrics import text
 from jaxrl.reporting.pages.figures import render
 from jaxrl.reporting.pages.page import Section, html_page
 from jaxrl.reporting.pages.pdf import pdf_page, sides

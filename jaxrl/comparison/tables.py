@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jaxrl.comparison.results import Comparison, Estimate, Outcome
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.reporting.pages.page import Table
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGEST_FILE",
     "LARGEST_LOG",
+    "is_number",
     "open_regular",
     "parse_json",
     "parse_line",
@@ -59,6 +60,11 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def is_number(x: Any) -> bool:
+    """True if a value of JSON is a number that a float can hold."""
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < 1e300
 
 
 def read_objects(path: FilePath) -> Iterator[dict[str, Any]]:

@@ -134,6 +134,19 @@ def require_spaces(env: EnvConfig, before: EnvConfig) -> None:
             )
 
 
+def spec_of(config: Config) -> EnvSpec:
+    """The spec of a configuration's environment; raises ConfigError if it cannot be made."""
+    env = config.env
+    return environment_spec("env.name", env.name, env.name, env.wrappers)
+
+
+def is_on_host(name: str) -> bool:
+    """True of an environment that runs on the host, False of one that is JAX code."""
+    from jaxrl.envs import registry
+
+    return registry.is_host(name)
+
+
 def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...]) -> EnvSpec:
     """Returns the spec of an environment.
 

@@ -31,7 +31,7 @@ from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.success import Success
-from jaxrl.version import __version__
+from jaxrl.config.version import __version__
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec

@@ -6,19 +6,19 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 
-from jaxrl import algorithms, networks
-from jaxrl.config import Config, ConfigError
+from jaxrl.algorithms import suitable_networks
+from jaxrl.config import Config
+from jaxrl.config.environment import spec_of
 from jaxrl.diagnostics import latency
-from jaxrl.diagnostics.throughput import forward_flops, program_bytes
-from jaxrl.envs.base import EnvSpec
+from jaxrl.diagnostics.throughput import program_bytes
+from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.sharding import Topology
 from jaxrl.training.assembly import build_runtime
+from jaxrl.training.coordination import Coordinator
 
 _LATENCY_SECONDS = 0.5
 
@@ -46,65 +46,57 @@ class ArchitectureFigures:
     steps_per_second: float | None
 
 
-def fitting(config: Config, spec: EnvSpec) -> tuple[list[Config], dict[str, str]]:
+def fitting(config: Config) -> tuple[list[Config], dict[str, str]]:
     """(the configuration with each architecture that its observations suit, why the others do not)."""
-    found, others = [], {}
-    for name in networks.ARCHITECTURES:
-        network = dataclasses.replace(config.network, architecture=name)
-        try:
-            networks.build_architecture(network, networks.policy_space(network, spec.observation_space))
-        except ConfigError as error:
-            others[name] = str(error)
-        else:
-            found.append(dataclasses.replace(config, network=network))
-    return found, others
+    found, others = suitable_networks.suitable_architectures(config.network, spec_of(config))
+    return [dataclasses.replace(config, network=network) for network in found], others
 
 
-def measure(
-    config: Config, spec: EnvSpec, seconds: float, say: Callable[[str], object]
-) -> Iterator[ArchitectureFigures]:
+def require_suitable(config: Config) -> None:
+    """Raises ConfigError where the architecture of a configuration does not suit the observations."""
+    suitable_networks.require_suitable(config.network, spec_of(config))
+
+
+def measure(config: Config, seconds: float, say: Callable[[str], object]) -> Iterator[ArchitectureFigures]:
     """Measures every architecture that the observations suit.
 
     Args:
       config: trains one of them.
-      spec: of its environment.
       seconds: of training each, after compilation; 0: none.
       say: is told which one is measured.
     """
-    for each in fitting(config, spec)[0]:
+    for each in fitting(config)[0]:
         say(each.network.architecture)
-        yield figures(each, spec, seconds)
+        yield figures(each, seconds)
 
 
-def figures(config: Config, spec: EnvSpec, seconds: float) -> ArchitectureFigures:
+def figures(config: Config, seconds: float) -> ArchitectureFigures:
     """The figures of the architecture of a configuration; see `measure`."""
     name = config.network.architecture
-    function = latency.fresh(config, spec)
-    agent = function.agent
+    function = PolicyFunction.untrained(config)
     acting = latency.measure(function, config.network, batch=1, seconds=_LATENCY_SECONDS)
     return ArchitectureFigures(
         architecture=name,
-        sees=networks.resolved(config.network).sees,
+        sees=suitable_networks.seen_parts(config.network),
         parameters=acting.parameters,
-        mflop_per_step=forward_flops(agent, spec, config) / 1e6,
-        mflop_per_update=_preparation_flops(agent) / 1e6,
+        mflop_per_step=function.forward_flops() / 1e6,
+        mflop_per_update=function.preparation_flops() / 1e6,
         p50_ms=acting.p50_ms,
         steps_per_second=training_cost(config, seconds).steps_per_second if seconds else None,
     )
 
 
-def _preparation_flops(agent: algorithms.Agent) -> float:
-    if agent.network.prepare is None:
-        return 0.0
-    acting = jax.eval_shape(agent.init, jax.random.key(0))
-    cost: Any = jax.jit(agent.prepare).lower(acting).cost_analysis()
-    return float(cost["flops"])
-
-
 @dataclass(frozen=True)
 class TrainingCost:
-    """The rate of training on one device, updates included, and bytes of its program, None if unknown."""
+    """The cost of training on one device.
 
+    Attributes:
+      parameters: their number.
+      steps_per_second: updates included.
+      memory: bytes of the program; None if unknown.
+    """
+
+    parameters: int
     steps_per_second: float
     memory: int | None
 
@@ -126,4 +118,8 @@ def training_cost(config: Config, seconds: float) -> TrainingCost:
         iterations += 1
     took = time.perf_counter() - started
     runtime.close()
-    return TrainingCost(iterations * config.steps_per_iteration / took, program_bytes(runtime.compiled))
+    return TrainingCost(
+        parameters=sum(x.size for x in jax.tree.leaves(state.learner.policy.params)),
+        steps_per_second=iterations * config.steps_per_iteration / took,
+        memory=program_bytes(runtime.compiled),
+    )

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.overrides import override
 from jaxrl.diagnostics import memory_fit
 from jaxrl.diagnostics.memory_fit import MemoryReport
-from jaxrl.metrics import text
 from jaxrl.parallel.sharding import Topology
 from jaxrl.runs.folder import RunFolder
 

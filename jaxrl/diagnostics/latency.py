@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import algorithms, networks
-from jaxrl.config import Config, ConfigError, NetworkConfig, versions
-from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space
+from jaxrl.algorithms.suitable_networks import suitable_networks
+from jaxrl.config import Config, NetworkConfig, versions
+from jaxrl.config.environment import spec_of
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.parallel import cpu_devices
 
@@ -47,39 +46,6 @@ class Latency:
     compile_seconds: float
 
 
-def fresh(config: Config, spec: EnvSpec) -> PolicyFunction:
-    """An untrained policy: it acts as fast as a trained one.
-
-    Raises:
-      ConfigError: the network does not suit the environment.
-    """
-    agent = algorithms.build_agent(config, spec)
-    return PolicyFunction(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
-
-
-def architectures(network: NetworkConfig, spec: EnvSpec) -> Iterator[NetworkConfig]:
-    """`network` with every built-in encoder and architecture that takes the observation, times every core."""
-    space = spec.observation_space
-    # A dict has one per key: as configured.
-    names = [network.encoder] if isinstance(space, Dict) else networks.ENCODERS.names()
-    changes: list[dict[str, Any]] = [{"encoder": name, "architecture": ""} for name in names]
-    changes += [{"architecture": name} for name in networks.ARCHITECTURES]
-    for change in changes:
-        encoded = dataclasses.replace(network, **change)
-        if _takes(encoded, space):
-            for core in networks.CORES.names():
-                yield dataclasses.replace(encoded, core=core)
-
-
-def _takes(network: NetworkConfig, space: Space) -> bool:
-    build = networks.build_architecture if network.architecture else networks.build_encoder
-    try:
-        build(network, space)
-    except ConfigError:
-        return False
-    return True
-
-
 def measure(function: PolicyFunction, network: NetworkConfig, batch: int, seconds: float) -> Latency:
     """Measures calls with random observations; all but the carry is copied to the device and back.
 
@@ -89,7 +55,7 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
       batch: rows of each call.
       seconds: the duration; at least 200 calls are made.
     """
-    obs = _random(function.spec.observation_space, batch)
+    obs = function.random_observations(batch)
     _, carry, _, *rest = function.example(batch)
     reset = np.zeros(batch, bool)
     rest = [np.asarray(x) for x in rest]
@@ -124,7 +90,6 @@ def measure(function: PolicyFunction, network: NetworkConfig, batch: int, second
 
 def benchmark(
     config: Config,
-    spec: EnvSpec,
     trained: PolicyFunction | None,
     every: bool,
     batches: Sequence[int],
@@ -134,16 +99,15 @@ def benchmark(
 
     Args:
       config: its network is measured.
-      spec: of the environment.
       trained: the policy of that network; None measures an untrained one.
       every: measure every built-in encoder that takes the observation, times every core.
       batches: rows of each call.
       seconds: the duration for each batch size.
     """
     found = []
-    for network in architectures(config.network, spec) if every else [config.network]:
+    for network in suitable_networks(config.network, spec_of(config)) if every else [config.network]:
         own = trained if network == config.network else None
-        function = own or fresh(dataclasses.replace(config, network=network), spec)
+        function = own or PolicyFunction.untrained(dataclasses.replace(config, network=network))
         found += [measure(function, network, batch, seconds) for batch in batches]
     device = jax.devices()[0]
     return {
@@ -158,17 +122,3 @@ def benchmark(
         "versions": versions(),
         "results": [dataclasses.asdict(x) for x in found],
     }
-
-
-def _random(space: Space, batch: int) -> Any:
-    """Observations in numpy: normally distributed for boxes of floats, else any valid values."""
-    rng = np.random.default_rng(0)
-    if isinstance(space, Dict):
-        return {key: _random(part, batch) for key, part in space.spaces}
-    shape = (batch, *space.shape)
-    if isinstance(space, Discrete | MultiDiscrete):
-        high = space.n if isinstance(space, Discrete) else np.array(space.nvec)
-        return rng.integers(0, high, shape).astype(space.dtype)
-    if jnp.issubdtype(space.dtype, jnp.floating):
-        return rng.normal(size=shape).astype(space.dtype)
-    return rng.integers(0, 2, shape).astype(space.dtype)

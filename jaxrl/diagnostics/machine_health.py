@@ -18,7 +18,7 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.installation import DISTRIBUTION
-from jaxrl.metrics.text import size
+from jaxrl.config.text import size
 
 OK, WARNING, BROKEN = "ok", "warning", "broken"
 

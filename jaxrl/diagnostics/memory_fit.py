@@ -14,17 +14,17 @@ import jax
 from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, resolve
+from jaxrl.config.environment import is_on_host
 from jaxrl.diagnostics.compiled_programs.launches import Launches, read_launches
 from jaxrl.diagnostics.compiled_programs.work import Work, read_work
-from jaxrl.envs import registry
 from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.modes import modes_of
 from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.described_devices import DescribedDevices
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.capacity import memory_of, replay_bytes
 from jaxrl.programs.device_runtime import DeviceRuntime
-from jaxrl.training.capacity import memory_of, replay_bytes
-from jaxrl.training.jaxpr import LargeArray, largest_arrays, matmul_flops
+from jaxrl.programs.jaxpr import LargeArray, largest_arrays, matmul_flops
 from jaxrl.training.run import choose_devices
 
 # The search ends when a number that fits and one that does not are this close, relative to the first.
@@ -180,7 +180,7 @@ def share_evenly(config: ConfigDict, device_count: int) -> tuple[Config, int]:
       ConfigError: the configuration is wrong.
     """
     checked = check_config(config)
-    if registry.is_host(config.env.name):
+    if is_on_host(config.env.name):
         raise ConfigError(f"`env.name` (={config.env.name!r}) runs on the host; preflight needs JAX code")
     if not checked.collects:
         raise ConfigError(

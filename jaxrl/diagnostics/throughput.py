@@ -14,28 +14,23 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from jaxrl.algorithms import Agent
 from jaxrl.config import Config, resolve, to_json, versions
-from jaxrl.envs import registry
-from jaxrl.envs.base import EnvSpec, zeros
-from jaxrl.envs.tasks import default_arguments
+from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.metrics import reduction, resources
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import JsonlWriter, MultiWriter, TensorBoardWriter, Writer
 from jaxrl.runs.checkpoint import Checkpointer
 from jaxrl.training.assembly import build_runtime
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.pipeline import MAX_IN_FLIGHT, Pipeline
-from jaxrl.types import Array, TrainState
 
 WINDOWS = 10
 _PAIRS = 7  # pairs of windows with and without the loop of a run
 _MATMUL_SIZE = 2048
-_ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
 def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> dict[str, Any]:
@@ -84,7 +79,8 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     rollout = _rollout_seconds(runtime, state, per_iteration)
     matmul_rate = matmul_flops_per_second()
     passes = int(config.collects) + 3 * runtime.learning.algorithm.passes_per_step
-    flops = forward_flops(runtime.agent, runtime.spec, config) * passes
+    # Learning from a step: a forward pass, and gradients with respect to inputs and to weights.
+    flops = PolicyFunction.without_parameters(runtime.agent, runtime.spec).forward_flops() * passes
     interval = config.checkpoint_iterations * per_iteration
     return {
         "steps_per_second": rate,
@@ -116,33 +112,11 @@ def measure(config: ConfigDict | Config, device_count: int, seconds: float) -> d
     }
 
 
-def forward_flops(agent: Agent, spec: EnvSpec, config: Config) -> float:
-    """Floating-point operations of the policy at one environment step, as XLA counts them.
-
-    Without those that follow from parameters alone, and are made once for many steps (`Agent.prepare`).
-
-    Learning from a step costs three times as much: a forward pass, and gradients with respect to inputs and
-    to weights.
-    """
-    acting = jax.eval_shape(lambda key: agent.prepare(agent.init(key)), jax.random.key(0))
-    rows = jax.eval_shape(lambda: zeros(spec.observation_space, (_ROWS,)))
-    mask = None
-    if spec.has_action_mask:
-        env = registry.make(config.env.name, config.env.wrappers)
-        state, _ = jax.eval_shape(env.reset, jax.random.key(0), *default_arguments(env))
-        one = jax.eval_shape(env.action_mask, state)
-        mask = jax.ShapeDtypeStruct((_ROWS, *one.shape), one.dtype)
-    carry = jax.eval_shape(lambda: agent.initial_carry(_ROWS))
-    reset = jax.ShapeDtypeStruct((_ROWS,), bool)
-    cost: Any = jax.jit(agent.forward).lower(acting, rows, carry, reset, mask).cost_analysis()
-    return float(cost["flops"]) / _ROWS
-
-
 def matmul_flops_per_second() -> float:
     """Total rate of one large float32 product on each device at once; the best of several tries."""
     topology = Topology.of(jax.device_count())
 
-    def product(x: Array) -> Array:
+    def product(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 4, lambda _, y: y @ x * (1 / _MATMUL_SIZE), x)
 
     run = topology.shard(product, REPLICATED, REPLICATED)
@@ -152,7 +126,7 @@ def matmul_flops_per_second() -> float:
     return topology.axis.size * 4 * 2 * _MATMUL_SIZE**3 / best
 
 
-def _train(runtime: Runtime, empty: Interval, state: TrainState, iterations: int) -> TrainState:
+def _train(runtime: Runtime, empty: Interval, state: Any, iterations: int) -> Any:
     """Trains `iterations`, as many at once as the runtime can."""
     at_once = iterations if runtime.one_program else 1
     for _ in range(iterations // at_once):
@@ -162,8 +136,8 @@ def _train(runtime: Runtime, empty: Interval, state: TrainState, iterations: int
 
 
 def _windows(
-    train: Callable[[TrainState, int], TrainState], state: TrainState, seconds: float, steps: int
-) -> tuple[TrainState, list[float]]:
+    train: Callable[[Any, int], Any], state: Any, seconds: float, steps: int
+) -> tuple[Any, list[float]]:
     """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
     state = jax.block_until_ready(train(state, 1))  # the first call takes longer than any other
     iterations, took = 1, 0.0
@@ -182,11 +156,11 @@ def _windows(
 
 
 def _loop_shares(
-    train: Callable[[TrainState, int], TrainState],
-    loop: Callable[[Writer, TrainState, int], TrainState],
-    state: TrainState,
+    train: Callable[[Any, int], Any],
+    loop: Callable[[Writer, Any, int], Any],
+    state: Any,
     count: int,
-) -> tuple[TrainState, list[float]]:
+) -> tuple[Any, list[float]]:
     """The time that a run's loop adds to `count` iterations, as a share of theirs, for several pairs."""
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
@@ -210,9 +184,9 @@ def _run_loop(
     clock: Clock,
     meter: resources.Meter,
     writer: Writer,
-    state: TrainState,
+    state: Any,
     count: int,
-) -> TrainState:
+) -> Any:
     """Trains `count` iterations as a run does: with dispatches in flight, metrics read and written."""
     every = config.log_iterations
 
@@ -234,7 +208,7 @@ def _run_loop(
     return state
 
 
-def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) -> float:
+def _rollout_seconds(runtime: Runtime, state: Any, per_iteration: float) -> float:
     """Seconds of one rollout.
 
     Where the device can make rollouts alone, those are timed. Otherwise it is the remainder of the
@@ -250,7 +224,7 @@ def _rollout_seconds(runtime: Runtime, state: TrainState, per_iteration: float) 
     return min(_measure_seconds(lambda: rollouts(state)) for _ in range(3)) / iterations
 
 
-def _update_seconds(runtime: Runtime, state: TrainState) -> float:
+def _update_seconds(runtime: Runtime, state: Any) -> float:
     """Seconds of the updates of one iteration with nothing else running; the state is donated."""
     state, trajectory, totals = runtime.rollout(state)
     runtime.close()
@@ -262,7 +236,7 @@ def _update_seconds(runtime: Runtime, state: TrainState) -> float:
     return min(took[1:])  # the first one compiles
 
 
-def _save_seconds(state: TrainState) -> float:
+def _save_seconds(state: Any) -> float:
     """Seconds for which saving a checkpoint stalls training; writing continues in the background."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpointer(folder)

@@ -16,9 +16,8 @@ from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
-from jaxrl.metrics import tracing
+from jaxrl.parallel.process_exit import abandon
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
-from jaxrl.parallel.signals import abandon
 from jaxrl.types import Acting, Array, Axis
 
 # How actions are chosen, and the episodes played, by mode.
@@ -140,7 +139,7 @@ def player(
         if len(modes) > 1:
             keys, quota = (jnp.concatenate([x] * len(modes)) for x in (keys, quota))
             sample = jnp.repeat(jnp.array([mode == SAMPLED for mode in modes]), per_device)
-        with tracing.phase("evaluate"):
+        with jax.named_scope("evaluate"):  # a phase of profiles
             played = play(agent, env, state, keys, quota, most, sample, reports)
         return {mode: _rows(played, i * per_device, per_device) for i, mode in enumerate(modes)}
 

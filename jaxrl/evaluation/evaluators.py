@@ -11,7 +11,7 @@ from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.graphs import have_equal_graphs
-from jaxrl.envs.vector_mixture import vector_env
+from jaxrl.envs.vector_mixture import BatchedEnv, vector_env
 from jaxrl.evaluation.evaluator import DeviceEvaluator, Evaluator
 from jaxrl.evaluation.host_evaluator import HostEvaluator
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
@@ -36,6 +36,10 @@ class EvaluationTask:
         """The environment of a configuration, of which `spec` is the spec."""
         return cls(config.env.name, config.env.wrappers, EpisodeReports.of(spec, config.env.success))
 
+    def environment(self) -> BatchedEnv:
+        """The environment, which is JAX code, for as many rows as it is called with."""
+        return vector_env(registry.make(self.env, self.wrappers))
+
 
 def build(
     config: Config,
@@ -48,7 +52,7 @@ def build(
     if registry.is_host(task.env):
         factory = registry.make_host(task.env, task.wrappers)
         return HostEvaluator(agent, factory, config, task.reports, given_up)
-    env = vector_env(registry.make(task.env, task.wrappers))
+    env = task.environment()
     return DeviceEvaluator(agent_of(config, agent, env.spec), env, topology, task.reports, given_up)
 
 

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import io
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +21,6 @@ from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.suites import video
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.reporting.pages.episode import episode_page
 
 MAX_STEPS = 1000  # of a page; a longer episode is cut
 _WIDTH = 320  # pixels of a picture at most
@@ -48,8 +48,21 @@ class EpisodeRow:
     carry: list[float]
 
 
-def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str) -> str:
+Page = Callable[[Mapping[str, str], Sequence[Mapping[str, Any]]], str]
+
+
+def write(
+    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str, page_of: Page
+) -> str:
     """Plays an episode and writes its page; returns a line that says so.
+
+    Args:
+      trained: plays.
+      task: its environment.
+      sample: draw actions.
+      seed: decides the episode.
+      file: the page.
+      page_of: makes it from facts about the episode and its steps, as JSON values.
 
     Raises:
       CannotRender: an environment of Gymnasium has no pictures.
@@ -66,7 +79,7 @@ def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int,
         "seed": str(seed),
         "end": "the episode's" if ended else f"cut after {MAX_STEPS:,} steps",
     }
-    page = episode_page(facts, [dataclasses.asdict(row) for row in rows])
+    page = page_of(facts, [dataclasses.asdict(row) for row in rows])
     try:
         with open(file, "w", encoding="utf-8") as stream:
             stream.write(page)

@@ -9,11 +9,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxrl import algorithms
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import EnvSpec, Space, zeros
+from jaxrl.config import Config
+from jaxrl.config.environment import spec_of
+from jaxrl.envs.base import Dict, Discrete, EnvSpec, MultiDiscrete, Space, zeros
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.types import Acting, Array, PyTree
+
+_ROWS = 64  # batch size at which the FLOPs of a forward pass are counted
 
 
 class NotPolymorphic(Exception):
@@ -61,6 +67,22 @@ class PolicyFunction:
         acting = dataclasses.replace(trained.state, params=agent.acting_params(trained.state.params))
         return cls(agent, trained.spec, jax.tree.map(jnp.asarray, jax.device_get(acting)), sample)
 
+    @classmethod
+    def untrained(cls, config: Config) -> PolicyFunction:
+        """With fresh parameters: it acts as fast as a trained one.
+
+        Raises:
+          ConfigError: the network does not suit the environment.
+        """
+        spec = spec_of(config)
+        agent = algorithms.build_agent(config, spec)
+        return cls(agent, spec, jax.jit(agent.init)(jax.random.key(0)))
+
+    @classmethod
+    def without_parameters(cls, agent: Agent, spec: EnvSpec) -> PolicyFunction:
+        """One that knows the shapes of its parameters, and acts not."""
+        return cls(agent, spec, jax.eval_shape(agent.init, jax.random.key(0)))
+
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
         mask = rest[0] if self.spec.has_action_mask else None
         out = self.agent.forward(self._acting, obs, carry, reset, mask)
@@ -89,6 +111,28 @@ class PolicyFunction:
             arguments.append(jnp.zeros(2, jnp.uint32))
         return tuple(arguments)
 
+    def random_observations(self, batch: int) -> PyTree:
+        """Observations in numpy: normally distributed for boxes of floats, else any valid values."""
+        return _random(self.spec.observation_space, batch)
+
+    def forward_flops(self) -> float:
+        """Floating-point operations of the network for one observation, as XLA counts them.
+
+        Without those that follow from parameters alone, and are made once for many steps (`Agent.prepare`).
+        """
+        acting = jax.eval_shape(self.agent.prepare, self.state)
+        obs, carry, reset, *rest = jax.eval_shape(lambda: self.example(_ROWS))
+        mask = rest[0] if self.spec.has_action_mask else None
+        cost: Any = jax.jit(self.agent.forward).lower(acting, obs, carry, reset, mask).cost_analysis()
+        return float(cost["flops"]) / _ROWS
+
+    def preparation_flops(self) -> float:
+        """Floating-point operations of `Agent.prepare`; 0 where nothing is prepared."""
+        if self.agent.network.prepare is None:
+            return 0.0
+        cost: Any = jax.jit(self.agent.prepare).lower(self.state).cost_analysis()
+        return float(cost["flops"])
+
     def inputs(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """The arrays of `arguments` by flat names: `obs`, `carry.policy.h`, `reset`, ..."""
         names = ["obs", "carry", "reset", *self.extras]
@@ -98,6 +142,19 @@ class PolicyFunction:
     def extras(self) -> list[str]:
         """The arguments after `reset`."""
         return ["action_mask"] * self.spec.has_action_mask + ["key"] * self.sample
+
+
+def _random(space: Space, batch: int) -> Any:
+    rng = np.random.default_rng(0)
+    if isinstance(space, Dict):
+        return {key: _random(part, batch) for key, part in space.spaces}
+    shape = (batch, *space.shape)
+    if isinstance(space, Discrete | MultiDiscrete):
+        high = space.n if isinstance(space, Discrete) else np.array(space.nvec)
+        return rng.integers(0, high, shape).astype(space.dtype)
+    if jnp.issubdtype(space.dtype, jnp.floating):
+        return rng.normal(size=shape).astype(space.dtype)
+    return rng.integers(0, 2, shape).astype(space.dtype)
 
 
 def flat(tree: PyTree, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -69,6 +70,15 @@ def report_values(reports: EpisodeReports, episodes: Episodes) -> dict[str, floa
         for label, values in said.items()
         if values.size
     }
+
+
+def report_lines(values: Mapping[str, float]) -> Iterator[str]:
+    """Lines for people about what `report_values` returns, successes first."""
+    if SUCCESS in values:
+        yield f"success     {values[SUCCESS]:.1%} of the episodes"
+    for name, value in values.items():
+        if name != SUCCESS:
+            yield f"{name:<11} {value:.4g}"
 
 
 def samples(episodes: Episodes) -> dict[str, Any]:

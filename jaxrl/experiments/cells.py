@@ -14,7 +14,6 @@ from jaxrl.config.files import load_config
 from jaxrl.config.listing import config_file
 from jaxrl.experiments.datasets import LevelDataset
 from jaxrl.experiments.options import WITH_PRETRAIN, ExperimentOptions
-from jaxrl.networks import build_architecture, policy_space
 
 
 @dataclass(frozen=True)
@@ -102,13 +101,12 @@ class ExperimentPlan:
 
     def require_networks(self) -> None:
         """Raises ConfigError where there is no such architecture, or it does not suit what levels show."""
-        from jaxrl.envs import registry
+        from jaxrl.diagnostics.architectures import require_suitable
 
         for cell in {cell.architecture: cell for cell in self.cells}.values():
             config = self.config(cell, with_suite=False)
-            spec = registry.spec_of(config.env.name, config.env.wrappers)
             try:
-                build_architecture(config.network, policy_space(config.network, spec.observation_space))
+                require_suitable(config)
             except ConfigError as error:
                 raise ConfigError(f"`--architectures`: {error}") from error
 

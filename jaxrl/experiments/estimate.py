@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import jax
-
-from jaxrl import algorithms
 from jaxrl.diagnostics.architectures import training_cost
-from jaxrl.envs import registry
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 
 _SECONDS = 1.0
@@ -42,15 +38,12 @@ def estimate(plan: ExperimentPlan) -> Iterator[CellEstimate]:
 
 def _of(plan: ExperimentPlan, cells: list[ExperimentCell]) -> CellEstimate:
     config = plan.config(cells[0], with_suite=False)
-    spec = registry.spec_of(config.env.name, config.env.wrappers)
-    agent = algorithms.build_agent(config, spec)
-    acting = jax.eval_shape(agent.init, jax.random.key(0))
     cost = training_cost(config, _SECONDS)
     seconds = plan.options.total_timesteps / cost.steps_per_second
     return CellEstimate(
         architecture=cells[0].architecture,
         cells=tuple(cell.name for cell in cells),
-        parameters=sum(x.size for x in jax.tree.leaves(acting.params)),
+        parameters=cost.parameters,
         memory=cost.memory,
         hours=len(cells) * seconds / 3600,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxrl.config import versions
+from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import Matrix, decide
@@ -15,10 +16,9 @@ from jaxrl.experiments.options import ExperimentOptions
 from jaxrl.experiments.report import missing_page, write_curves, write_matrix
 from jaxrl.experiments.results import read_results, results_by_group
 from jaxrl.experiments.runner import CellRunner
-from jaxrl.metrics.text import one_line
-from jaxrl.parallel.signals import Interruption
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
+from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
 

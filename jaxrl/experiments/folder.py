@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics.files import is_remote, replace_text
+from jaxrl.config.local_files import is_remote, replace_text
 
 _OPTIONS = "config.json"
 

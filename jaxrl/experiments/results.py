@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
+from jaxrl.config.local_files import replace_text
 from jaxrl.experiments.cells import ExperimentCell
-from jaxrl.metrics.files import replace_text
 from jaxrl.runs import records
 
 RESULTS = "eval_results.json"

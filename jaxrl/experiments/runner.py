@@ -12,10 +12,10 @@ from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
-from jaxrl.parallel import child_process
-from jaxrl.parallel.signals import Interruption
-from jaxrl.search.executor import PlannedRun, ProcessExecutor, Stopping, child_environment, reason
-from jaxrl.search.runner import run_all
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.executor import PlannedRun, ProcessExecutor, run_all
+from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1

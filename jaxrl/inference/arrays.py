@@ -15,17 +15,15 @@ from jaxrl.config import ConfigError, installation
 from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_names
 from jaxrl.inference import numpy_cores, numpy_policy
 from jaxrl.inference.equivalence import Runner
-from jaxrl.networks import normalizer
-from jaxrl.types import Acting, PyTree
 
 
 def named(function: PolicyFunction) -> dict[str, np.ndarray]:
     """Parameters as `params.*`; mean and standard deviation of each float part of the observation."""
     arrays = dict(flat(jax.device_get(function.state.params), "params"))
     if function.state.obs_stats is not None:
-        moments = zip(function.state.obs_stats.mean, normalizer.std(function.state.obs_stats), strict=True)
+        moments = jax.device_get(function.agent.moments(function.state))
         names = normalized_names(function.spec.observation_space)
-        for name, (mean, std) in zip(names, jax.device_get(list(moments)), strict=True):
+        for name, (mean, std) in zip(names, moments, strict=True):
             arrays |= {f"normalizer.{name}.mean": mean, f"normalizer.{name}.std": std}
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
@@ -86,10 +84,9 @@ def _rebuilt(arrays: dict[str, np.ndarray], function: PolicyFunction) -> PolicyF
             for key in path:
                 node = node.setdefault(key, {})
             node[leaf] = jnp.asarray(x)
-    stats: PyTree = None
+    moments = None
     if function.state.obs_stats is not None:
         names = normalized_names(function.spec.observation_space)
-        mean = tuple(jnp.asarray(arrays[f"normalizer.{name}.mean"]) for name in names)
-        std = [jnp.asarray(arrays[f"normalizer.{name}.std"]) for name in names]
-        stats = normalizer.freeze(mean, tuple(std))
-    return dataclasses.replace(function, state=Acting(params, stats))
+        one = lambda name, part: jnp.asarray(arrays[f"normalizer.{name}.{part}"])  # noqa: E731
+        moments = [(one(name, "mean"), one(name, "std")) for name in names]
+    return dataclasses.replace(function, state=function.agent.frozen(params, moments))

@@ -11,7 +11,6 @@ import numpy as np
 from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, MultiDiscrete
 from jaxrl.inference.loaded_policy import LoadedPolicy
-from jaxrl.types import PyTree
 
 
 class EnsemblePolicy:
@@ -42,13 +41,13 @@ class EnsemblePolicy:
                 names = f"{member.spec.name} and {self.spec.name}"
                 raise ConfigError(f"the runs must have the same spaces and wrappers; they have {names}")
 
-    def initial_carry(self, batch: int | None = None) -> tuple[PyTree, ...]:
+    def initial_carry(self, batch: int | None = None) -> tuple[Any, ...]:
         """The carry of each member at the start of an episode."""
         return tuple(member.initial_carry(batch) for member in self.members)
 
     def act(
-        self, obs: PyTree, carry: Any = None, reset: Any = None, *, action_mask: Any = None
-    ) -> tuple[Any, tuple[PyTree, ...]]:
+        self, obs: Any, carry: Any = None, reset: Any = None, *, action_mask: Any = None
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Chooses what to do at `obs`; arguments and results as those of `LoadedPolicy.act`.
 
         Raises:
@@ -69,7 +68,7 @@ class EnsemblePolicy:
             return action, after
         return action[0], jax.tree.map(lambda x: x[0], after)
 
-    def _combined(self, judged: list[dict[str, PyTree]]) -> np.ndarray:
+    def _combined(self, judged: list[dict[str, Any]]) -> np.ndarray:
         space = self.spec.action_space
         if isinstance(space, Box):
             mean = np.mean([found["action"] for found in judged], axis=0)

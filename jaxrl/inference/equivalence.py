@@ -14,7 +14,6 @@ from jaxrl.envs import registry
 from jaxrl.envs.base import HostOptions
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
-from jaxrl.types import PyTree
 
 # Allows for other orders of summation over hundreds of recurrent steps; relative to 1 + magnitude.
 TOLERANCE = 1e-3
@@ -23,7 +22,7 @@ _EXTRA_RESETS = 0.02
 
 Runner = Callable[..., dict[str, Any]]
 # Yields (obs, first, action_mask or None) of all environments and is sent their actions.
-Played = Generator[tuple[PyTree, np.ndarray, np.ndarray | None], np.ndarray, None]
+Played = Generator[tuple[Any, np.ndarray, np.ndarray | None], np.ndarray, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ~same.reshape(len(a), -1).all(axis=1)
 
 
-def _distance(a: PyTree, b: PyTree) -> float:
+def _distance(a: Any, b: Any) -> float:
     """Largest relative difference of two trees; infinite where names or shapes differ."""
     ours, theirs = dict(flat(a)), dict(flat(b))
     if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):
@@ -153,7 +152,7 @@ def _device(name: str, wrappers: Sequence[str], count: int, seed: int) -> Played
     first = np.ones(count, bool)
 
     @jax.jit
-    def step(state: PyTree, action: Any, t: Any) -> tuple[Any, ...]:
+    def step(state: Any, action: Any, t: Any) -> tuple[Any, ...]:
         step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, t)
         state, timestep = env.step(step_keys, state, action)
         return state, timestep.obs, timestep.done

@@ -13,6 +13,7 @@ import jax
 
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
+from jaxrl.config.local_files import replacing, require_no_links
 from jaxrl.envs.base import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
@@ -20,7 +21,6 @@ from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, fla
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
-from jaxrl.metrics.files import replacing, require_no_links
 
 DESCRIPTION = "policy.json"
 

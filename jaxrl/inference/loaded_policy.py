@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 import numpy as np
 
-from jaxrl.algorithms import Agent
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.types import Array, PyTree
 
 if TYPE_CHECKING:
     from jaxrl.inference.ensemble import EnsemblePolicy
@@ -88,24 +86,24 @@ class LoadedPolicy:
         self.step = trained.step
         self.mode = trained.mode
         self._trained = trained
-        self._initial_carry = functools.cache(lambda batch: _zeros(trained.agent, batch))
+        self._initial_carry = functools.cache(lambda batch: _zeros(trained, batch))
         self._program = functools.cache(lambda sample: _program(PolicyFunction.of(trained, sample)))
         self._seed, self._draws = seed, itertools.count()
 
-    def initial_carry(self, batch: int | None = None) -> PyTree:
+    def initial_carry(self, batch: int | None = None) -> Any:
         """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
         carry = self._initial_carry(batch or 1)
         return jax.tree.map(np.copy, carry if batch else _first(carry))
 
     def act(
         self,
-        obs: PyTree,
-        carry: PyTree = None,
+        obs: Any,
+        carry: Any = None,
         reset: Any = None,
         *,
         action_mask: Any = None,
         sample: bool | None = None,
-    ) -> tuple[Any, PyTree]:
+    ) -> tuple[Any, Any]:
         """Chooses what to do at `obs`.
 
         Args:
@@ -134,21 +132,21 @@ class LoadedPolicy:
         return (_first(action), _first(after)) if single else (action, after)
 
     def judge(
-        self, obs: PyTree, carry: PyTree = None, reset: Any = None, *, action_mask: Any = None
-    ) -> dict[str, PyTree]:
+        self, obs: Any, carry: Any = None, reset: Any = None, *, action_mask: Any = None
+    ) -> dict[str, Any]:
         """The numbers that `act` chooses from, by `PolicyFunction`'s names, [B, ...] also for one `obs`.
 
         Arguments and errors are those of `act`.
         """
         _, arguments = self._arguments(obs, carry, reset, action_mask)
-        found: dict[str, PyTree] = jax.device_get(self._judgement(*arguments))
+        found: dict[str, Any] = jax.device_get(self._judgement(*arguments))
         return found
 
-    def is_single(self, obs: PyTree) -> bool:
+    def is_single(self, obs: Any) -> bool:
         """True of one observation, False of a batch; raises ConfigError if it is neither."""
         return self._batch(obs)[0]
 
-    def _with_central(self, obs: PyTree) -> PyTree:
+    def _with_central(self, obs: Any) -> Any:
         """With zeros for the state of the whole where it is missing: only values depend on it."""
         if not self.config.network.central_value or (isinstance(obs, dict) and CENTRAL in obs):
             return obs
@@ -159,7 +157,7 @@ class LoadedPolicy:
         leading = x.shape[: x.ndim - _rank(part)]
         return {CENTRAL: jax.tree.map(np.asarray, zeros(space[CENTRAL], leading)), OWN: own}
 
-    def _arguments(self, obs: PyTree, carry: PyTree, reset: Any, mask: Any) -> tuple[bool, list[Any]]:
+    def _arguments(self, obs: Any, carry: Any, reset: Any, mask: Any) -> tuple[bool, list[Any]]:
         """(whether `obs` is one observation, arguments of the policy's function, [B, ...])."""
         single, batch, obs_B = self._batch(obs)
         lift = (lambda x: np.asarray(x)[None]) if single else np.asarray
@@ -176,7 +174,7 @@ class LoadedPolicy:
         compiled = jax.jit(lambda state, *arguments: dataclasses.replace(function, state=state)(*arguments))
         return lambda *arguments: compiled(function.state, *arguments)
 
-    def _batch(self, obs: PyTree) -> tuple[bool, int, PyTree]:
+    def _batch(self, obs: Any) -> tuple[bool, int, Any]:
         """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
         space = self.spec.observation_space
         parts = _cast_all("obs", obs, space)
@@ -201,14 +199,14 @@ class LoadedPolicy:
         return [_check_shape("action_mask", lift(mask).astype(bool), (batch, self.spec.mask_size))]
 
 
-def _zeros(agent: Agent, batch: int) -> PyTree:
-    return jax.tree.map(np.asarray, jax.device_get(agent.initial_carry(batch)))
+def _zeros(trained: TrainedPolicy, batch: int) -> Any:
+    return jax.tree.map(np.asarray, jax.device_get(trained.agent.initial_carry(batch)))
 
 
 def _program(function: PolicyFunction) -> Any:
     """Only what acting needs is compiled, with the parameters as an argument rather than as constants."""
 
-    def act(state: PyTree, *arguments: Any) -> tuple[Array, PyTree]:
+    def act(state: Any, *arguments: Any) -> tuple[jax.Array, Any]:
         out = dataclasses.replace(function, state=state)(*arguments)
         return out["action"], out["carry"]
 
@@ -216,7 +214,7 @@ def _program(function: PolicyFunction) -> Any:
     return lambda *arguments: compiled(function.state, *arguments)
 
 
-def _plain(space: Space) -> PyTree:
+def _plain(space: Space) -> Any:
     """The spaces of arrays in a space, as the tree of an observation."""
     return {key: _plain(part) for key, part in space.spaces} if isinstance(space, Dict) else space
 
@@ -226,7 +224,7 @@ def _rank(space: Space) -> int:
     return len(space.shape)
 
 
-def _cast_all(name: str, given: Any, space: Space) -> PyTree:
+def _cast_all(name: str, given: Any, space: Space) -> Any:
     """Observations of a space, see `_cast`; a dict of them by key for a `Dict`."""
     if not isinstance(space, Dict):
         return _cast(name, given, space)
@@ -251,7 +249,7 @@ def _cast(name: str, given: Any, space: Space) -> np.ndarray:
     return array.astype(dtype)
 
 
-def _check_carry(carry: PyTree, expected: PyTree) -> PyTree:
+def _check_carry(carry: Any, expected: Any) -> Any:
     given, wanted = jax.tree.structure(carry), jax.tree.structure(expected)
     if given != wanted:  # type: ignore[operator]
         raise ConfigError("`carry` must be what `act` returned, or None")
@@ -268,5 +266,5 @@ def _check_shape(name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return x
 
 
-def _first(tree: PyTree) -> PyTree:
+def _first(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[0], tree)

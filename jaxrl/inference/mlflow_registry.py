@@ -10,9 +10,9 @@ from typing import Any
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics.text import one_line
-from jaxrl.reporting.writers.tracker import keep_off_terminal
+from jaxrl.config.text import one_line
 
+LIBRARIES = ("mlflow", "alembic")  # whose loggers write to the terminal
 _EXPERIMENT = "jaxrl models"
 _FOLDER = "model"  # of a run's artifacts
 # MLflow alone would try for many minutes.
@@ -62,8 +62,6 @@ def register(uri: str, version: MlflowVersion) -> str:
         os.environ.setdefault(variable, setting)
     from mlflow import MlflowClient
 
-    for library in ("mlflow", "alembic"):
-        keep_off_terminal(library)
     try:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         run = client.create_run(_experiment(client, uri), run_name=version.name).info.run_id

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxrl.config import Config
-from jaxrl.metrics.text import count, number, one_line
+from jaxrl.config.text import count, number, one_line
 
 
 def text(record: Mapping[str, Any], config: Config) -> str:

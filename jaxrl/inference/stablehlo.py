@@ -11,7 +11,6 @@ from jax import export
 from jaxrl.config.errors import RunError
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction
 from jaxrl.inference.equivalence import Runner
-from jaxrl.types import PyTree
 
 FILE = "policy.stablehlo"
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -47,7 +46,7 @@ def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> l
     return [FILE]
 
 
-def symbolic(function: PolicyFunction, arguments: PyTree) -> PyTree:
+def symbolic(function: PolicyFunction, arguments: Any) -> Any:
     """Replaces the batch size by a symbolic one."""
     (size,) = export.symbolic_shape("batch")
 

@@ -15,8 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.types import Array
-
 
 class Metric(abc.ABC):
     """A scalar with its reduction; a pytree of scalars."""
@@ -44,11 +42,11 @@ class Metric(abc.ABC):
 class Mean(Metric):
     """A ratio of sums: per update, per episode, or per any other unit that `count` counts."""
 
-    total: Array
-    count: Array
+    total: jax.Array
+    count: jax.Array
 
     @classmethod
-    def of(cls, x: Array) -> Mean:
+    def of(cls, x: jax.Array) -> Mean:
         """One measurement."""
         return cls(x, jnp.ones((), jnp.float32))
 
@@ -71,7 +69,7 @@ class Mean(Metric):
 class Sum(Metric):
     """A count, or anything else that adds up."""
 
-    total: Array
+    total: jax.Array
 
     @classmethod
     def empty(cls) -> Sum:
@@ -92,7 +90,7 @@ class Sum(Metric):
 class Last(Metric):
     """A counter of its own, such as the updates since the start of the run; int32."""
 
-    latest: Array
+    latest: jax.Array
 
     @classmethod
     def empty(cls) -> Last:
@@ -113,8 +111,8 @@ class Last(Metric):
 class LastMean(Metric):
     """The latest of several ratios, such as a mean over a window; empty where that counts nothing."""
 
-    total: Array
-    count: Array
+    total: jax.Array
+    count: jax.Array
 
     @classmethod
     def empty(cls) -> LastMean:
@@ -135,7 +133,7 @@ class LastMean(Metric):
 class Minimum(Metric):
     """The smallest value; empty without any."""
 
-    lowest: Array
+    lowest: jax.Array
 
     @classmethod
     def empty(cls) -> Minimum:
@@ -156,7 +154,7 @@ class Minimum(Metric):
 class Maximum(Metric):
     """The largest value; empty without any."""
 
-    highest: Array
+    highest: jax.Array
 
     @classmethod
     def empty(cls) -> Maximum:
@@ -183,12 +181,12 @@ class Spread(Metric):
       squares: the sum of their squared differences from it.
     """
 
-    count: Array
-    mean: Array
-    squares: Array
+    count: jax.Array
+    mean: jax.Array
+    squares: jax.Array
 
     @classmethod
-    def of(cls, total: Array, count: Array, squares: Array) -> Spread:
+    def of(cls, total: jax.Array, count: jax.Array, squares: jax.Array) -> Spread:
         """The spread of `count` numbers, from their sum and squared differences from their mean."""
         is_some = count > 0
         mean = jnp.where(is_some, total / jnp.maximum(count, 1.0), 0.0)
@@ -230,7 +228,7 @@ class Interval:
       metrics: by name.
     """
 
-    iterations: Array
+    iterations: jax.Array
     metrics: Metrics
 
     @classmethod
@@ -263,7 +261,7 @@ def to_json(interval: Interval) -> dict[str, float]:
 def from_json(stored: Mapping[str, float], empty: Interval) -> Interval:
     """Inverse of `to_json`; values that are not stored stay `empty`. The arrays are of numpy."""
 
-    def leaf(path: Any, x: Array) -> np.ndarray:
+    def leaf(path: Any, x: jax.Array) -> np.ndarray:
         return np.asarray(stored.get(jax.tree_util.keystr(path), x), x.dtype)
 
     restored: Interval = jax.tree_util.tree_map_with_path(leaf, empty)

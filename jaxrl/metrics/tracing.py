@@ -17,7 +17,6 @@ from typing import Any
 import jax
 
 from jaxrl.metrics.clock import Clock
-from jaxrl.types import PyTree
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ class Traces:
         following = self._begin if self._end is None else self._end
         return sys.maxsize if following is None or not self._exact else following
 
-    def step(self, iteration: int, pending: PyTree = None) -> None:
+    def step(self, iteration: int, pending: Any = None) -> None:
         """Opens or ends a trace when due.
 
         Args:
@@ -113,7 +112,7 @@ class Traces:
         except (RuntimeError, OSError, ValueError) as error:
             _log.warning("the trace could not be written: %s", error)
 
-    def _wait(self, pending: PyTree) -> None:
+    def _wait(self, pending: Any) -> None:
         with self._clock.measure("train"):
             jax.block_until_ready(pending)
 

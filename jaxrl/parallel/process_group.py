@@ -16,8 +16,8 @@ from jax.experimental import multihost_utils
 
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import RunError
+from jaxrl.parallel.process_exit import leave
 from jaxrl.parallel.processes import LostProcess, Processes
-from jaxrl.parallel.signals import leave
 
 _SHUTDOWN_SECONDS = 30  # all processes have finished their work
 _MESSAGE_BYTES = 1024  # size of each message of `everywhere`
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 def join(processes: Processes) -> Iterator[None]:
     """Joins the other processes for the duration of the block; JAX must not have computed anything before.
 
-    An error inside the block does not shut the group down: the process must then end by `signals.leave`.
+    An error inside the block does not shut the group down: the process must then end by `process_exit.leave`.
 
     Raises:
       LostProcess: the others did not arrive, or were lost inside the block.

@@ -7,8 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from jaxrl.parallel.process_exit import leave
 from jaxrl.parallel.processes import LostProcess
-from jaxrl.parallel.signals import leave
 
 
 @contextlib.contextmanager

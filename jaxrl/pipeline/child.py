@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxrl.metrics import text
-from jaxrl.parallel import child_process
-from jaxrl.parallel.signals import Interruption
+from jaxrl.config import text
 from jaxrl.pipeline.stages import Step
-from jaxrl.search.executor import Stopping, child_environment, reason
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.signals import Interruption
 
 _POLL_SECONDS = 0.1
 _TAIL = 4096  # bytes of a log in which its last line is looked for

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.reporting.display.live_panel import LivePanel
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, did_you_mean
-from jaxrl.metrics import text
 from jaxrl.runs.registry.gate import COMPARISONS, GateClosed
 
 LEVEL = 0.05  # of the one-sided test against what is deployed

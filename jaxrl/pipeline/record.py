@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics import text
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 
 DONE, RUNNING, FAILED, INTERRUPTED = "done", "running", "failed", "interrupted"
 _STATES = (DONE, RUNNING, FAILED, INTERRUPTED)

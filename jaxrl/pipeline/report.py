@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, flatten, installation, versions
+from jaxrl.config import ConfigError, flatten, installation, text, versions
+from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.metrics import text
-from jaxrl.metrics.files import replacing
 from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.record import PipelineFolder

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from jaxrl.config import text
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics import text
-from jaxrl.metrics.files import replace_text
-from jaxrl.parallel.signals import Interruption
+from jaxrl.config.local_files import replace_text
 from jaxrl.pipeline import child, report, results, stages
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.display import PipelineDisplay
 from jaxrl.pipeline.plan import Planner
 from jaxrl.pipeline.record import DONE, FAILED, INTERRUPTED, RUNNING, PipelineFolder, StageRecord, StepRecord
 from jaxrl.pipeline.stages import PipelineStage, Step
+from jaxrl.runs.signals import Interruption
 
 
 class StageFailed(RunError):

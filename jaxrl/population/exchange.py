@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config.data_files import read_objects
+from jaxrl.config.local_files import replace_text
 from jaxrl.evaluation.result import Result
-from jaxrl.metrics.files import replace_text
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import LearnerState, Sharded, marks
 

@@ -13,13 +13,10 @@ from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation.during_training import Evaluators
 from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes
 from jaxrl.evaluation.evaluators import EvaluationTask
-from jaxrl.metrics.clock import Clock
-from jaxrl.metrics.reduction import Interval
-from jaxrl.parallel.coordination import Coordinator
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.programs import EpisodesProgram, Programs
 from jaxrl.population.shared_calls import SharedCalls
 from jaxrl.programs.runtime import Runtime
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, TrainState, Trajectory
 
@@ -48,11 +45,9 @@ class MemberRuntime(Runtime):
     def prepare(self, state: TrainState) -> TrainState:
         return state
 
-    def advance(
-        self, state: TrainState, interval: Interval, count: int
-    ) -> tuple[TrainState, Interval, Array]:
+    def advance(self, state: TrainState, interval: PyTree, count: int) -> tuple[TrainState, PyTree, Array]:
         arguments = state, interval, jnp.int32(count)
-        advanced: tuple[TrainState, Interval, Array] = self._calls.call(
+        advanced: tuple[TrainState, PyTree, Array] = self._calls.call(
             self._member, self._programs.training.advance, arguments, is_urgent=True
         )
         return advanced
@@ -114,18 +109,12 @@ def assemble(
     process_started: float | None,
 ) -> Assembly:
     """The assembly that the trainer of a member drives; see `Assembly.build`."""
-    clock = Clock(process_started=process_started)
-    coordinator = Coordinator(clock, interruption=interruption)
     runtime = MemberRuntime(config, member, programs, calls)
 
-    def evaluator_of(task: EvaluationTask) -> MemberEvaluator:
-        return MemberEvaluator(member, programs.evaluation[task], calls, coordinator.gives_up)
+    def evaluators_of(given_up: Callable[[], bool]) -> Evaluators:
+        def evaluator_of(task: EvaluationTask) -> MemberEvaluator:
+            return MemberEvaluator(member, programs.evaluation[task], calls, given_up)
 
-    return Assembly(
-        config=config,
-        clock=clock,
-        topology=runtime.learning.topology,
-        coordinator=coordinator,
-        runtime=runtime,
-        evaluators=Evaluators(config, programs.plan, evaluator_of, runtime.agent),
-    )
+        return Evaluators(config, programs.plan, evaluator_of, runtime.agent)
+
+    return Assembly.around(config, runtime, evaluators_of, interruption, process_started)

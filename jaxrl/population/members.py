@@ -13,7 +13,6 @@ from typing import Any
 
 from jaxrl.config import Config, ConfigError
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watch_progress
 from jaxrl.population.exchange import Exchange
 from jaxrl.population.member import assemble
@@ -23,6 +22,7 @@ from jaxrl.reporting.logs import run_name
 from jaxrl.reporting.writers import MultiWriter, Writer, configured_writers
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks
 from jaxrl.training.in_folder import train_in

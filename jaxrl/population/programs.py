@@ -12,18 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import Config
-from jaxrl.envs import registry
-from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
-from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.placement import Placement
 from jaxrl.population.shared_calls import SharedFunction
 from jaxrl.programs.device_runtime import DeviceRuntime, environment
 from jaxrl.programs.iteration import Iteration
-from jaxrl.types import Acting, Array, Axis, TrainState
+from jaxrl.types import Acting, Array, Axis, PyTree, TrainState
 
 
 class TrainingProgram:
@@ -56,8 +53,8 @@ class TrainingProgram:
                 self.compiled = self.trace().lower().compile()
 
     def advance(
-        self, arguments: Mapping[int, tuple[TrainState, Interval, Array]]
-    ) -> dict[int, tuple[TrainState, Interval, Array]]:
+        self, arguments: Mapping[int, tuple[TrainState, PyTree, Array]]
+    ) -> dict[int, tuple[TrainState, PyTree, Array]]:
         """Starts the iterations of some members, given (state, interval, count); the others make none."""
         no_iterations = jnp.zeros((), jnp.int32)
         some_state, some_interval, _ = next(iter(arguments.values()))
@@ -72,7 +69,7 @@ class EpisodesProgram:
     def __init__(self, iteration: Iteration, task: EvaluationTask, placement: Placement) -> None:
         learning = iteration.learning
         self._reports = task.reports
-        self._env = vector_env(registry.make(task.env, task.wrappers))
+        self._env = task.environment()
         self._agent = agent_of(learning.config, learning.algorithm.agent, self._env.spec)
         self._placement = placement
         self._lock = threading.Lock()

@@ -13,23 +13,22 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from jaxrl import algorithms
-from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve
+from jaxrl.config import Config, ConfigError, check_config, declared_fields, resolve, text
+from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import PopulationConfig
 from jaxrl.config.trust import needs_trust
-from jaxrl.envs import registry
-from jaxrl.metrics import text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
+from jaxrl.programs.device_runtime import describe_network
 from jaxrl.reporting.writers import MultiWriter, require_packages
 from jaxrl.reporting.writers.population import HIGHLIGHTS, PopulationRows
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MEMBERS
+from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training.in_folder import run_writers
 from jaxrl.training.outcome import RunOutcome
@@ -82,7 +81,7 @@ def _require_trainable(config: ConfigDict, processes: Processes) -> None:
     seeds = checked.population.seeds
     refused = {
         "one process trains a population": bool(processes.num_processes),
-        f"`env.name` (={checked.env.name!r}) runs on the host": registry.is_host(checked.env.name),
+        f"`env.name` (={checked.env.name!r}) runs on the host": is_on_host(checked.env.name),
         "`resume_from` continues a single run": bool(checked.resume_from),
         "`profile` traces single runs": bool(checked.profile.steps or checked.profile.host),
         "`hardware_profile` fits single runs": checked.hardware_profile != "none",
@@ -112,10 +111,8 @@ def _member_folder(workdir: str, config: Config, interruption: Interruption) -> 
 @contextlib.contextmanager
 def _writers(folder: RunFolder, config: Config, topology: Topology) -> Iterator[MultiWriter]:
     """Opens the display and the writers of the whole population."""
-    spec = registry.spec_of(config.env.name, config.env.wrappers)
-    shown = algorithms.build_agent(config, spec).describe()
     placed = dataclasses.replace(config, device_count=topology.axis.size)
-    with run_writers(folder, placed, HIGHLIGHTS, shown) as writer:
+    with run_writers(folder, placed, HIGHLIGHTS, describe_network(config)) as writer:
         yield writer
 
 

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
+from jaxrl.algorithms.recurrence import network_on
 from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.metrics.reduction import Interval
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.programs.iteration import Iteration
-from jaxrl.programs.recurrence import network_on
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import Array, Axis, EpisodeTotals, PyTree, TrainState, Trajectory
@@ -34,7 +34,7 @@ class DeviceRuntime(Runtime):
 
     def __init__(self, config: Config, topology: Topology) -> None:
         self._env, self.spec = environment(config)
-        self.agent = algorithms.build_agent(network_on(config, topology), self.spec)
+        self.agent = algorithms.build_agent(network_on(config, topology.axis, topology.own_device), self.spec)
         self.iteration = Iteration.build(config, self._env, self.agent, topology.axis)
         self.learning = ShardedLearning(self.iteration.learning, self.iteration.init, topology)
         specs = self.learning.state_specs
@@ -109,6 +109,12 @@ class DeviceRuntime(Runtime):
         """`Iteration.rollout` with totals of [1], one on each device."""
         state, trajectory, totals = self.iteration.rollout(state)
         return state, trajectory, jax.tree.map(lambda x: x[None], totals)
+
+
+def describe_network(config: Config) -> str:
+    """The network of a configuration in words, before anything that trains it is built."""
+    spec = registry.spec_of(config.env.name, config.env.wrappers)
+    return algorithms.build_agent(config, spec).describe()
 
 
 def environment(config: Config) -> tuple[JaxEnv | None, EnvSpec]:

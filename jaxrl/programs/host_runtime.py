@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import algorithms
+from jaxrl.algorithms.recurrence import network_on
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
 from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, has_large_images
@@ -26,10 +27,10 @@ from jaxrl.experience.tasks import TASK_KEY
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.metrics.tracing import host_phase
+from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.sharding import Topology, one_copy
 from jaxrl.programs import host_start
 from jaxrl.programs.learning import Learning
-from jaxrl.programs.recurrence import network_on
 from jaxrl.programs.runtime import Runtime
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.types import (
@@ -72,7 +73,9 @@ class HostRuntime(Runtime):
         factory: HostFactory = registry.make_host(config.env.name, config.env.wrappers)
         self._factory = factory
         self.spec = factory.spec
-        self.agent = algorithms.build_agent(network_on(config, topology), factory.spec)
+        self.agent = algorithms.build_agent(
+            network_on(config, topology.axis, topology.own_device), factory.spec
+        )
         algorithm = algorithms.build(config, self.agent, topology.axis)
         self._collects = algorithm.collecting_agent
         self._reports = EpisodeReports.of(factory.spec, config.env.success)
@@ -291,7 +294,7 @@ class HostRuntime(Runtime):
         )
         stepped = SteppedCollector(self._collects, env, options)
         traced = env.traced() if self._fuses(env) else None
-        return stepped if traced is None else FusedCollector(stepped, traced, options)
+        return stepped if traced is None else FusedCollector(stepped, traced, options, without_cache)
 
     def _task_names(self) -> tuple[str, ...]:
         """The numbers of a task that the environments get."""

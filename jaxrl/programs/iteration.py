@@ -23,6 +23,7 @@ from jaxrl.experience.statistics import SUCCESS, EpisodeReports
 from jaxrl.experience.tasks import TASK_KEY, LevelResults, TaskSampler
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Interval, Metrics
+from jaxrl.parallel.bulk import unless
 from jaxrl.programs.learning import Learning, environment_keys, iteration_keys
 from jaxrl.types import (
     Acting,
@@ -34,7 +35,6 @@ from jaxrl.types import (
     PyTree,
     TrainState,
     Trajectory,
-    unless,
 )
 
 # Keeps the keys of rollouts that choose levels apart from those of training.

@@ -18,6 +18,7 @@ from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
+from jaxrl.parallel.bulk import unless
 from jaxrl.types import (
     Array,
     Axis,
@@ -27,7 +28,6 @@ from jaxrl.types import (
     PyTree,
     TrainState,
     Trajectory,
-    unless,
 )
 
 # Keeps the keys of draws from a memory apart from those of learning.

@@ -12,13 +12,13 @@ from jax.typing import ArrayLike
 from ml_collections import ConfigDict
 
 from jaxrl import algorithms
+from jaxrl.algorithms.recurrence import network_on
 from jaxrl.config import Config, ConfigError, declared_fields, resolve
 from jaxrl.envs import registry
 from jaxrl.metrics.reduction import Metric, Metrics
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.device_runtime import environment
 from jaxrl.programs.iteration import Iteration
-from jaxrl.programs.recurrence import network_on
 from jaxrl.types import Array, PyTree, TrainState
 
 
@@ -89,7 +89,7 @@ def make_train(config: ConfigDict | Config) -> Callable[..., tuple[TrainState, d
     env, spec = environment(config)
     topology = Topology.on(jax.local_devices()[:1])
     axis = dataclasses.replace(topology.axis, name=None)  # no mesh, so that callers may vmap it
-    agent = algorithms.build_agent(network_on(config, topology), spec)
+    agent = algorithms.build_agent(network_on(config, topology.axis, topology.own_device), spec)
     iteration = Iteration.build(config, env, agent, axis)
     algorithm = iteration.learning.algorithm
     field, folder = algorithm.teacher

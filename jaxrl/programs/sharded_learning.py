@@ -77,6 +77,10 @@ class ShardedLearning:
         restarted: LearnerState = self._restart(learner)
         return restarted
 
+    def require_renewable(self, patterns: tuple[str, ...]) -> None:
+        """Raises ConfigError if parameters of `patterns` cannot be drawn anew, or there are none."""
+        renewal.require_renewable(self.algorithm, patterns)
+
     def renew(self, learner: LearnerState, fresh: LearnerState, patterns: tuple[str, ...]) -> LearnerState:
         """`renewal.renew` on all devices."""
         layout = self.state_specs.learner

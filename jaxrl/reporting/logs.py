@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 
-from jaxrl.metrics.files import no_link
+from jaxrl.config.local_files import no_link
 
 _log = logging.getLogger(__name__)
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(run)s%(message)s"

@@ -21,13 +21,14 @@ from etils import epath
 
 from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
 from jaxrl.config.data_files import read_bytes, read_object
-from jaxrl.metrics.files import is_remote, no_link, replace_text, require_no_links
-from jaxrl.metrics.text import one_line
+from jaxrl.config.local_files import is_remote, no_link, replace_text, require_no_links
+from jaxrl.config.text import one_line
 from jaxrl.parallel import process_group
-from jaxrl.parallel.signals import Interruption, leave
+from jaxrl.parallel.process_exit import leave
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import Checkpointer, CheckpointError, checkpoint_folder
 from jaxrl.runs.records import MEMBERS
+from jaxrl.runs.signals import Interruption
 
 # After this long all processes must see a file that one of them wrote.
 _VISIBLE_SECONDS = 3.0

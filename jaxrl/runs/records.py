@@ -13,9 +13,8 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config import ConfigError, flatten
-from jaxrl.config.data_files import LARGEST_LOG, parse_line, read_bytes, read_object, split_lines
+from jaxrl.config.data_files import LARGEST_LOG, is_number, parse_line, read_bytes, read_object, split_lines
 from jaxrl.config.fields import check
-from jaxrl.reporting.writers.jsonl import is_number
 from jaxrl.runs import storage
 
 Row = dict[str, Any]

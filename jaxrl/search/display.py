@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.reporting.display.live_panel import LivePanel
 from jaxrl.search.space import label
 from jaxrl.search.trials import DONE, FAILED, PRUNED, Objective, StudyTrial

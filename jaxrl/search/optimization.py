@@ -12,17 +12,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config
+from jaxrl.config import ConfigError, check_config, text
 from jaxrl.config.algorithms import algorithm_of
+from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.envs import registry
-from jaxrl.metrics import text
-from jaxrl.parallel.signals import Interruption
+from jaxrl.population.hyperparameters import numeric_hyperparameters
+from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
+from jaxrl.runs.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
 from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.executor import Executor, ProcessExecutor, visible_gpus
-from jaxrl.search.hyperparameters import numeric_hyperparameters
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.optuna_study import OptunaSettings, OptunaStudy
 from jaxrl.search.pareto import ParetoSampler, pareto_front
@@ -90,7 +89,7 @@ def search(
         pbt.require_exchangeable(config, space)
     if options.method == "ray":
         ray_search.require_installed(options)
-    on_host = registry.is_host(config.env.name)
+    on_host = is_on_host(config.env.name)
     if (options.program_size(alike=False) > 1 or options.method == "pbt") and on_host:
         raise ConfigError(
             f"`env.name` (={config.env.name!r}) runs on the host, "

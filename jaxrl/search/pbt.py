@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.data_files import read_objects
 from jaxrl.population.exchange import held_since
-from jaxrl.search.hyperparameters import numeric_hyperparameters
+from jaxrl.population.hyperparameters import numeric_hyperparameters
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 

@@ -12,17 +12,9 @@ from typing import Any, BinaryIO
 
 from jaxrl.config import to_json
 from jaxrl.config.data_files import read_object
-from jaxrl.parallel import child_process
-from jaxrl.search.executor import (
-    Ending,
-    Executor,
-    PlannedRun,
-    Stopping,
-    child_environment,
-    print_nothing,
-    reason,
-    take_lock,
-)
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.executor import Ending, Executor, PlannedRun, print_nothing, take_lock
 
 
 @dataclass
@@ -93,7 +85,7 @@ class PopulationExecutor(Executor):
         file.write_text(json.dumps({"runs": described, "exchange": self._exchange}))
         with file.with_suffix(".log").open("wb") as output:
             process = subprocess.Popen(
-                child_process.command("jaxrl.search.generation", str(file)),
+                child_process.command("jaxrl.population.generation", str(file)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from jaxrl.config import check_config, to_json
 from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder

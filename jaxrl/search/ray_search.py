@@ -13,10 +13,10 @@ from typing import TextIO
 
 from jaxrl.config import ConfigError, installation
 from jaxrl.config.errors import RunError
-from jaxrl.parallel import child_process
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
-from jaxrl.search.executor import KILL_AFTER, child_environment, reason
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.ray_plan import RayPlan
 from jaxrl.search.runner import unknown_metric

@@ -16,8 +16,9 @@ from ray import tune
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
+from jaxrl.runs.child_ending import KILL_AFTER
+from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
 from jaxrl.search import pbt
-from jaxrl.search.executor import KILL_AFTER, Ending, PlannedRun, ProcessExecutor, take_lock
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 

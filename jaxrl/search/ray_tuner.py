@@ -21,7 +21,7 @@ from ray.tune.schedulers import (
 )
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
-from jaxrl.parallel.cpu_devices import available_cores
+from jaxrl.runs.executor import usable_cores
 from jaxrl.search import pbt
 from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
@@ -197,7 +197,7 @@ def _connect(plan: RayPlan) -> None:
     if not address.startswith("ray://"):
         given |= {"log_to_driver": False}
     if not address:
-        given |= {"include_dashboard": False, "num_cpus": available_cores()}
+        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
     ray.init(**given)
 
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.config import installation
+from jaxrl.config import installation, text
 from jaxrl.config.errors import ConfigError
-from jaxrl.metrics import text
 from jaxrl.reporting.pages.figures import render
 from jaxrl.reporting.pages.page import Section, Table, html_page
 from jaxrl.search import figures

@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config, words
 from jaxrl.config.errors import RunError, did_you_mean
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.executor import Ending, Executor, PlannedRun, ran_out_of_disk
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
-from jaxrl.search.executor import Ending, Executor, PlannedRun, ran_out_of_disk
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import Space
@@ -216,24 +216,3 @@ def unknown_metric(
     if not trial.reason.startswith(_NO_METRIC) or any(t.state in (DONE, PRUNED) for t in trials):
         return None
     return ConfigError(f"`--metric` (={objective.metric!r}): trial {trial.number}: {trial.reason}")
-
-
-def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interruption) -> dict[str, str]:
-    """Executes runs to the end; returns the reason of each failure by name, "" for success.
-
-    Raises:
-      RunError: another process has one of them.
-    """
-    waiting, reasons = list(runs), dict[str, str]()
-    while waiting or len(reasons) < len(runs):
-        for ending in executor.poll():
-            reasons[ending.name] = ending.reason
-        while waiting and executor.room():
-            run = waiting.pop(0)
-            if not executor.start([run]):
-                raise RunError(f"{run.folder} is in use by another process: wait for that and run this again")
-        if interruption.signum is not None:
-            executor.close()
-            break
-        time.sleep(_POLL_SECONDS)
-    return reasons

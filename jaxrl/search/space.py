@@ -13,12 +13,12 @@ from typing import Any, get_args
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config, declared_fields, words
+from jaxrl.config.arguments import name_alone, with_arguments
 from jaxrl.config.built_in import DEFAULT
 from jaxrl.config.data_files import read_yaml
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import Field, describe, shown
 from jaxrl.config.overrides import assign
-from jaxrl.envs.names import format_call, parse_call
 
 _FORMS = ("choice", "int", "uniform", "log")
 _LARGEST = 1e300  # a bound in magnitude
@@ -330,22 +330,15 @@ def _with_argument(dimension: Dimension, config: ConfigDict, value: Any) -> Any:
     """
     if dimension.field != "env.wrappers":
         section, _, key = dimension.field.partition(".")
-        name, kwargs = _parse_name(dimension, config[section][key])
-        return format_call(name, kwargs | {dimension.argument: value})
+        return with_arguments(dimension.field, config[section][key], **{dimension.argument: value})
     wrapper, _, argument = dimension.argument.partition(".")
-    calls = [_parse_name(dimension, text) for text in config.env.wrappers]
-    if wrapper not in [name for name, _ in calls]:
-        names = ", ".join(name for name, _ in calls) or "none"
+    names = [name_alone("env.wrappers", text) for text in config.env.wrappers]
+    if wrapper not in names:
         raise ConfigError(
-            f"`{dimension.name}` of the space: `env.wrappers` has no {wrapper} (it has: {names})"
+            f"`{dimension.name}` of the space: `env.wrappers` has no {wrapper} "
+            f"(it has: {', '.join(names) or 'none'})"
         )
     return tuple(
-        format_call(name, kwargs | {argument: value} if name == wrapper else kwargs) for name, kwargs in calls
+        with_arguments("env.wrappers", text, **({argument: value} if name == wrapper else {}))
+        for name, text in zip(names, config.env.wrappers, strict=True)
     )
-
-
-def _parse_name(dimension: Dimension, text: str) -> tuple[str, dict[str, Any]]:
-    try:
-        return parse_call(text)
-    except ValueError as error:
-        raise ConfigError(f"`{dimension.field}` (={text!r}): {error}") from error

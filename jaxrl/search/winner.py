@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jaxrl.config import check_config
+from jaxrl.config import check_config, text
 from jaxrl.config.listing import config_file
-from jaxrl.metrics import text
-from jaxrl.parallel.signals import Interruption
-from jaxrl.search.executor import Executor, PlannedRun
-from jaxrl.search.runner import Task, run_all
+from jaxrl.runs.executor import Executor, PlannedRun, run_all
+from jaxrl.runs.signals import Interruption
+from jaxrl.search.runner import Task
 from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import label
 from jaxrl.search.trials import StudyTrial, TrialCurve

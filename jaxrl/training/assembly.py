@@ -12,15 +12,15 @@ from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
+from jaxrl.programs.capacity import replay_bytes, require_memory
 from jaxrl.programs.device_runtime import DeviceRuntime
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import MultiWriter, Writer, console
-from jaxrl.training.capacity import replay_bytes, require_memory
+from jaxrl.runs.signals import Interruption
+from jaxrl.training.coordination import Coordinator
 from jaxrl.types import TrainState
 
 
@@ -86,6 +86,29 @@ class Assembly:
         topology = Topology.of(config.device_count)
         coordinator = Coordinator(clock, topology.gatherer(), interruption)
         return cls._on(config, clock, topology, coordinator)
+
+    @classmethod
+    def around(
+        cls,
+        config: Config,
+        runtime: Runtime,
+        evaluators_of: Callable[[Callable[[], bool]], Evaluators],
+        interruption: Interruption,
+        process_started: float | None,
+    ) -> Assembly:
+        """One whose runtime is made already, such as that of a member of a population.
+
+        Args:
+          config: the resolved configuration.
+          runtime: makes iterations.
+          evaluators_of: makes the evaluators, given what says that a signal ends a wait.
+          interruption: the signals that this process receives.
+          process_started: as for `build`.
+        """
+        clock = Clock(process_started=process_started)
+        coordinator = Coordinator(clock, interruption=interruption)
+        evaluators = evaluators_of(coordinator.gives_up)
+        return cls(config, clock, runtime.learning.topology, coordinator, runtime, evaluators)
 
     @classmethod
     def _on(cls, config: Config, clock: Clock, topology: Topology, coordinator: Coordinator) -> Assembly:

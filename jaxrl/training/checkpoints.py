@@ -11,24 +11,21 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from etils import epath
-
-from jaxrl.config import Config, ConfigError, changed_fields, from_json, to_json
+from jaxrl.config import Config, ConfigError, changed_fields, from_json, text, to_json
 from jaxrl.evaluation.result import Result
-from jaxrl.metrics import text
+from jaxrl.programs.hyperparameters import with_changed_numbers
 from jaxrl.programs.sharded_learning import ShardedLearning
 from jaxrl.runs.checkpoint import (
     Checkpointer,
     CheckpointError,
     SaveError,
     checkpoint_files,
-    checkpoint_folder,
 )
 from jaxrl.runs.checkpoint.record import MODE
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.elapsed import with_elapsed
-from jaxrl.training.hyperparameters import with_changed_numbers
 from jaxrl.training.progress import Progress
+from jaxrl.training.sources import find_checkpoint
 from jaxrl.types import LearnerState, TrainState
 
 # The last checkpoint is worth more than one try.
@@ -296,43 +293,6 @@ def _schedule_end(config: Config) -> str:
     if config.stop.steps:
         return f"at step {config.num_iterations * config.steps_per_iteration:,}"
     return f"after {config.stop.seconds:g} s of training" if config.follows_clock else "never"
-
-
-def find_checkpoint(name: str, path: str | os.PathLike[str]) -> epath.Path:
-    """The folder of a checkpoint: `path`, or the newest one in the run's folder `path`.
-
-    Args:
-      name: of what asks for it, for the error.
-      path: local or gs://.
-
-    Raises:
-      CheckpointError: there is none.
-    """
-    folder = checkpoint_folder.open_folder(epath.Path(path).expanduser())
-    if (folder / checkpoint_folder.META).exists():
-        return folder
-    steps = checkpoint_folder.find(folder / "checkpoints").steps
-    if not steps:
-        raise CheckpointError(f"`{name}` (={folder}) holds no checkpoint")
-    return steps[max(steps)]
-
-
-def stored_stage(folder: RunFolder | None, path: str | os.PathLike[str]) -> int:
-    """The stage of training in which the newest checkpoint was saved; 0 if there is none to read.
-
-    Args:
-      folder: of the run, whose own checkpoints count first.
-      path: of another run or checkpoint that it continues, or "".
-    """
-    try:
-        if folder is not None and (steps := folder.checkpoints.all_steps()):
-            return int(folder.checkpoints.meta(max(steps)).get("stage", 0))
-        if not path:
-            return 0
-        found = find_checkpoint("resume_from", path)
-        return int(Checkpointer(str(found.parent), create=False).meta(int(found.name)).get("stage", 0))
-    except (CheckpointError, OSError, TypeError, ValueError):
-        return 0  # Whoever restores it says what is wrong.
 
 
 def write_run(

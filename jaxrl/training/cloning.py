@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from jaxrl.config import ConfigError, check_config, default_config, environment_spec
+from jaxrl.config import ConfigError, check_config, default_config
+from jaxrl.config.environment import spec_of
 from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
 from jaxrl.experience.demonstrations import Dataset, DatasetFault, Episode, read_dataset
 from jaxrl.experience.demonstrations.lanes import rows_needed
@@ -101,10 +102,8 @@ def cloning_config(config: ConfigDict, plan: CloningPlan) -> tuple[ConfigDict, D
       ConfigError: the data cannot be learnt from.
     """
     checked = check_config(config)
-    name = checked.env.name
-    spec = environment_spec("env.name", name, name, checked.env.wrappers)
     try:
-        dataset = read_dataset(plan.data, spec)
+        dataset = read_dataset(plan.data, spec_of(checked))
     except DatasetFault as error:
         raise ConfigError(f"`--data`: {error}") from error
     training, _ = dataset.split(plan.validation)

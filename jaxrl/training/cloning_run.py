@@ -7,11 +7,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import environment_spec
+from jaxrl.config.environment import spec_of
 from jaxrl.parallel.processes import Processes
-from jaxrl.parallel.signals import Interruption
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningPlan, cloning_config, report
 from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.run import run
@@ -50,7 +50,7 @@ def clone(
         return outcome, None
     folder = RunFolder(outcome.folder)
     stored = folder.read_config()
-    spec = environment_spec("env.name", stored.env.name, stored.env.name, stored.env.wrappers)
+    spec = spec_of(stored)
     _, rows = MetricsTail(folder.path).poll()
     merged: dict[str, Any] = {}
     for row in rows:

@@ -14,16 +14,16 @@ from etils import epath
 from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.parallel import process_group
-from jaxrl.parallel.signals import before_leaving
+from jaxrl.parallel.process_exit import before_leaving
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.writers import MultiWriter, open_writers
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
 from jaxrl.runs.records import MetricsTail
-from jaxrl.runs.storage.mirror import Mirror
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.benchmark_metrics import benchmark_metrics, is_timed
+from jaxrl.training.mirror import Mirror
 from jaxrl.training.preloading import preload
 from jaxrl.training.trainer import Trainer
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval, Metrics
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.programs.runtime import Runtime
+from jaxrl.training.coordination import Coordinator
 from jaxrl.types import Array, TrainState
 
 # Programs queued on the devices at once: one runs while the metrics of the one before are read.

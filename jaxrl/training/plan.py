@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from jaxrl.algorithms import Algorithm, renewal
-from jaxrl.config import Config, ConfigError
+from jaxrl.config import Config, ConfigError, text
 from jaxrl.config.declarations import values_of
 from jaxrl.config.resolution import stage_configs
 from jaxrl.config.training_stages import TrainingStage, in_stage, parse
-from jaxrl.metrics import text
+from jaxrl.programs.hyperparameters import program_shape, with_numbers_of
 from jaxrl.programs.sharded_learning import ShardedLearning
-from jaxrl.training.hyperparameters import program_shape, with_numbers_of
 from jaxrl.types import TrainState
 
 # Keeps the first episodes of a stage apart from those of the run.
@@ -57,11 +55,11 @@ class TrainingPlan:
                 f"was saved in stage {index + 1}"
             )
 
-    def require_renewable(self, index: int, algorithm: Algorithm) -> None:
-        """Raises ConfigError if stage `index` draws parameters anew that `algorithm` cannot, or has not."""
+    def require_renewable(self, index: int, learning: ShardedLearning) -> None:
+        """Raises ConfigError if stage `index` draws parameters anew that its algorithm cannot, or has not."""
         try:
             if self.stages[index].fresh:
-                renewal.require_renewable(algorithm, self.stages[index].fresh)
+                learning.require_renewable(self.stages[index].fresh)
         except ConfigError as error:
             raise in_stage(index, error) from error
 

@@ -28,16 +28,16 @@ from jaxrl.metrics.tracing import host_profile
 from jaxrl.parallel import cpu_devices, process_group
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.processes import Processes
-from jaxrl.parallel.signals import Interruption
 from jaxrl.parallel.watchdog import watch_progress
 from jaxrl.reporting.writers import MultiWriter, require_packages
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.runs.storage.bucket import require_client
 from jaxrl.training import warm_start
 from jaxrl.training.assembly import Assembly
-from jaxrl.training.checkpoints import find_checkpoint
 from jaxrl.training.in_folder import run_writers, train_in
 from jaxrl.training.outcome import RunOutcome
+from jaxrl.training.sources import find_checkpoint
 from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two

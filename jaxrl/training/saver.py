@@ -6,8 +6,8 @@ import dataclasses
 
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.tracing import host_phase
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.training.checkpoints import RunCheckpoints
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.pipeline import Pipeline
 from jaxrl.training.progress import Progress
 from jaxrl.training.run_state import RunState

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
 from jaxrl.config.training_stages import TrainingStage
-from jaxrl.parallel.coordination import Coordinator
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.progress import Progress
 
 STAGE = "stage"  # a reason to stop that does not end the run

@@ -17,13 +17,13 @@ from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces
 from jaxrl.parallel.process_group import is_first
+from jaxrl.programs import memory
+from jaxrl.programs.hyperparameters import program_shape, with_hyperparameters
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training import memory
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, Notifier
-from jaxrl.training.checkpoints import RunCheckpoints, stored_stage, write_run
-from jaxrl.training.hyperparameters import program_shape, with_hyperparameters
+from jaxrl.training.checkpoints import RunCheckpoints, write_run
 from jaxrl.training.loop import TrainingLoop
 from jaxrl.training.pipeline import Pipeline
 from jaxrl.training.plan import TrainingPlan
@@ -33,6 +33,7 @@ from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
 from jaxrl.training.saver import StateSaver
 from jaxrl.training.schedule import Schedule
+from jaxrl.training.sources import stored_stage
 from jaxrl.training.start import Start, StartingPoint, keep_earlier_rows
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
@@ -386,5 +387,5 @@ def _assemblies(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
         if shape not in known:
             known[shape] = first.for_config(config)
         found.append(known[shape])
-        plan.require_renewable(i, found[-1].runtime.learning.algorithm)
+        plan.require_renewable(i, found[-1].runtime.learning)
     return found

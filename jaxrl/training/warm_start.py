@@ -15,7 +15,7 @@ from etils import epath
 from jaxrl.config import ConfigError
 from jaxrl.runs.checkpoint import checkpoint_folder, state_arrays
 from jaxrl.runs.checkpoint.record import Record
-from jaxrl.training.checkpoints import find_checkpoint
+from jaxrl.training.sources import find_checkpoint
 from jaxrl.types import Acting, LearnerState, PyTree, Transferable, marks
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ import jaxrl
 from jaxrl.config import ConfigError, default_config, resolve
 from jaxrl.diagnostics import hardware_profile
 from jaxrl.diagnostics.throughput import measure
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.run_population import run_population
 from jaxrl.reporting.writers import MultiWriter
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer

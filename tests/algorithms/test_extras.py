@@ -22,6 +22,7 @@ from jaxrl.envs.base import HostOptions
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
+from jaxrl.parallel.compilation import without_cache
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, Axis, PyTree, Trajectory
 from tests.algorithms.tiny import CHUNK, ENVS, LENGTH, iteration_of, loud, tiny_config
@@ -134,7 +135,7 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     if fused:
         traced = env.traced()
         assert traced is not None
-        collector = FusedCollector(collector, traced, options)  # type: ignore[arg-type]
+        collector = FusedCollector(collector, traced, options, without_cache)  # type: ignore[arg-type]
     keys = [jax.random.split(jax.random.key(2 + i), ENVS) for i in range(ROLLOUTS)]
     found = [collector.collect(None, acting, each)[1] for each in keys]
     env.close()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import jaxrl
+from jaxrl.algorithms.suitable_networks import suitable_networks
 from jaxrl.commands.inference_benchmark import main
 from jaxrl.config import resolve
-from jaxrl.diagnostics import latency
 from jaxrl.envs import registry
 from tests.inference.runs import save_run
 
@@ -42,7 +42,7 @@ def test_all_architectures_that_fit() -> None:
     }
     for env, encoders in names.items():
         spec = registry.make(env).spec
-        found = list(latency.architectures(config, spec))
+        found = list(suitable_networks(config, spec))
         assert {(n.architecture or n.encoder, n.core) for n in found} == {
             (e, c)
             for e in encoders

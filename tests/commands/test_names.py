@@ -11,8 +11,8 @@ import pytest
 
 from jaxrl import commands
 from jaxrl.commands import compare, evaluate, verify_checkpoint, watch
+from jaxrl.config import text
 from jaxrl.main import main as train
-from jaxrl.metrics import text
 from tests.comparison.run_folders import write_run
 from tests.inference.runs import save_run
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jaxrl.commands.verify_checkpoint import main
+from jaxrl.config import text
 from jaxrl.evaluation.result import Result
-from jaxrl.metrics import text
 from jaxrl.runs.checkpoint import Checkpointer
 from tests.runs.checkpoint.checkpoints import abstract_of, files_of, flip_largest, save_run, state_at
 

@@ -25,7 +25,7 @@ from jaxrl.experience import episodes
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.networks import NetworkOutput, normalizer
 from jaxrl.networks.distributions import Categorical
-from jaxrl.parallel import signals
+from jaxrl.parallel import process_exit
 from jaxrl.parallel.sharding import Topology
 from jaxrl.types import Acting, Array, PyTree
 
@@ -135,11 +135,11 @@ def test_a_long_evaluation_is_given_up_in_the_middle() -> None:
     player.compile(state, 1024)
     with pytest.raises(Cancelled):
         player.play(state, key, 1024)
-    assert signals.must_leave()  # the devices go on, so that only that ends the process at once
+    assert process_exit.must_leave()  # the devices go on, so that only that ends the process at once
     deadline = time.monotonic() + 60
-    while signals.must_leave() and time.monotonic() < deadline:
+    while process_exit.must_leave() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not signals.must_leave()
+    assert not process_exit.must_leave()
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from jaxrl.commands.evaluate import main as evaluate
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.base import InfoMetric
 from jaxrl.evaluation.suites.definition import metric_name
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.run_population import run_population
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.run import run
 from jaxrl.training.trainer import Trainer
 from tests.evaluation.suites.environments import Corridor

@@ -188,7 +188,7 @@ ALLOWED = {
     ("jaxrl/experience/demonstrations/episode_files.py", "zipfile"),
     ("jaxrl/inference/numpy_policy.py", "np.load"),
     ("jaxrl/training/conversion.py", "np.load"),
-    ("jaxrl/parallel/child_process.py", "runpy"),
+    ("jaxrl/runs/child_process.py", "runpy"),
     ("jaxrl/pipeline/stages.py", "yaml"),
     ("jaxrl/training/conversion.py", "zipfile"),
 }

@@ -12,12 +12,12 @@ import pytest
 
 from jaxrl.config import resolve
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.exchange import Candidate, Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.pbt import with_last_values
 from jaxrl.search.trials import DONE, Objective, StudyTrial
 from jaxrl.training.trainer import Trainer

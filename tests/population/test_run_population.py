@@ -17,13 +17,13 @@ from ml_collections import ConfigDict
 from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.processes import Processes
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.members import Conditions, Member, MemberEnding, train_members
 from jaxrl.population.run_population import run_population
+from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.hyperparameters import program_shape
+from jaxrl.runs.signals import Interruption
 from tests.programs.test_make_train import tiny_config
 
 ROOT = Path(__file__).parents[2]

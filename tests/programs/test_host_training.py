@@ -25,12 +25,13 @@ from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.compilation import without_cache
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.programs import host_start
 from jaxrl.programs.host_runtime import HostRuntime
 from jaxrl.reporting.writers import MultiWriter, Writer
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.nonfinite import NonFiniteError
 from jaxrl.training.trainer import Trainer
@@ -110,10 +111,9 @@ def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     options = HostOptions(tuple(map(int, seeds)), resolved.host.num_groups, 0, 60.0, tuple(map(int, cuts)))
     env = registry.make_host(resolved.env.name).start(options)
     how = HostCollectorOptions(LENGTH, resolved.sequence_length, staggered=True)
-    stepped = SteppedCollector(runtime.agent, env, how)
     traced = env.traced()
     assert traced is not None
-    collector = FusedCollector(stepped, traced, how)
+    collector = FusedCollector(SteppedCollector(runtime.agent, env, how), traced, how, without_cache)
     runtime.compile()
     interval, seen = sharded.empty_interval(), []
     for i in range(iterations):

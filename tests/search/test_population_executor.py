@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError
+from jaxrl.population.hyperparameters import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
-from jaxrl.search.hyperparameters import numeric_hyperparameters
 from tests.programs.test_make_train import tiny_config
 
 ROOT = Path(__file__).parents[2]

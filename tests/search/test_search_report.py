@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.signals import Interruption
 from jaxrl.search import SearchOptions, optimization, report
 from jaxrl.search.importance import importance
 from jaxrl.search.report import write

@@ -14,9 +14,10 @@ import pytest
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.child_ending import reason
+from jaxrl.runs.executor import Ending, Executor, PlannedRun
+from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay, describe
-from jaxrl.search.executor import Ending, Executor, PlannedRun, reason
 from jaxrl.search.options import SearchOptions
 from jaxrl.search.runner import Task, TrialRunner
 from jaxrl.search.samplers import RandomSampler

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jaxrl.parallel.signals import Interruption
 from jaxrl.runs import records
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.benchmark_metrics import benchmark_metrics
 from jaxrl.training.run import run
 from tests.training.test_trainer import STEPS, tiny_config

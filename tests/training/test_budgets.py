@@ -15,10 +15,10 @@ from jaxrl.config import ConfigError, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.config.overrides import override
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
+from jaxrl.training.coordination import Coordinator
 from jaxrl.training.trainer import Trainer
 from tests.training.test_trainer import STEPS, Recorder, tiny_config
 

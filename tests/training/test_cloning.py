@@ -15,8 +15,8 @@ from jaxrl.config import ConfigError, default_config
 from jaxrl.evaluation import trained_policy
 from jaxrl.experience.demonstrations import record_episodes, write_dataset
 from jaxrl.experience.demonstrations.recording import Player
-from jaxrl.parallel.signals import Interruption
 from jaxrl.reporting.writers import MultiWriter
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.cloning import CloningLayout, CloningPlan, prior_loss
 from jaxrl.training.cloning_run import clone
 from jaxrl.training.trainer import Trainer

@@ -12,12 +12,12 @@ import pytest
 
 from jaxrl.config import Config, resolve
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption
 from jaxrl.population.exchange import Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
 from jaxrl.reporting.writers import CsvWriter, JsonlWriter, MultiWriter, Writer
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
+from jaxrl.runs.signals import Interruption
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.trainer import Trainer
 from tests.programs.test_make_train import tiny_config

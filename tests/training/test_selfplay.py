@@ -17,8 +17,8 @@ import pytest
 import jaxrl
 from jaxrl.config import ConfigError, resolve
 from jaxrl.parallel.sharding import Topology
+from jaxrl.programs.capacity import require_memory
 from jaxrl.reporting.writers import MultiWriter
-from jaxrl.training.capacity import require_memory
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import PyTree
 from tests.experience.opponents.self_play import config, first_state, iteration
@@ -176,7 +176,7 @@ def test_a_pool_larger_than_memory() -> None:
     topology, agent = Topology.of(1), program.collector.agent
     require_memory(resolved, topology, agent.spec, agent)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxrl.training.capacity.memory_of", lambda _: 16 * 2**20)
+        patch.setattr("jaxrl.programs.capacity.memory_of", lambda _: 16 * 2**20)
         with pytest.raises(ConfigError, match=r"`selfplay.pool_size` \(=10000\) .* a device has 1[56]"):
             require_memory(large, topology, agent.spec, agent)
 

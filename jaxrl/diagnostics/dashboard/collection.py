@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_objects
 from jaxrl.diagnostics.dashboard import query
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
-from jaxrl.metrics import text
 from jaxrl.runs import records, storage
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down

@@ -11,9 +11,8 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import open_regular, read_bytes
-from jaxrl.metrics import text
 from jaxrl.runs import records, storage
 from jaxrl.runs.evaluations import suite_rows
 from jaxrl.runs.records import parse_row

@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import ConfigError, installation
+from jaxrl.config import ConfigError, installation, text
 from jaxrl.config.data_files import read_bytes
 from jaxrl.diagnostics.dashboard import run_view
 from jaxrl.diagnostics.dashboard.collection import RunCollection
-from jaxrl.metrics import text
 from jaxrl.reporting.pages import episode
 
 if TYPE_CHECKING:

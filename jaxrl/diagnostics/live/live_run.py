@@ -11,9 +11,8 @@ from typing import Any
 
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_bytes
-from jaxrl.metrics import text
 from jaxrl.reporting.display.progress import PACE, RunProgress
 from jaxrl.runs import records, storage
 from jaxrl.runs.records import MetricsTail, Row

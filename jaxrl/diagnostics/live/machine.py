@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 
 
 class Machine:

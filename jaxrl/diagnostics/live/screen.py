@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from jaxrl.config import text
 from jaxrl.diagnostics.live.live_run import LiveRun
-from jaxrl.metrics import text
 from jaxrl.reporting.display.panel import RunPanel
 from jaxrl.reporting.display.progress import EVALUATION, MODES, PACE, RETURN
 

@@ -1,10 +1,9 @@
-"""`jaxrl evaluate --suite=FILE`: plays a suite, prints the table, writes the report."""
+"""`jaxrl evaluate --suite=FILE`: plays a suite and writes the report."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,8 +21,6 @@ from jaxrl.evaluation.suites.levels import PlayableLevel, SuiteLevels
 from jaxrl.evaluation.suites.player import SuitePlayer
 from jaxrl.evaluation.suites.summary import episode_rows, summarize
 from jaxrl.evaluation.trained_policy import TrainedPolicy
-from jaxrl.metrics import text
-from jaxrl.reporting.display import table
 from jaxrl.runs.commits import commits
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.origin import origin
@@ -32,18 +29,22 @@ from jaxrl.runs.origin import origin
 def run(
     workdir: str,
     file: str,
+    show: Callable[[Mapping[str, Any]], None],
+    say: Callable[[str], object],
     checkpoint: str = "latest",
     episodes: int | None = None,
     sample: bool | None = None,
     seed: int | None = None,
     video: str | None = None,
     trust: bool = False,
-) -> int:
-    """Plays the suite; returns the exit code.
+) -> None:
+    """Plays the suite.
 
     Args:
       workdir: folder of the run.
       file: the suite.
+      show: is given the report, before it is written.
+      say: is told line by line what is written.
       checkpoint: "latest", "best" or a step.
       episodes: how many for each level and mode, instead of what the suite says.
       sample: only sampled actions, or only the most likely ones, whatever modes the suite has; None: those.
@@ -69,15 +70,14 @@ def run(
     levels = SuiteLevels.of(suite, policy.spec, policy.config.env.wrappers)
     try:
         report = _report(policy, levels)
-        _show(report)
+        show(report)
         name = f"suite-{suite.name}-step-{policy.step}"
         written = RunFolder(policy.folder).write_evaluation(name, report)
-        print(text.printable(f"written to {written}", sys.stdout.encoding))
+        say(f"written to {written}")
         for line in _films(policy, levels, video) if video else ():
-            print(text.printable(line, sys.stdout.encoding), flush=True)
+            say(line)
     except HostEnvError as error:
         raise RunError(str(error)) from error
-    return 0
 
 
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
@@ -136,38 +136,3 @@ def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[
                 yield video.write(policy, level.task, suite.modes[0] == SAMPLED, suite.seed, file)
             except CannotRender as error:
                 yield f"no video: {error}"
-
-
-_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "episodes": lambda row: f"{row['episodes']:,}",
-    "success": lambda row: _number(row["success_rate"], "{:.1%}"),
-    "95% interval": lambda row: (
-        "-" if row["success_low"] is None else f"{row['success_low']:.1%} - {row['success_high']:.1%}"
-    ),
-    "return": lambda row: f"{row['return_mean']:.1f} ± {row['return_std']:.1f}",
-    "steps": lambda row: f"{row['length']:.1f}",
-    "to success": lambda row: _number(row["steps_to_completion"], "{:.1f}"),
-    "efficiency": lambda row: _number(row["efficiency"], "{:.2f}"),
-    "cost": lambda row: _number(row["cost"], "{:.2f}"),
-    "safety": lambda row: _number(row["safety"], "{:.1%}"),
-}
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _show(report: Mapping[str, Any]) -> None:
-    from rich.text import Text
-
-    print(f"suite {report['suite']}, checkpoint of step {report['step']:,}")
-    rows = []
-    for mode, found in report["modes"].items():
-        for i, (name, row) in enumerate({**found["categories"], "all": found["all"]}.items()):
-            first = mode if i == 0 else ""
-            cells = (first, name, *(cell(row) for cell in _COLUMNS.values()))
-            rows.append([Text(cell, style="bold" if name == "all" else "") for cell in cells])
-    table.show(("actions", "category", *_COLUMNS), rows, names=2)
-    unfinished = sum(found["all"]["unfinished"] for found in report["modes"].values())
-    if unfinished:
-        print(f"{unfinished} episodes were cut off: the environment has no time limit")

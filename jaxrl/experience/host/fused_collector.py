@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,6 @@ from jaxrl.envs.base import HostEnvError, TracedSteps
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.programs import Chosen, GroupPrograms
 from jaxrl.experience.host.stepped_collector import SteppedCollector
-from jaxrl.parallel.compilation import without_cache
 from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Trajectory
 
 
@@ -51,10 +52,17 @@ class FusedCollector(HostCollector):
       stepped: collects until the environments can be traced; its environments are used from here on.
       traced: of these environments, `env.traced()`.
       options: as `stepped` has them.
+      without_cache: the context in which a program is compiled that only this process can use.
     """
 
-    def __init__(self, stepped: SteppedCollector, traced: TracedSteps, options: HostCollectorOptions):
-        self.env = stepped.env
+    def __init__(
+        self,
+        stepped: SteppedCollector,
+        traced: TracedSteps,
+        options: HostCollectorOptions,
+        without_cache: Callable[[], AbstractContextManager[None]],
+    ):
+        self.env, self._without_cache = stepped.env, without_cache
         self._stepped, self._traced, self._length = stepped, traced, options.length
         program = _Program(stepped.programs, traced, tuple(stepped.rows), stepped.index)
         self._run: Any = jax.jit(program.rollout)
@@ -64,7 +72,7 @@ class FusedCollector(HostCollector):
     def prepare(self, acting: Acting, keys_B: Array) -> None:
         self._stepped.prepare(acting, keys_B)
         lowered = self._run.lower(*jax.device_put((acting, keys_B, self._take_over()), self._stepped.device))
-        with without_cache():  # it has addresses of this process in it
+        with self._without_cache():  # it has addresses of this process in it
             self._run = lowered.compile()
 
     def collect(

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
+from jaxrl.config.text import one_line
 from jaxrl.inference.serving import api_page, messages, openapi
 from jaxrl.inference.serving.arrays_of_spaces import nested
 from jaxrl.inference.serving.options import LOOPBACK, Refusal, ServerOptions
 from jaxrl.inference.serving.server_metrics import ServerMetrics
 from jaxrl.inference.serving.service import PolicyService
-from jaxrl.metrics.text import one_line
 
 Scope = dict[str, Any]
 Message = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config.data_files import parse_json
+from jaxrl.config.text import one_line
 from jaxrl.inference.serving.options import Refusal
-from jaxrl.metrics.text import one_line
 
 JSON, NPY, MSGPACK = "application/json", "application/x-npy", "application/msgpack"
 _NAMES = {

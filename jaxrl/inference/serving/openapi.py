@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrl.config.version import __version__
 from jaxrl.inference.serving import space_schema
 from jaxrl.inference.serving.options import ServerOptions
 from jaxrl.inference.serving.served_policy import ServedPolicy
-from jaxrl.version import __version__
 
 
 def describe(policy: ServedPolicy, options: ServerOptions, largest_body: int) -> dict[str, Any]:

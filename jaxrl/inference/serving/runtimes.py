@@ -89,9 +89,6 @@ def _onnx(folder: Path, arrays: tuple[ArraySpace, ...], carry: tuple[str, ...]) 
 
 
 def _stablehlo(folder: Path, arrays: tuple[ArraySpace, ...], carry: tuple[str, ...]) -> Run:
-    from jaxrl.parallel import tpu_slices
-
-    tpu_slices.hush_libtpu()
     import jax
     from jax import export
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.text import one_line
 from jaxrl.inference.serving import runtimes, space_schema
 from jaxrl.inference.serving.arrays_of_spaces import ActionWriter, ObservationReader
 from jaxrl.inference.serving.runtimes import Named, Run
-from jaxrl.metrics.text import one_line
 from jaxrl.runs.registry import damage
 
 _SIZES = (1, 2, 8, 32, 128, 512)

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
-from jaxrl.metrics import text
-from jaxrl.metrics.files import discard
+from jaxrl.config import text
+from jaxrl.config.local_files import discard
 from jaxrl.reporting.display import notebook, terminal
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
 from jaxrl.reporting.logs import WarningHandler

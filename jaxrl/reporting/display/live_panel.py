@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from jaxrl.metrics import text
-from jaxrl.metrics.files import discard
-from jaxrl.parallel.signals import before_leaving
+from jaxrl.config import text
+from jaxrl.config.local_files import discard
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.display.console import can_redraw
 
@@ -42,7 +41,6 @@ class LivePanel:
         import rich.console
         import rich.live
 
-        before_leaving(terminal.restore_before_exit)
         terminal.prepare(self._stream)
         console = rich.console.Console(file=self._stream, force_terminal=True)
         self._live = rich.live.Live(console=console, refresh_per_second=4, get_renderable=self._draw)

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.reporting.display.progress import ITERATION, LENGTH, PACE, RETURN, RunProgress
 
 MAX_WIDTH = 100

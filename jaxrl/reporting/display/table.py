@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jaxrl.metrics.text import printable
+from jaxrl.config.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

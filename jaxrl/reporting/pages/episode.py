@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.version import __version__
+from jaxrl.config.version import __version__
 
 _FOLDER = Path(__file__).parent
 

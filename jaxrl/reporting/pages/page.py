@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxrl.version import __version__
+from jaxrl.config.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxrl.config.data_files import LARGEST_LOG, read_bytes
-from jaxrl.metrics.files import no_link, replace_text
+from jaxrl.config.local_files import no_link, replace_text
 from jaxrl.reporting.writers.base import Writer
 from jaxrl.reporting.writers.jsonl import EVALUATION, is_evaluated_again
 

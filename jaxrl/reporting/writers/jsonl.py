@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from jaxrl.config.data_files import parse_line, read_lines
-from jaxrl.metrics.files import no_link, replacing
+from jaxrl.config.data_files import is_number, parse_line, read_lines
+from jaxrl.config.local_files import no_link, replacing
 from jaxrl.reporting.writers.base import Writer
 
 _log = logging.getLogger(__name__)
@@ -96,11 +96,6 @@ def step_of(line: bytes) -> float | None:
     """The step of a row; None for a line that is not a row."""
     row = parse_line(line)
     return float(row["step"]) if row is not None and is_number(row.get("step")) else None
-
-
-def is_number(x: Any) -> bool:
-    """True if a value of a row is a number that a float can hold."""
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < 1e300
 
 
 def _finite(x: float) -> int | float | None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from jaxrl.config import flatten
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.reporting.writers.tracker import Row, RunIds, is_number, keep_off_terminal, run_name
 
 # Limits of one call of MLflow's interface.

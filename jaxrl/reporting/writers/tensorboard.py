@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.reporting.writers import summaries
 from jaxrl.reporting.writers.base import Writer, finite_samples
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from etils import epath
 
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics.files import is_remote, replace_text, require_no_links
+from jaxrl.config.local_files import is_remote, replace_text, require_no_links
 from jaxrl.reporting.writers.base import Writer
 
 _log = logging.getLogger(__name__)

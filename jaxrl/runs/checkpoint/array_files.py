@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 from etils import epath
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint.checkpoint_files import length, size
 from jaxrl.runs.checkpoint.plain_path import plain_path

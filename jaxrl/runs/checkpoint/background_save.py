@@ -17,7 +17,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl.config.errors import RunError
-from jaxrl.parallel.signals import abandon
+from jaxrl.parallel.process_exit import abandon
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder
 from jaxrl.runs.checkpoint.checkpoint_folder import META, STATE, CheckpointError, one_line

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from jaxrl.config import ConfigError
+from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_bytes
-from jaxrl.metrics import text
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 from jaxrl.runs import storage
 from jaxrl.runs.checkpoint import array_files, integrity, state_arrays
 from jaxrl.runs.checkpoint import record as checkpoint_record

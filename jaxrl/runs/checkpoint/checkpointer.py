@@ -24,7 +24,6 @@ from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.record import Record
-from jaxrl.types import PyTree
 
 __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
@@ -76,7 +75,7 @@ class Checkpointer:
         """The latest step that this process has saved completely; does not wait."""
         return self._background.last_saved
 
-    def save(self, step: int, state: PyTree, meta: Mapping[str, Any], score: float | None = None) -> bool:
+    def save(self, step: int, state: Any, meta: Mapping[str, Any], score: float | None = None) -> bool:
         """Starts saving and returns once the arrays may be changed, so `state` may be donated at once.
 
         A failure of an earlier save is logged as a warning.
@@ -156,7 +155,7 @@ class Checkpointer:
         """
         return dict(self._record(step).meta)
 
-    def restore(self, step: int, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         """Restores everything onto the devices of `abstract_state`.
 
         Args:
@@ -175,7 +174,7 @@ class Checkpointer:
         state = restoration.restore_state(self._folder, record, abstract_state)
         return restoration.with_memory(self._memories, state, record, abstract_state), dict(record.meta)
 
-    def restore_partial(self, step: int, names: Sequence[str], abstract: PyTree) -> dict[str, PyTree]:
+    def restore_partial(self, step: int, names: Sequence[str], abstract: Any) -> dict[str, Any]:
         """Restores only the fields `names`, for example ("learner/policy",); the rest is not read.
 
         Args:
@@ -191,8 +190,8 @@ class Checkpointer:
         return restoration.restore_fields(self._folder, self._record(step), wanted, names)
 
     def restore_latest(
-        self, abstract_state: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
-    ) -> tuple[int, PyTree, dict[str, Any]] | None:
+        self, abstract_state: Any, check: Callable[[Mapping[str, Any]], None] = lambda meta: None
+    ) -> tuple[int, Any, dict[str, Any]] | None:
         """Restores the latest intact checkpoint and moves the unusable ones after it to `corrupt/`.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
@@ -13,12 +14,11 @@ from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.record import Record
 from jaxrl.runs.checkpoint.state_arrays import MEMORY
-from jaxrl.types import PyTree
 
 log = logging.getLogger(__name__)
 
 
-def restore_state(folder: epath.Path, record: Record, abstract_state: PyTree) -> PyTree:
+def restore_state(folder: epath.Path, record: Record, abstract_state: Any) -> Any:
     """The state without the rows of a large memory; without any `memory` if it has to start empty.
 
     Args:
@@ -39,7 +39,7 @@ def restore_state(folder: epath.Path, record: Record, abstract_state: PyTree) ->
     return restored
 
 
-def with_memory(memories: MemoryItems, state: PyTree, record: Record, abstract_state: PyTree) -> PyTree:
+def with_memory(memories: MemoryItems, state: Any, record: Record, abstract_state: Any) -> Any:
     """The state with the rows of its large memory; with a `memory` of None, and a warning, if they are gone.
 
     Raises:
@@ -56,8 +56,8 @@ def with_memory(memories: MemoryItems, state: PyTree, record: Record, abstract_s
 
 
 def restore_fields(
-    folder: epath.Path, record: Record, fields: Mapping[str, PyTree], compare: Sequence[str]
-) -> dict[str, PyTree]:
+    folder: epath.Path, record: Record, fields: Mapping[str, Any], compare: Sequence[str]
+) -> dict[str, Any]:
     """Restores `fields`, which must hold every stored array of the fields `compare` and nothing else.
 
     Raises:

@@ -10,19 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.types import PyTree, without_bulk
+from jaxrl.parallel.bulk import without_bulk
 
 MEMORY = "memory"  # the field of the state that may hold rows of a large memory
 
 
-def fields(state: PyTree) -> dict[str, PyTree]:
+def fields(state: Any) -> dict[str, Any]:
     """The trees of a dataclass or mapping, by name."""
     if isinstance(state, Mapping):
         return dict(state)
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
 
 
-def split(state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+def split(state: Any) -> tuple[Any, dict[str, Any]]:
     """The state without the rows of its large memory, and these by `field/path`; empty ones are left out.
 
     Without such rows it is the state itself, and nothing.
@@ -36,7 +36,7 @@ def split(state: PyTree) -> tuple[PyTree, dict[str, Any]]:
     return replace_memory(state, rest), rows
 
 
-def join(state: PyTree, abstract: PyTree, rows: Mapping[str, Any]) -> PyTree:
+def join(state: Any, abstract: Any, rows: Mapping[str, Any]) -> Any:
     """Inverse of `split`; `abstract` is the whole state as shapes."""
     memory = fields(abstract)[MEMORY]
     kept = dict(_by_path(fields(state)[MEMORY]))
@@ -50,14 +50,14 @@ def join(state: PyTree, abstract: PyTree, rows: Mapping[str, Any]) -> PyTree:
     return replace_memory(state, jax.tree.unflatten(jax.tree.structure(memory), leaves))
 
 
-def replace_memory(state: PyTree, memory: PyTree) -> PyTree:
+def replace_memory(state: Any, memory: Any) -> Any:
     """The state with another memory."""
     if isinstance(state, Mapping):
         return {**state, MEMORY: memory}
     return dataclasses.replace(state, **{MEMORY: memory})
 
 
-def to_arrays(state: PyTree) -> dict[str, dict[str, Any]]:
+def to_arrays(state: Any) -> dict[str, dict[str, Any]]:
     """Arrays by field and path; random keys as uint32 data; without empty arrays, which Orbax refuses.
 
     Raises:
@@ -80,7 +80,7 @@ def is_part(name: str, fields: Iterable[str]) -> bool:
     return any(name.startswith(f"{field}/") or name == field for field in fields)
 
 
-def expected_arrays(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+def expected_arrays(tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes that `to_arrays` returns for one field, from its abstract tree."""
     abstract = {}
     for name, x in _by_path(tree):
@@ -90,7 +90,7 @@ def expected_arrays(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
     return abstract
 
 
-def rebuild(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+def rebuild(field: str, abstract: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Rebuilds the tree of one field on its devices.
 
     Args:
@@ -111,7 +111,7 @@ def rebuild(field: str, abstract: PyTree, arrays: Mapping[str, np.ndarray]) -> P
     return jax.tree.unflatten(jax.tree.structure(abstract), [leaf(name, x) for name, x in _by_path(abstract)])
 
 
-def _by_path(tree: PyTree) -> list[tuple[str, Any]]:
+def _by_path(tree: Any) -> list[tuple[str, Any]]:
     """(path, leaf) of each leaf; the path of a random key ends with its implementation."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     named = []

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrl.config.data_files import read_bytes
-from jaxrl.metrics.files import PARTIAL, no_link, replacing, require_no_links
+from jaxrl.config.local_files import PARTIAL, no_link, replacing, require_no_links
 
 _TARGET = re.compile(r"versions/([0-9]{1,9})")
 _LARGEST_SMALL_FILE = 2**24

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError, did_you_mean
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.runs.registry.bucket_models import BucketModels
 from jaxrl.runs.registry.checksums import CHECKSUMS, damage
 from jaxrl.runs.registry.local_models import LocalModels

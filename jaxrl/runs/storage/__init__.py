@@ -1,6 +1,6 @@
 """Run folders in buckets: checks before a run starts, its lock, files that are appended to, and copies."""
 
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 from jaxrl.runs.storage.bucket import (
     as_os_errors,
     entries,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError
-from jaxrl.metrics.files import is_remote
+from jaxrl.config.local_files import is_remote
 
 # For a check of a bucket before a run starts; the client alone would try for half a minute.
 TIMEOUT_SECONDS = 10.0

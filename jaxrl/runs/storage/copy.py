@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from jaxrl.config import text
 from jaxrl.config.data_files import parse_json
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.metrics import text
-from jaxrl.metrics.files import is_remote, replacing, require_no_links
+from jaxrl.config.local_files import is_remote, replacing, require_no_links
 from jaxrl.runs.storage.bucket import as_os_errors, is_failure, open_url, reason, within_timeout
 
 MANIFEST = "manifest.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from jaxrl.config.errors import ConfigError
-from jaxrl.metrics.files import PARTIAL
+from jaxrl.config.local_files import PARTIAL
 from jaxrl.runs.storage import bucket
 
 SEND_INTERVAL = 30.0  # seconds, if anything has changed

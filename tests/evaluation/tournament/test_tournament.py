@@ -17,11 +17,12 @@ from jaxrl.commands import play as play_command
 from jaxrl.commands import tournament as command
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
-from jaxrl.evaluation.tournament import ratings, report, tournament
+from jaxrl.evaluation.tournament import ratings, tournament
 from jaxrl.evaluation.tournament.contest import play, play_both
 from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
 from jaxrl.evaluation.tournament.ratings import MatchGame
 from jaxrl.evaluation.tournament.session import GameSession, converse
+from jaxrl.reporting.pages import tournament as report
 from tests.experience.opponents.self_play import config
 
 GAME = envs.make("jaxrl:TicTacToe").game
@@ -87,7 +88,10 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     assert (results.by_seat[0, 1].sum(axis=1) == 100).all()
     again = tournament.run(contestants[:2], games=200, seed=1)
     np.testing.assert_array_equal(again.by_seat[0, 1], results.by_seat[0, 2])  # keys are fixed
-    files = report.write(results, str(tmp_path / "out"))
+    cells = report.tables(results.record())[1].rows
+    for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
+        assert cell == ("" if i == j else "-".join(map(str, results.pairs[i, j])))
+    files = report.write(results.record(), str(tmp_path / "out"))
     record = json.loads(Path(files[1]).read_text())
     assert record["standings"][0]["name"] == "minimax"
     assert record["pairs"][1]["first"]["losses"] == 0

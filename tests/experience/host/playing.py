@@ -12,6 +12,7 @@ from jaxrl.envs.base import HostEnv
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
+from jaxrl.parallel.compilation import without_cache
 
 T, B, L = 16, 8, 4
 
@@ -26,7 +27,7 @@ def fused(agent: Agent, env: HostEnv, length: int = T, **options: Any) -> FusedC
     traced = env.traced()
     assert traced is not None
     collector = stepped(agent, env, length, **options)
-    return FusedCollector(collector, traced, HostCollectorOptions(length, L, **options))
+    return FusedCollector(collector, traced, HostCollectorOptions(length, L, **options), without_cache)
 
 
 def keys_of(iteration: int) -> jax.Array:

@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl.experience.opponents.opponents import Opponents, OpponentState
 from jaxrl.experience.opponents.ratings import expected_score, rating_of
-from jaxrl.types import unless
+from jaxrl.parallel.bulk import unless
 from tests.experience.opponents.self_play import first_state, iteration
 
 B = 8

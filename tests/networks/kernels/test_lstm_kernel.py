@@ -23,7 +23,7 @@ from jaxrl.networks.kernels.lstm_kernel import fault, interpret, largest_size, l
 from jaxrl.networks.kernels.lstm_tpu import Blocks
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan
 from jaxrl.parallel import gpus
-from jaxrl.training.jaxpr import matmul_flops
+from jaxrl.programs.jaxpr import matmul_flops
 from jaxrl.types import Array, PyTree
 
 ROOT = Path(__file__).parents[3]

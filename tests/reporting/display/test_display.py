@@ -14,7 +14,7 @@ import time
 import pytest
 import rich.console
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 from jaxrl.reporting.display.panel import RunPanel
 from jaxrl.reporting.display.progress import History, RunProgress
 from jaxrl.reporting.writers import Console

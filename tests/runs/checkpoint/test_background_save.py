@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jaxrl.parallel import signals
+from jaxrl.parallel import process_exit
 from jaxrl.runs.checkpoint import Checkpointer, SaveError, background_save
 from jaxrl.runs.checkpoint.background_save import BackgroundSave
 from tests.runs.checkpoint.checkpoints import abstract_of, assert_bitwise_equal, file_size_limit
@@ -200,15 +200,15 @@ def test_a_save_that_does_not_move_is_given_up_and_the_next_one_works(
         with pytest.raises(SaveError, match="it makes no progress: the disk does not answer") as caught:
             checkpointer.wait()
     assert caught.value.stalled
-    assert signals.must_leave()  # the process cannot end otherwise
+    assert process_exit.must_leave()  # the process cannot end otherwise
     assert checkpointer.save(2, state, {})
     checkpointer.close()
     assert checkpointer.all_steps() == (2,)
     answers.set()
     deadline = time.monotonic() + 10
-    while signals.must_leave() and time.monotonic() < deadline:
+    while process_exit.must_leave() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not signals.must_leave()
+    assert not process_exit.must_leave()
 
 
 def test_looking_at_a_save_leaves_no_listing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import ConfigError, installation, versions
-from jaxrl.evaluation.tournament.tournament import Results
 from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
 from jaxrl.reporting.pages.page import Section, Table, html_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_KINDS = ("wins", "draws", "losses")
 FILES = ("tournament.html", "tournament.json", "tournament.png")
 _NOTES = (
     "The score is the share of games won, where a draw is half a win. Elo is the most likely rating, with a "
@@ -34,47 +35,53 @@ def require_packages() -> None:
         )
 
 
-def tables(results: Results) -> tuple[Table, Table]:
-    """(the standings, the score of each row against each column)."""
-    rated = any(each.skill for each in results.standings)
+def tables(record: Mapping[str, Any]) -> tuple[Table, Table]:
+    """(the standings, the score of each row against each column) of a tournament.
+
+    Args:
+      record: as in tournament.json.
+    """
+    rated = any("openskill" in each for each in record["standings"])
     headings = ["player", "Elo", "95%", "Elo in turn", *(["OpenSkill"] if rated else [])]
     rows = []
-    for each in results.standings:
-        skill = [f"{each.skill[0]:.1f} ± {each.skill[1]:.1f}"] if each.skill else []
-        rates = [f"{each.elo:.0f}", f"± {each.elo_half_width:.0f}", f"{each.elo_in_turn:.0f}", *skill]
-        counts = [f"{n:,}" for n in (each.wins, each.draws, each.losses)]
-        rows.append([each.name, *rates, f"{each.score:.3f}", *counts])
+    for each in record["standings"]:
+        skill = [" ± ".join(f"{each['openskill'][x]:.1f}" for x in ("mu", "sigma"))] if rated else []
+        rates = [f"{each['elo']:.0f}", f"± {_half_width(each):.0f}", f"{each['elo_in_turn']:.0f}"]
+        counts = [f"{each[kind]:,}" for kind in _KINDS]
+        rows.append([each["name"], *rates, *skill, f"{each['score']:.3f}", *counts])
     standings = Table("Standings", [*headings, "score", "won", "drawn", "lost"], rows)
-    names = [each.name for each in results.standings]
-    cells = [
-        [name, *("" if i == j else _pair(results.pairs[i, j]) for j in range(len(names)))]
-        for i, name in enumerate(names)
-    ]
+    names = [each["name"] for each in record["standings"]]
+    pairs = _pairs(record)
+    cells = [[one, *(pairs.get((one, other), "") for other in names)] for one in names]
     matrix = Table("Games won-drawn-lost by the row against the column", ["player", *names], cells)
     return standings, matrix
 
 
-def write(results: Results, folder: str) -> list[str]:
-    """Writes the files of a result; returns their paths.
+def write(record: Mapping[str, Any], folder: str) -> list[str]:
+    """Writes the files of a tournament; returns their paths.
+
+    Args:
+      record: as in tournament.json.
+      folder: for the files; made if it is not there.
 
     Raises:
       ConfigError: a package is missing, or a file cannot be written.
     """
     require_packages()
-    figure = _figure(results)
-    sections = [Section(table.title, table) for table in tables(results)]
+    figure = _figure(record["standings"])
+    sections = [Section(table.title, table) for table in tables(record)]
     sections.insert(1, Section("Elo", name="elo", svg=render(figure, "svg"), png=render(figure, "png")))
     page = html_page(
-        title=f"Tournament in {results.game}",
-        introduction=f"{len(results.standings)} players, {results.games:,} games of each pair, half from "
-        "each seat.",
+        title=f"Tournament in {record['game']}",
+        introduction=f"{len(record['standings'])} players, {record['games_per_pair']:,} games of each pair, "
+        "half from each seat.",
         problems=(),
         sections=sections,
         notes=_NOTES,
         command="tournament",
     )
-    record: dict[str, Any] = results.record() | {"versions": versions()}
-    contents = (page.encode(), (json.dumps(record, indent=2) + "\n").encode(), sections[1].png)
+    stored = {**record, "versions": versions()}
+    contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), sections[1].png)
     paths = [os.path.join(folder, name) for name in FILES]
     try:
         os.makedirs(folder, exist_ok=True)
@@ -86,24 +93,35 @@ def write(results: Results, folder: str) -> list[str]:
     return paths
 
 
-def _pair(counts: Any) -> str:
-    return "-".join(map(str, counts))
+def _half_width(standing: Mapping[str, Any]) -> float:
+    """Of the interval around the most likely rating."""
+    low, high = standing["elo_interval"]
+    return float(high - low) / 2
 
 
-def _figure(results: Results) -> Figure:
+def _pairs(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Games won, drawn and lost from both seats, by (one, other)."""
+    found = {}
+    for pair in record["pairs"]:
+        counts = [str(pair["first"][kind] + pair["second"][kind]) for kind in _KINDS]
+        found[pair["one"], pair["other"]] = "-".join(counts)
+        found[pair["other"], pair["one"]] = "-".join(reversed(counts))
+    return found
+
+
+def _figure(standings: Sequence[Mapping[str, Any]]) -> Figure:
     """The ratings with their intervals, the best above."""
-    standings = results.standings
     figure, ax = empty_figure(7.5, 0.9 + 0.35 * len(standings))
     rows = range(len(standings))
     ax.errorbar(
-        [each.elo for each in standings],
+        [each["elo"] for each in standings],
         rows,
-        xerr=[each.elo_half_width for each in standings],
+        xerr=[_half_width(each) for each in standings],
         fmt="o",
         color=COLORS[0],
         capsize=3,
     )
-    ax.set_yticks(rows, [each.name for each in standings])
+    ax.set_yticks(rows, [each["name"] for each in standings])
     ax.invert_yaxis()
     ax.set_xlabel("Elo, with a 95% interval")
     return figure

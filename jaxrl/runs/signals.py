@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+
+from jaxrl.parallel.process_exit import leave
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # After a signal: seconds for everything, as its sender may soon send SIGKILL, and seconds without progress.
 _GRACE_SECONDS = 6.0
 _IDLE_SECONDS_AFTER_SIGNAL = 3.0
 _IDLE_SECONDS = 30.0  # without a signal
-_FLUSH_SECONDS = 1.0
 
 
 class Interruption:
@@ -132,40 +131,3 @@ def _watch(reading: int, interruption: Interruption) -> None:
         waits = interruption.is_deferred or interruption.was_deferred
         if received > 1 or (received and not waits):
             leave(128 + number[0])
-
-
-_abandoned: list[Callable[[], bool]] = []
-_before_leaving: list[Callable[[], None]] = []
-
-
-def abandon(is_done: Callable[[], bool]) -> None:
-    """Registers work that nobody waits for any more, but for which a normal exit of Python would wait."""
-    _abandoned.append(is_done)
-
-
-def must_leave() -> bool:
-    """True if abandoned work still runs, so that only `leave` ends the process now."""
-    return not all(is_done() for is_done in _abandoned)
-
-
-def before_leaving(callback: Callable[[], None]) -> None:
-    """Registers, once, a callback for `leave` to call, such as one that restores the terminal."""
-    if callback not in _before_leaving:
-        _before_leaving.append(callback)
-
-
-def leave(exit_code: int) -> NoReturn:
-    """Ends the process without waiting for its threads, which may be compiling for minutes."""
-    # In a thread: a write to a terminal that nobody reads blocks.
-    flush = threading.Thread(target=_flush, daemon=True)
-    flush.start()
-    flush.join(_FLUSH_SECONDS)
-    os._exit(exit_code)
-
-
-def _flush() -> None:
-    for callback in _before_leaving:
-        callback()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # They may be closed, or None.
-            stream.flush()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxrl.parallel.signals import Interruption
+from jaxrl.runs.signals import Interruption
 from jaxrl.types import Array
 
 # Target length of a dispatch: signals and time budgets wait for one to finish. One iteration may take longer.

@@ -1,4 +1,4 @@
-"""Execution of the runs of trials: the interface that the loop needs, and child processes."""
+"""Execution of runs that others have planned: the interface that their loops need, and child processes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import abc
 import contextlib
 import fcntl
 import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,23 +15,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jaxrl.config import Config
+from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
-from jaxrl.parallel import child_process
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.signals import Interruption
 
-KILL_AFTER = 120.0  # seconds that a run may take to save
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
-_ANSWER_SECONDS = 5.0  # that a process may take to end before it is named
-_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "out of memory", "Out of memory", "bad_alloc")
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _LITTLE = 1 << 20  # bytes of a disk on which not even the reason may have been written
-_LINE = 300  # characters of a reason
-# The last line of a traceback, and what libraries print before they end a process.
-_ERROR = re.compile(r"([A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b|[Ff]atal|terminate called|F\d{4} )")
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a trial: its name among all runs, its configuration, and its run folder."""
+    """A run to execute: its name among all runs, its configuration, and its run folder."""
 
     name: str
     config: Config
@@ -79,30 +74,6 @@ class Executor(abc.ABC):
 
 def print_nothing(line: str) -> None:
     """Says nothing."""
-
-
-@dataclass
-class Stopping:
-    """A process that was asked to save and end: it is named if it takes long, and killed at last."""
-
-    process: subprocess.Popen[bytes]
-    name: str
-    patience: float = KILL_AFTER
-    _asked: float = field(default_factory=time.monotonic)
-    _is_named: bool = False
-
-    def __post_init__(self) -> None:
-        self.process.terminate()
-
-    def watch(self, say: Callable[[str], object]) -> None:
-        """To be called while the process runs."""
-        waited = time.monotonic() - self._asked
-        if waited > self.patience:
-            self.process.kill()
-        elif waited > _ANSWER_SECONDS and not self._is_named:
-            self._is_named = True
-            left = f"{self.patience - waited:.0f} more seconds"
-            say(f"{self.name} has not ended yet: it may be saving, and is killed after {left}")
 
 
 @dataclass
@@ -225,6 +196,13 @@ class ProcessExecutor(Executor):
             time.sleep(0.05)
 
 
+def usable_cores() -> list[int]:
+    """The numbers of the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def visible_gpus() -> list[str]:
     """The NVIDIA GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them, without starting JAX."""
     if os.environ.get("JAX_PLATFORMS", "").strip() == "cpu":
@@ -251,29 +229,6 @@ def take_lock(run: PlannedRun) -> BinaryIO | None:
     return lock
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of a process that trains, which finds the same modules as this one."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-
-
-def reason(code: int, output: Path) -> str:
-    """The reason why a process ended early, in one line; "" for success. `output` is a file."""
-    if code == 0:
-        return ""
-    lines = _read(output).splitlines()
-    said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")
-    memory = next((line for line in lines if any(sign in line for sign in _OUT_OF_MEMORY)), "")
-    if memory and not said:
-        said = f"out of memory: {memory.strip()}"
-    if not said and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        said = "killed by SIGKILL, as the system does where memory is short"
-    if not said:
-        # The last line may be of the display, such as what the run was about to do.
-        error = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
-        said = f"{_ended_by(code)}{error and f': {error}'}"
-    return " ".join(said.split())[:_LINE]
-
-
 def ran_out_of_disk(ending: Ending, folder: Path) -> bool:
     """True if a run failed because the disk of `folder` was full, so that it may continue later."""
     if not ending.reason:
@@ -282,16 +237,22 @@ def ran_out_of_disk(ending: Ending, folder: Path) -> bool:
     return named or shutil.disk_usage(folder).free < _LITTLE
 
 
-def _ended_by(code: int) -> str:
-    """`killed by SIGSEGV` or `exit code 3`."""
-    number = -code if code < 0 else code - 128
-    try:
-        return f"killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"exit code {code}"
+def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interruption) -> dict[str, str]:
+    """Executes runs to the end; returns the reason of each failure by name, "" for success.
 
-
-def _read(output: Path) -> str:
-    with contextlib.suppress(OSError):
-        return output.read_text(errors="replace")
-    return ""
+    Raises:
+      RunError: another process has one of them.
+    """
+    waiting, reasons = list(runs), dict[str, str]()
+    while waiting or len(reasons) < len(runs):
+        for ending in executor.poll():
+            reasons[ending.name] = ending.reason
+        while waiting and executor.room():
+            run = waiting.pop(0)
+            if not executor.start([run]):
+                raise RunError(f"{run.folder} is in use by another process: wait for that and run this again")
+        if interruption.signum is not None:
+            executor.close()
+            break
+        time.sleep(_POLL_SECONDS)
+    return reasons

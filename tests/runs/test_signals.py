@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.parallel.signals import Interruption, catch_signals
+from jaxrl.runs.signals import Interruption, catch_signals
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +65,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 _BUSY = """
 import hashlib, sys, time
-from jaxrl.parallel.signals import catch_signals
+from jaxrl.runs.signals import catch_signals
 with catch_signals() as interruption, interruption.defer():
     print("ready", flush=True)
     # Like a program of XLA, this runs no line of Python for minutes, so no handler either.
@@ -103,7 +103,7 @@ _WAITING = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from jaxrl.commands import command_line
-from jaxrl.parallel.signals import catch_signals
+from jaxrl.runs.signals import catch_signals
 
 def job():
     with ThreadPoolExecutor(1) as pool:
@@ -118,7 +118,7 @@ with catch_signals() as interruption:
 """
 _DEAF = """
 import time
-from jaxrl.parallel.signals import catch_signals
+from jaxrl.runs.signals import catch_signals
 
 class Deaf:
     def __del__(self):
@@ -149,7 +149,7 @@ def test_it_also_ends_where_no_exception_gets_through(program: str, signum: int,
 
 _TALKING = """
 import sys
-from jaxrl.parallel.signals import catch_signals
+from jaxrl.runs.signals import catch_signals
 with catch_signals() as interruption, interruption.defer():
     print("ready", file=sys.stderr, flush=True)
     while True:
@@ -188,7 +188,7 @@ def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytes
 
 
 _SHOWN = """
-from jaxrl.parallel.signals import before_leaving, leave
+from jaxrl.parallel.process_exit import before_leaving, leave
 from jaxrl.reporting.display import terminal
 from jaxrl.reporting.writers import Console
 before_leaving(terminal.restore_before_exit)
@@ -224,7 +224,7 @@ def test_a_signal_that_wakes_another_thread_is_noted() -> None:
     # blocks the signal here; the thread of `catch_signals`, which began before, takes it.
     script = """
 import os, signal, threading, time
-from jaxrl.parallel.signals import catch_signals
+from jaxrl.runs.signals import catch_signals
 def work():
     os.kill(os.getpid(), signal.SIGTERM)
     deadline = time.monotonic() + 5

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import psutil
 
 from jaxrl.algorithms import Agent
-from jaxrl.config import Config, ConfigError, ReplayConfig
+from jaxrl.config import Config, ConfigError, ReplayConfig, text
 from jaxrl.envs.base import Box, Dict, EnvSpec, Mixed, Space, zeros
-from jaxrl.metrics import text
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.runtime import Runtime
 

@@ -29,7 +29,7 @@ def _watch(parent: int) -> None:
 
 def command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module as a child of this process."""
-    return [sys.executable, "-m", "jaxrl.parallel.child_process", str(os.getpid()), module, *arguments]
+    return [sys.executable, "-m", "jaxrl.runs.child_process", str(os.getpid()), module, *arguments]
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import re
 
 import jax
 
-from jaxrl.config import Config
+from jaxrl.config import Config, text
 from jaxrl.config.errors import RunError
 from jaxrl.config.remedies import memory_remedies
-from jaxrl.metrics import text
+from jaxrl.programs.jaxpr import largest_arrays
 from jaxrl.programs.runtime import Runtime
-from jaxrl.training.jaxpr import largest_arrays
 
 _SHOWN = 3
 _WANTED = re.compile(r"allocat\w* ([\d.]+) ?([KMGT]i?B|bytes)")

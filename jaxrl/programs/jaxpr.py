@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
-from jaxrl.metrics import text
+from jaxrl.config import text
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jaxrl.config import ConfigError, check_config, default_config
-from jaxrl.runs.storage.mirror import Mirror
+from jaxrl.training.mirror import Mirror
 from tests.faults.harness import ROOT
 from tests.faults.tiny import STEPS
 from tests.runs.storage.gcs_server import GcsServer

@@ -1,4 +1,4 @@
-"""python -m jaxrl.search.generation FILE: trains runs of a search together."""
+"""python -m jaxrl.population.generation FILE: trains runs together, such as those of a search."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import jax
 
 from jaxrl.config import Config, from_json, read_section
 from jaxrl.config.data_files import read_object
-from jaxrl.metrics.files import replace_text
+from jaxrl.config.local_files import replace_text
 from jaxrl.parallel import cpu_devices
 from jaxrl.parallel.compilation import use_compilation_cache
 from jaxrl.parallel.sharding import Topology
-from jaxrl.parallel.signals import Interruption, catch_signals
 from jaxrl.population.exchange import Exchange, Range
 from jaxrl.population.members import Conditions, Member, train_members
+from jaxrl.programs.hyperparameters import program_shape
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.reporting.writers.population import PopulationRows
 from jaxrl.runs.folder import RunFolder
-from jaxrl.training.hyperparameters import program_shape
+from jaxrl.runs.signals import Interruption, catch_signals
 
 
 def train(file: Path, interruption: Interruption) -> None:

@@ -20,7 +20,7 @@ CHILD = """
 """
 PARENT = """
     import subprocess, threading, time
-    from jaxrl.parallel import child_process
+    from jaxrl.runs import child_process
 
     for _ in range(8):
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Hyperparameters that are changed while a run trains."""
+"""Hyperparameters: those that are numbers of a program, and their change while a run trains."""
 
 from __future__ import annotations
 

@@ -11,9 +11,8 @@ import pytest
 from jaxrl.config import check_config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import load_config
-from jaxrl.parallel import child_process
-from jaxrl.search import executor
-from jaxrl.search.executor import Ending, PlannedRun, ProcessExecutor
+from jaxrl.runs import child_ending, child_process, executor
+from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.search.options import SearchOptions
 
 _DEAF = "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -64,7 +63,7 @@ def test_a_trial_that_is_asked_to_end_and_does_not_is_named(
     run: PlannedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaf_for(1, monkeypatch)
-    monkeypatch.setattr(executor, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(child_ending, "_ANSWER_SECONDS", 0.1)
     said: list[str] = []
     executes = ProcessExecutor(1, say=said.append)
     start(executes, run)

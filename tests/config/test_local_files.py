@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl.metrics.files import is_remote, replace_text, replacing
+from jaxrl.config.local_files import is_remote, replace_text, replacing
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.parallel.sharding import SHARDED, Topology
-from jaxrl.training.jaxpr import largest_arrays, matmul_flops
+from jaxrl.programs.jaxpr import largest_arrays, matmul_flops
 
 
 def test_products_count_as_often_as_scans_turn() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.coordination import Coordinator, Pace
+from jaxrl.training.coordination import Coordinator, Pace
 
 
 class Wire:

@@ -1,0 +1,82 @@
+"""The check of a folder of demonstrations: its files, and some of its episodes simulated again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError, environment_spec
+from jaxrl.config.common_names import full_name
+from jaxrl.config.errors import RunError
+from jaxrl.envs import registry, wrappers
+from jaxrl.experience.demonstrations.dataset import (
+    Dataset,
+    DatasetFault,
+    environment_of,
+    is_dataset,
+    is_simulated,
+    read_dataset,
+)
+from jaxrl.experience.demonstrations.episode import EpisodeFault
+from jaxrl.experience.demonstrations.simulation import Simulator
+from jaxrl.parallel.tpu_slices import hush_libtpu
+
+
+@dataclass(frozen=True)
+class EpisodesCheck:
+    """What was found of episodes that are as written.
+
+    Attributes:
+      summary: of the dataset.
+      simulated: how many episodes were simulated again.
+    """
+
+    summary: Mapping[str, Any]
+    simulated: int
+
+
+def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | None:
+    """Reads every episode of a folder; None where that holds something else, such as levels.
+
+    Args:
+      folder: a folder of episodes, or a file that is none.
+      given: the environment; "": the one that the manifest names.
+      simulate: how many episodes to simulate again, where they are of replays.
+
+    Raises:
+      ConfigError: no environment is named, or it cannot be made.
+      RunError: the first fault, with its file.
+    """
+    if not (folder.is_file() or is_dataset(folder)):
+        return None
+    try:
+        named, found_wrappers = environment_of(folder) if folder.is_dir() else (given, ())
+        name = full_name("--env", given)[0] if given else named
+        if not name:
+            raise ConfigError("`--env` is missing: the manifest names no environment")
+        hush_libtpu()
+        # Names from a file that may come from anyone: their modules are not imported.
+        foreign = [x for x in found_wrappers if wrappers.module_of(x) is not None]
+        if foreign or (not given and registry.module_of(name) is not None):
+            named_module = foreign[0] if foreign else name
+            raise ConfigError(f"{folder} names the module of {named_module!r}, which is not imported")
+        spec = environment_spec("--env", name, name, found_wrappers)
+        dataset = read_dataset(str(folder), spec, verify=True)
+        summary = dataset.summary()
+        return EpisodesCheck(summary, _simulate_again(name, dataset, simulate) if is_simulated(folder) else 0)
+    except DatasetFault as error:
+        raise RunError(str(error)) from error
+
+
+def _simulate_again(env: str, dataset: Dataset, count: int) -> int:
+    """Simulates some episodes again, evenly from all; returns how many."""
+    simulator, total = Simulator(env), len(dataset.episodes)
+    chosen = sorted({i * total // count for i in range(count)})
+    for i in chosen:
+        try:
+            simulator.verify(dataset.episodes[i])
+        except EpisodeFault as error:
+            raise DatasetFault(f"{Path(dataset.folder) / dataset.files[i]}: {error}") from error
+    return len(chosen)

@@ -1,0 +1,63 @@
+"""python -m jaxrl.evaluation.metric_names: the names of the metrics of runs, before them.
+
+Reads a list of configurations from standard input and writes what is known of them, both as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from ml_collections import ConfigDict
+
+from jaxrl import algorithms
+from jaxrl.config import Config, ConfigError, resolve
+from jaxrl.config.environment import spec_of
+from jaxrl.evaluation.modes import modes_of
+from jaxrl.experience.base import declared_metrics
+from jaxrl.experience.statistics import SUCCESS, EpisodeReports
+from jaxrl.types import Axis
+
+# Beginnings of metrics whose names depend on machine, levels, layers and what episodes report.
+OPEN = ("env/", "grad/", "time/", "host/", "device/", "population/")
+_EVALUATED = ("return", "return_std", "length")
+
+
+def metric_names(config: Config) -> set[str]:
+    """The metrics of a run's rows, without those that begin as in `OPEN`.
+
+    Raises:
+      ConfigError: the configuration, which is resolved, leads to no environment or network.
+    """
+    spec = spec_of(config)
+    agent = algorithms.build_agent(config, spec)
+    algorithm = algorithms.build(config, agent, Axis())
+    reports = EpisodeReports.of(spec, config.env.success)
+    modes = modes_of(agent, config.evaluate.modes)
+    places = ("eval/", *(f"eval/{mode}/" for mode in modes)) if len(modes) > 1 else ("eval/",)
+    prefixes = ("", "unseen_") if config.evaluate.unseen else ("",)
+    said = ("success_rate",) if SUCCESS in reports.labels else ()
+    evaluated = {
+        f"{place}{prefix}{name}" for place in places for prefix in prefixes for name in (*_EVALUATED, *said)
+    }
+    found = {*algorithm.metrics, *declared_metrics(reports), *evaluated, "steps"}
+    return {name for name in found if not name.startswith(OPEN)}
+
+
+def main() -> int:
+    """Writes `names`, of all configurations, and `open`; or the first error, and returns 2."""
+    known: set[str] = set()
+    for data in json.loads(sys.stdin.read()):
+        fields = {name: value for name, value in data.items() if name not in ("derived", "device_count")}
+        try:
+            fields["network"]["recurrence"] = "auto"  # Devices of a run may have kernels that a CPU lacks.
+            known |= metric_names(resolve(ConfigDict(fields), 1))
+        except ConfigError as error:
+            print(" ".join(str(error).split()))
+            return 2
+    print(json.dumps({"names": sorted(known), "open": OPEN}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
