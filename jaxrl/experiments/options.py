@@ -181,7 +181,7 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
     for name in _PLACES:
         place = values.get(name)
         # Cells may run elsewhere, and a resumed experiment from another folder.
-        if isinstance(place, str) and place not in PARTS and Path(place).exists():
+        if isinstance(place, str) and place not in ("", *PARTS) and Path(place).exists():
             values[name] = str(Path(place).absolute())
     return ExperimentOptions(**values)
 

@@ -69,6 +69,7 @@ def test_options_of_a_file_have_the_names_of_the_flags() -> None:
     given = {"experiment-name": "x", "architectures": ["gat", "gcn"], "train-dataset": "train"}
     found = from_mapping({**given, "test_dataset": "test", "seeds": 3, "s3-bucket": "None"}, "x.yaml")
     assert (found.architectures, found.seeds, found.bucket) == (("gat", "gcn"), (3,), "")
+    assert from_mapping(found.to_json(), "config.json") == found
     with pytest.raises(ConfigError, match=r"x.yaml: unknown option `seed`; did you mean `seeds`"):
         from_mapping({"seed": 1}, "x.yaml")
 
