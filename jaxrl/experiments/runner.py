@@ -18,8 +18,7 @@ from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
 from jaxrl.parallel import child_process
 from jaxrl.parallel.signals import Interruption
 from jaxrl.search.device_share import DeviceShare
-from jaxrl.search.executor import PlannedRun, ProcessExecutor, Stopping, child_environment, reason, take_lock
-from jaxrl.search.runner import run_all
+from jaxrl.search.executor import PlannedRun, ProcessExecutor, Stopping, child_environment, reason
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
@@ -91,18 +90,21 @@ class CellRunner:
 
     def _train(self, config: Config) -> None:
         """Trains, once a process is gone that an experiment has left here that was killed."""
-        run, waits = PlannedRun(self.cell.name, config, self.cell.folder), False
-        while (lock := take_lock(run)) is None:
-            if not waits:
+        run, attempts = PlannedRun(self.cell.name, config, self.cell.folder), 0
+        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,))
+        while not executor.start([run]):
+            attempts += 1
+            if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.
                 self.say(f"{run.name}: another process still trains it, and is waited for")
-            waits = True
             self._require_going_on()
             time.sleep(_POLL_SECONDS)
-        lock.close()
-        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,))
-        reasons = run_all([run], executor, self.interruption)
+        while not (endings := executor.poll()):
+            if self.interruption.signum is not None:
+                executor.close()
+                break
+            time.sleep(_POLL_SECONDS)
         self._require_going_on()
-        if why := reasons[run.name]:
+        if why := endings[0].reason:
             raise CellFailure(why)
 
     def _require_going_on(self) -> None:

@@ -313,9 +313,8 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     for name in ("mlp_baseline", "gcn"):
         place = folder / name / "no_pretrain"
         assert (place / "final_model.zip").stat().st_size > 1000
-        steps = [json.loads(line)["step"] for line in (place / "metrics.jsonl").read_text().splitlines()]
-        assert steps == sorted(set(steps))
-        assert steps[-1] == 192
+        rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+        assert [row["step"] for row in rows if "eval/return" in row] == [64, 128, 192]
         results = json.loads((place / "eval_results.json").read_text())
         assert results["test"]["all"]["episodes"] == 5
         assert set(results["test"]) == {"all", "simple", "medium", "complex", "mine_heavy", "exploration"}
@@ -323,10 +322,6 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
     matrix = json.loads((folder / "decision_matrix.json").read_text())
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
     assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
-    before = (folder / "gcn/no_pretrain/eval_results.json").read_text()
-    done = subprocess.run(resume, capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert "mlp_baseline/no_pretrain/seed_0: finished before" in done.stdout
-    assert (folder / "gcn/no_pretrain/eval_results.json").read_text() == before
 
 
 def wait_for(process: subprocess.Popen, holds: Callable[[], bool]) -> None:
