@@ -1,9 +1,10 @@
 """jaxrl experiment: trains architectures on the same levels and compares them.
 
 Cells (architecture, with or without pretraining, seed) run one after the other,
-each as jaxrl train in a folder of its own. Results and the decision matrix are
-in OUTPUT_DIR/NAME_TIMESTAMP. An experiment that ended early goes on with
---resume-from; what has finished is not run again (docs/architectures.md).
+or with --jobs side by side, each as jaxrl train in a folder of its own. Results,
+decision matrix and report.html are in OUTPUT_DIR/NAME_TIMESTAMP. An experiment
+that ended early goes on with --resume-from; what has finished is not run again
+(docs/architectures.md).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DECLARED = {declared.attribute: declared for declared in declarations(Experimen
 _LISTS = ("architectures", "seeds")  # several words may follow the flag
 _JAX_SHARES = (
     "JAX has one backend for distribution: every device that a process sees shares the environments, "
-    "see docs/multi_host.md; leave the flag out"
+    "see docs/multihost.md; leave the flag out"
 )
 
 
@@ -131,7 +132,9 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
     headings, rows = table(matrix)
     display.show(headings, rows, names=1)
     command_line.say(" ".join(sentences(matrix)))
-    command_line.say(f"written to {folder.path / 'decision_matrix.md'}")
+    page = folder.path / "report.html"
+    written = page if page.exists() else folder.path / "decision_matrix.md"
+    command_line.say(f"written to {written}")
     if interruption.signum is not None:
         again = f"jaxrl experiment --resume-from={folder.path}"
         print(f"{interruption.name}: {again} goes on", file=sys.stderr)
@@ -163,5 +166,6 @@ def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
         for cell in x.cells:
             command_line.say(f"  {cell}")
     hours = sum(x.hours for x in found)
-    command_line.say(f"{hours:.2f} hours of training in all, without evaluations and pretraining")
+    one_by_one = "one cell after the other, without evaluations and pretraining"
+    command_line.say(f"{hours:.2f} hours of training in all, {one_by_one}")
     return 0

@@ -30,6 +30,7 @@ GREEDY, SAMPLED = "greedy", "sampled"
 _MOST_WORKERS = 4_096
 _MOST_UNITS, _MOST_LAYERS = 65_536, 64
 _MOST_CORES, _LONGEST_MEMORY = 4, 65_536
+_MOST_COMPONENTS = 1_024
 _MOST_EPISODES = 2**24
 _MOST_MEMBERS = 4_096
 _LONGEST_WAIT = 1_000_000.0  # seconds; the system's clocks count milliseconds in 32 bits
@@ -199,9 +200,16 @@ class NetworkConfig(ArchitectureConfig):
     head: str = field(
         "auto",
         help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
-        "tanh_gaussian (bounded), mixed (actions of several parts)",
+        "tanh_gaussian (bounded), gaussian_mixture (clipped), mixed (actions of several parts)",
         fixed=True,
         names_module=True,
+    )
+    mixture_components: int = field(
+        5,
+        at_least(1),
+        at_most(_MOST_COMPONENTS),
+        help="Gaussians of the head gaussian_mixture (docs/imitation.md)",
+        fixed=True,
     )
     layer_norm: bool = field(
         False,

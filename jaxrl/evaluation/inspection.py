@@ -132,9 +132,12 @@ def _choice(distribution: dict[str, Any], single: bool) -> dict[str, list[float]
         logits = np.asarray(distribution["logits"][0], np.float64)
         odds = np.exp(logits - logits.max())
         return {"probability": _numbers(odds / odds.sum())}
-    if {"mean", "log_std"} == set(distribution):
-        deviations = np.exp(np.asarray(distribution["log_std"][0], np.float64))
-        return {"mean": _numbers(distribution["mean"][0]), "deviation": _numbers(deviations)}
+    if {"mean", "log_std"} <= set(distribution):
+        mean, deviation = distribution["mean"][0], np.exp(np.asarray(distribution["log_std"][0], np.float64))
+        if "logits" in distribution:  # a mixture, of which the likeliest component is shown
+            likeliest = np.argmax(distribution["logits"][0])
+            mean, deviation = mean[likeliest], deviation[likeliest]
+        return {"mean": _numbers(mean), "deviation": _numbers(deviation)}
     return {name: _numbers(x[0]) for name, x in distribution.items()}
 
 

@@ -45,7 +45,7 @@ class PolicyFunction:
       action: [B, *A], what the environment takes; the best one, or drawn with `sample`.
       value: float32[B].
       distribution: dict of float32[B, ...]: `logits`, or `mean` and `log_std` (before clipping or squashing),
-        or `q`.
+        all three of a mixture, or `q`.
       carry: tree like the argument.
     """
 

@@ -141,28 +141,34 @@ class ExperimentPlan:
             config.init_from = str(cell.clone)
         return config
 
-    def copy_of(self, cell: ExperimentCell) -> str:
-        """Where a cell keeps a copy of its folder; "" for nowhere."""
+    @property
+    def copy(self) -> str:
+        """Where the experiment keeps a copy of its folder; "" for nowhere."""
         if not self.options.bucket:
             return ""
         prefix = self.options.s3_prefix.strip("/")
-        place = cell.folder.relative_to(self.folder)
-        parts = [self.options.bucket, *filter(None, [prefix]), self.folder.name, place.as_posix()]
-        return "s3://" + "/".join(parts)
+        return "s3://" + "/".join([self.options.bucket, *filter(None, [prefix]), self.folder.name])
+
+    def copy_of(self, cell: ExperimentCell) -> str:
+        """Where a cell keeps a copy of its folder; "" for nowhere."""
+        return self.copy and f"{self.copy}/{cell.folder.relative_to(self.folder).as_posix()}"
 
     def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:
-        """The arguments of `jaxrl`, with which it pretrains a cell; writes the config file for that."""
-        file = cell.clone.with_suffix(".py")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(config_file(self.config(cell, with_suite=False)) + "\n")
+        """The arguments of `jaxrl`, with which it pretrains a cell."""
         return [
             "pretrain",
-            f"--config={file}",
+            f"--config={cell.clone.with_suffix('.py')}",
             f"--data={self.options.replay_data_dir}",
             f"--bc-epochs={self.options.bc_epochs}",
             f"--bc-batch-size={self.options.bc_batch_size}",
             f"--workdir={cell.clone}",
         ]
+
+    def write_pretrain_config(self, cell: ExperimentCell) -> None:
+        """Writes the config file of these arguments."""
+        file = cell.clone.with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(config_file(self.config(cell, with_suite=False)) + "\n")
 
     def to_json(self) -> Mapping[str, Any]:
         """The options, and what became of them."""

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxrl.config import versions
+from jaxrl.config import ConfigError, versions
+from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.experiments.folder import ExperimentFolder
+from jaxrl.experiments.curves import write_tensorboard
+from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.matrix import Matrix, decide
 from jaxrl.experiments.options import ExperimentOptions
-from jaxrl.experiments.report import missing_page, write_curves, write_matrix
+from jaxrl.experiments.page import experiment_page
+from jaxrl.experiments.ray_cells import require_ray, run_on_ray
+from jaxrl.experiments.report import missing_page, write_matrix
 from jaxrl.experiments.results import read_results, results_by_group
-from jaxrl.experiments.runner import CellRunner
+from jaxrl.experiments.schedule import run_cells
 from jaxrl.reporting.logs import log_level, log_to
 from jaxrl.runs.commits import commits
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
+_telling = threading.Lock()  # cells side by side tell each a line of their own
 
 
 def run(
@@ -46,6 +52,8 @@ def run(
       ConfigError: a dataset or an architecture is wrong, or another process has the folder.
     """
     plan = ExperimentPlan.of(options, folder.path)
+    if options.ray_address:
+        require_ray()
     if options.num_devices == 0:
         os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells
     token = log_level.set(options.trace_level)
@@ -68,14 +76,27 @@ def _run(
         plan.suite(part).write_text(levels.suite(part, plan.options.episodes))
     if left_out := missing_page():
         say(left_out)
-    runner, failures = CellRunner(plan, interruption, say), dict[str, str]()
-    for cell in plan.cells:
-        if interruption.signum is not None:
-            break
-        if why := runner.run(cell):
+    failures = dict[str, str]()
+
+    def ended(cell: ExperimentCell, why: str) -> None:
+        if why:
             failures[cell.name] = one_line(why)
-        matrix = _write_results(plan, folder, failures, command)
+        _write_results(plan, folder, failures, command)
+
+    with interruption.defer():  # the first signal lets the cells that run save
+        (run_on_ray if plan.options.ray_address else run_cells)(plan, interruption, say, ended)
+    matrix = _write_results(plan, folder, failures, command)
+    if plan.options.bucket:
+        _copy_results(plan, folder, say)
     return matrix, failures
+
+
+def _copy_results(plan: ExperimentPlan, folder: ExperimentFolder, say: Callable[[str], object]) -> None:
+    """Writes the experiment's own files into the bucket, where the folders of its cells are."""
+    try:
+        copy_files(folder.path, plan.copy)
+    except (ConfigError, RunError) as error:
+        say(f"warning: the results are not in {plan.copy}: {error}")
 
 
 def _write_results(
@@ -89,7 +110,10 @@ def _write_results(
         copies = {cell.name: plan.copy_of(cell) for cell in cells if read_results(cell) is not None}
         folder.write("s3_manifest.json", {"copies": copies})
     write_matrix(folder, matrix, [f"{name}: {why}" for name, why in failures.items()], command)
-    write_curves(folder, [cell for cell in cells if read_results(cell) is not None])
+    if not missing_page():
+        folder.write("report.html", experiment_page(plan, matrix, failures, command))
+    finished = [cell for cell in cells if read_results(cell) is not None]
+    write_tensorboard(folder.path / "comparison", cells, finished)
     _write_aggregates(cells)
     return matrix
 
@@ -117,5 +141,6 @@ def _write_aggregates(cells: Sequence[ExperimentCell]) -> None:
 
 
 def _tell(say: Callable[[str], object], line: str) -> None:
-    say(line)
-    _log.info("%s", line)
+    with _telling:
+        say(line)
+        _log.info("%s", line)

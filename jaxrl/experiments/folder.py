@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import logging
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +16,9 @@ from typing import Any
 from jaxrl.config import ConfigError
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import is_remote, replace_text
+from jaxrl.runs.storage.copy import sync
 
+_log = logging.getLogger(__name__)
 _OPTIONS = "config.json"
 
 
@@ -74,3 +79,17 @@ class ExperimentFolder:
 
     def write_options(self, options: Mapping[str, Any]) -> None:
         self.write(_OPTIONS, options)
+
+
+def copy_files(folder: Path, target: str) -> None:
+    """Copies the files of an experiment, without those of its cells, to another folder or a bucket.
+
+    Raises:
+      ConfigError: the target cannot be used.
+      RunError: a file could not be copied.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        for file in folder.iterdir():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copy2(file, place)
+        sync(place, target, tell=_log.debug)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError
@@ -21,11 +22,14 @@ from jaxrl.config.fields import (
     matches,
     one_of,
 )
+from jaxrl.envs.native.platformer.level_files import PARTS
 from jaxrl.experiments.matrix import COLUMNS, Weights
 from jaxrl.reporting.logs import LEVELS
 
 NO_PRETRAIN, WITH_PRETRAIN = "no_pretrain", "with_pretrain"
+_PLACES = ("config", "train_dataset", "test_dataset", "replay_data_dir")
 _MOST = 2**31 - 1
+_MOST_JOBS = 1024
 _NAME = matches(r"[A-Za-z0-9][A-Za-z0-9._-]*", "consist of letters, digits, points, underscores and hyphens")
 
 
@@ -61,6 +65,25 @@ class ExperimentOptions:
         at_least(0),
         at_most(4096),
         help="devices of a cell, also --num-gpus; 0: the CPU; none: all there are",
+    )
+    jobs: int | None = field(
+        None,
+        at_least(1),
+        at_most(_MOST_JOBS),
+        help="cells at the same time, each with its own part of the cores or of the GPUs; none: as many as "
+        "have --num-devices GPUs of their own, else one",
+    )
+    ray_address: str = field(
+        "",
+        help="a Ray cluster that runs the cells: HOST:PORT, ray://HOST:PORT, auto, or local for a Ray of its "
+        "own on this machine; empty: none",
+    )
+    cpus_per_cell: int = field(1, at_least(1), at_most(_MOST_JOBS), help="of Ray: cores that each cell gets")
+    gpus_per_cell: float | None = field(
+        None,
+        at_least(0),
+        at_most(_MOST_JOBS),
+        help="of Ray: GPUs, or a part of one; none: 1 where the cluster has any",
     )
     mixed_precision: bool = field(False, help="networks compute in bfloat16")
     seeds: tuple[int, ...] = field(
@@ -99,6 +122,10 @@ class ExperimentOptions:
             raise ConfigError("`--test-pretraining` and `--no-pretraining` exclude each other: leave one out")
         if self.test_pretraining and not self.replay_data_dir:
             raise ConfigError("`--test-pretraining` needs demonstrations: --replay-data-dir=DIR")
+        if self.ray_address and self.jobs is not None:
+            raise ConfigError(
+                "`--jobs` is for this machine: Ray runs as many as --cpus-per-cell leaves room for"
+            )
         if sum(self.weights.values()) <= 0:
             raise ConfigError("the weights of an experiment must not all be 0")
 
@@ -151,6 +178,11 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
     for name in ("architectures", "seeds"):
         if name in values and not isinstance(values[name], tuple):
             values[name] = (values[name],)
+    for name in _PLACES:
+        place = values.get(name)
+        # Cells may run elsewhere, and a resumed experiment from another folder.
+        if isinstance(place, str) and place not in ("", *PARTS) and Path(place).exists():
+            values[name] = str(Path(place).absolute())
     return ExperimentOptions(**values)
 
 

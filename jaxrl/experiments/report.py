@@ -1,4 +1,4 @@
-"""The decision matrix as JSON, Markdown and HTML, and the curves of all cells for TensorBoard."""
+"""The decision matrix as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ import math
 from collections.abc import Sequence
 
 from jaxrl.config import installation
-from jaxrl.experiments.cells import ExperimentCell
 from jaxrl.experiments.folder import ExperimentFolder
 from jaxrl.experiments.matrix import COLUMNS, Matrix
-from jaxrl.experiments.results import SUCCESS
 from jaxrl.reporting.pages.page import Section, Table, html_page
-from jaxrl.reporting.writers import TensorBoardWriter
-from jaxrl.runs import records
 
-_CURVES = {SUCCESS: "success_rate", "eval/return": "return", "eval/all/efficiency": "efficiency"}
-_TITLE = "Decision matrix"
+_PACKAGES = ("jinja2", "matplotlib")  # of pages and their pictures
+TITLE = "Decision matrix"
 
 
 def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[str], command: str) -> None:
     """Writes decision_matrix.json, .md and, if the package for it is installed, .html."""
     folder.write("decision_matrix.json", matrix.to_json())
     headings, rows = table(matrix)
-    lines = [f"# {_TITLE}", "", *_markdown(headings, rows), "", *sentences(matrix)]
+    lines = [f"# {TITLE}", "", *_markdown(headings, rows), "", *sentences(matrix)]
     lines += ["", *(f"- failed: {failure}" for failure in failures)] if failures else []
     folder.write("decision_matrix.md", "\n".join(lines) + "\n")
     if missing_page():
         return
     page = html_page(
-        title=f"{_TITLE}: {folder.path.name}",
+        title=f"{TITLE}: {folder.path.name}",
         introduction=" ".join(sentences(matrix)),
         problems=[f"failed: {failure}" for failure in failures],
-        sections=[Section(_TITLE, Table(_TITLE, headings, rows))],
-        notes=[_weights(matrix)],
+        sections=[Section(TITLE, Table(TITLE, headings, rows))],
+        notes=[weights(matrix)],
         command=command,
     )
     folder.write("decision_matrix.html", page)
 
 
 def missing_page() -> str:
-    """Why there is no decision_matrix.html; "" if there is one."""
-    if importlib.util.find_spec("jinja2") is not None:
+    """Why there are no HTML pages; "" if there are."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if not missing:
         return ""
-    return f"decision_matrix.html is left out, since it needs jinja2: {installation.command('compare')}"
+    left_out = "decision_matrix.html and report.html are left out, since they need"
+    return f"{left_out} {missing[0]}: {installation.command('compare')}"
 
 
 def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
@@ -51,7 +49,7 @@ def table(matrix: Matrix) -> tuple[list[str], list[list[str]]]:
     headings = ["architecture", "score", *(heading for heading, _ in COLUMNS.values())]
     rows = []
     for row in matrix.rows:
-        cells = [_shown(column, row.values[column]) for column in COLUMNS]
+        cells = [shown(column, row.values[column]) for column in COLUMNS]
         rows.append([row.name, f"{row.score:.3f}", *cells])
     if matrix.bootstrap:
         headings.append("first in resamples")
@@ -78,24 +76,8 @@ def sentences(matrix: Matrix) -> list[str]:
     return found
 
 
-def write_curves(folder: ExperimentFolder, cells: Sequence[ExperimentCell]) -> None:
-    """Writes comparison/METRIC against steps for TensorBoard, a line for each cell that has rows."""
-    for cell in cells:
-        place = folder.path / "comparison" / cell.name.replace("/", "-").replace(":", "_")
-        if place.exists() or not (cell.folder / "metrics.jsonl").exists():
-            continue
-        run = records.read(str(cell.folder))
-        writer = TensorBoardWriter(place)
-        for row in run.rows:
-            found = {
-                f"comparison/{name}": row[key] for key, name in _CURVES.items() if row.get(key) is not None
-            }
-            if found:
-                writer.write(int(row["step"]), found)
-        writer.close()
-
-
-def _shown(column: str, value: float) -> str:
+def shown(column: str, value: float) -> str:
+    """A value of a column as text."""
     if not math.isfinite(value):
         return "never"
     if column in ("success", "gap"):
@@ -103,7 +85,8 @@ def _shown(column: str, value: float) -> str:
     return f"{value:.3f}" if column == "latency" else f"{value:,.0f}"
 
 
-def _weights(matrix: Matrix) -> str:
+def weights(matrix: Matrix) -> str:
+    """The weights of all columns, in words."""
     shares = ", ".join(f"{COLUMNS[name][0]} {x:.2f}" for name, x in matrix.weights.items())
     return f"Weights: {shares}. Each column is scaled from 0 (the worst) to 1 (the best)."
 

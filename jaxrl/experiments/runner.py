@@ -7,14 +7,18 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from jaxrl.config import ConfigError
+from jaxrl.config import Config, ConfigError
 from jaxrl.config.data_files import read_object
+from jaxrl.config.errors import RunError
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to, write_results
+from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
 from jaxrl.runs import child_process
 from jaxrl.runs.child_ending import Stopping, child_environment, reason
-from jaxrl.runs.executor import PlannedRun, ProcessExecutor, run_all
+from jaxrl.runs.device_share import DeviceShare
+from jaxrl.runs.executor import PlannedRun, ProcessExecutor
 from jaxrl.runs.signals import Interruption
 
 _log = logging.getLogger(__name__)
@@ -26,74 +30,116 @@ class CellFailure(Exception):
     """A cell cannot go on. The message is one line."""
 
 
+class CellInterruption(Exception):
+    """A signal has come: the cell goes on another time."""
+
+
+@dataclass(frozen=True)
 class CellRunner:
-    """Runs one cell after the other."""
+    """Runs a cell, one stage after the other.
 
-    def __init__(
-        self, plan: ExperimentPlan, interruption: Interruption, say: Callable[[str], object]
-    ) -> None:
-        """Takes the plan; `say` is told what happens, line by line."""
-        self._plan, self._interruption, self._say = plan, interruption, say
+    Attributes:
+      plan: of the experiment.
+      cell: the cell.
+      share: of the machine, for its processes.
+      interruption: a signal, after which its process saves and nothing more is started.
+      say: is told what happens, line by line.
+    """
 
-    def run(self, cell: ExperimentCell) -> str:
-        """Runs a cell to its end, from where it was; returns why it failed, "" if it did not.
+    plan: ExperimentPlan
+    cell: ExperimentCell
+    share: DeviceShare
+    interruption: Interruption
+    say: Callable[[str], object]
 
-        A cell that was interrupted has failed by no fault of its own: see `Interruption.signum`.
+    def run(self) -> str | None:
+        """Runs it to its end, from where it was.
+
+        Returns:
+          Why it failed, "" if it did not; None if it was interrupted.
         """
+        cell = self.cell
         if read_results(cell) is not None:
-            self._say(f"{cell.name}: finished before")
+            self.say(f"{cell.name}: finished before")
             return ""
         started = time.monotonic()
-        self._say(f"{cell.name}: starts")
+        self.say(f"{cell.name}: starts")
         try:
-            found = self._stages(cell)
-        except CellFailure as failure:
-            if self._interruption.signum is None:
-                self._say(f"{cell.name}: failed: {failure}")
+            found = self._stages()
+            write_results(cell, found)
+            self._copy()
+        except CellInterruption:
+            return None
+        except (CellFailure, ConfigError, RunError, OSError) as failure:
+            self.say(f"{cell.name}: failed: {failure}")
             return str(failure)
-        write_results(cell, found)
         rate = found.columns["success"]
         minutes = (time.monotonic() - started) / 60
-        self._say(f"{cell.name}: success {100 * rate:.0f}% on test levels, {minutes:.1f} minutes")
+        self.say(f"{cell.name}: success {100 * rate:.0f}% on test levels, {minutes:.1f} minutes")
         return ""
 
-    def _stages(self, cell: ExperimentCell) -> Measured:
-        without = self._pretrain(cell) if cell.pretrains else ""
-        config = self._plan.config(cell, initialized=cell.pretrains and not without)
-        executor = ProcessExecutor(jobs=1, say=self._say)
-        reasons = run_all([PlannedRun(cell.name, config, cell.folder)], executor, self._interruption)
-        why = reasons.get(cell.name, "it was interrupted")
-        if why or self._interruption.signum is not None:
-            raise CellFailure(why or "it was interrupted")
-        trust = ["--trust"] if ":" in cell.architecture else []
-        for part in ("test", "train"):
-            suite = f"--suite={self._plan.suite(part)}"
-            self._command(cell, f"evaluate-{part}", ["evaluate", str(cell.folder), suite, *trust])
-        benchmark = ["inference-benchmark", f"--workdir={cell.folder}", "--batch=1", *trust]
-        self._command(cell, "latency", benchmark)
-        self._export(cell, trust)
-        return self._measured(cell, without)
+    def _stages(self) -> Measured:
+        cell = self.cell
+        without = self._pretrain() if cell.pretrains else ""
+        config = self.plan.config(cell, initialized=cell.pretrains and not without)
+        self._train(config)
+        for stage in (*SUITES, LATENCY, EXPORT):
+            self._command(stage)
+        exported = cell.folder / "export" / "stablehlo"
+        shutil.make_archive(str(cell.folder / "final_model"), "zip", exported)
+        return self._measured(without)
 
-    def _pretrain(self, cell: ExperimentCell) -> str:
+    def _train(self, config: Config) -> None:
+        """Trains, once a process is gone that an experiment has left here that was killed."""
+        run, attempts = PlannedRun(self.cell.name, config, self.cell.folder), 0
+        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,))
+        while not executor.start([run]):
+            attempts += 1
+            if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.
+                self.say(f"{run.name}: another process still trains it, and is waited for")
+            self._require_going_on()
+            time.sleep(_POLL_SECONDS)
+        while not (endings := executor.poll()):
+            if self.interruption.signum is not None:
+                executor.close()
+                break
+            time.sleep(_POLL_SECONDS)
+        self._require_going_on()
+        if why := endings[0].reason:
+            raise CellFailure(why)
+
+    def _require_going_on(self) -> None:
+        if self.interruption.signum is not None:
+            raise CellInterruption
+
+    def _pretrain(self) -> str:
         """Clones demonstrations; returns why the clone is not started from, "" if it is."""
         try:
-            self._command(cell, "pretrain", self._plan.pretrain_arguments(cell))
+            self.plan.write_pretrain_config(self.cell)
+            self._command(PRETRAIN)
         except CellFailure as failure:
-            if self._interruption.signum is not None:
-                raise
-            self._say(f"{cell.name}: warning: trained from scratch, since the clone failed: {failure}")
+            warning = f"warning: trained from scratch, since the clone failed: {failure}"
+            self.say(f"{self.cell.name}: {warning}")
             return str(failure)
         return ""
 
-    def _export(self, cell: ExperimentCell, trust: Sequence[str]) -> None:
-        """Writes final_model.zip, the policy as StableHLO."""
-        folder = cell.folder / "export" / "stablehlo"
-        self._command(cell, "export", ["export", str(cell.folder), "--format=stablehlo", *trust])
-        shutil.make_archive(str(cell.folder / "final_model"), "zip", folder)
-
-    def _measured(self, cell: ExperimentCell, clone: str) -> Measured:
+    def _copy(self) -> None:
+        """Completes the copy in the bucket by what has come after training."""
+        target = self.plan.copy_of(self.cell)
+        if not target:
+            return
         try:
-            steps, seconds = steps_to(cell.folder, self._plan.options.threshold)
+            self._run("copy", ["sync", str(self.cell.folder), target])
+        except CellFailure as failure:
+            again = f"jaxrl sync {self.cell.folder} {target}"
+            self.say(
+                f"{self.cell.name}: warning: its copy is not complete, `{again}` completes it: {failure}"
+            )
+
+    def _measured(self, clone: str) -> Measured:
+        cell = self.cell
+        try:
+            steps, seconds = steps_to(cell.folder, self.plan.options.threshold)
             acting = read_object(cell.folder / _LATENCY)["results"][0]
             return Measured(
                 test=of_suite(cell.folder, "test"),
@@ -107,12 +153,17 @@ class CellRunner:
         except (ConfigError, OSError, ValueError, KeyError, IndexError) as error:
             raise CellFailure(f"its results cannot be read: {error}") from error
 
-    def _command(self, cell: ExperimentCell, stage: str, arguments: Sequence[str]) -> None:
+    def _command(self, stage: str) -> None:
+        self._run(stage, commands(self.plan, self.cell)[stage])
+
+    def _run(self, stage: str, arguments: Sequence[str]) -> None:
         """Runs `jaxrl ARGUMENTS` as a child process, whose output goes to a file beside the run folder.
 
         Raises:
-          CellFailure: it failed, or was interrupted.
+          CellFailure: it failed.
+          CellInterruption: a signal came.
         """
+        cell = self.cell
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         output = cell.folder.with_name(f"{cell.folder.name}_{stage}.log")
         _log.debug("%s: jaxrl %s", cell.name, " ".join(arguments))
@@ -122,17 +173,17 @@ class CellRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env=child_environment(),
+                env=child_environment() | self.share.environment(),
                 start_new_session=True,
             )
+        self.share.bind(process.pid)
         stopping = None
         while process.poll() is None:
-            if stopping is None and self._interruption.signum is not None:
+            if stopping is None and self.interruption.signum is not None:
                 stopping = Stopping(process, f"{cell.name}: {stage}")
             elif stopping is not None:
-                stopping.watch(self._say)
+                stopping.watch(self.say)
             time.sleep(_POLL_SECONDS)
-        if self._interruption.signum is not None:
-            raise CellFailure("it was interrupted")
+        self._require_going_on()
         if why := reason(process.returncode, output):
             raise CellFailure(f"{stage}: {why}")

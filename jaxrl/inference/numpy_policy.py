@@ -243,6 +243,18 @@ def _tanh_gaussian(
     return np.clip(low + unit * (high - low), low, high), distribution
 
 
+def _gaussian_mixture(
+    policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None
+) -> tuple[Array, Any]:
+    shape = (len(x), head["components"], len(head["low"]))
+    logits, mean, std = (policy.dense(f"{head['weights']}.{part}", x) for part in ("logits", "mean", "std"))
+    mean = (mean + policy.array(f"{head['weights']}.center")).reshape(shape)
+    std = np.logaddexp(np.float32(0), std) + np.float32(head["least_std"])
+    distribution = {"logits": logits, "mean": mean, "log_std": np.log(std).reshape(shape)}
+    low, high = _bounds(head)
+    return np.clip(mean[np.arange(len(x)), _best(logits)], low, high), distribution
+
+
 def _q(policy: NumpyPolicy, head: dict[str, Any], x: Array, mask: Array | None) -> tuple[Array, Any]:
     q = _masked(policy.dense(f"{head['weights']}.q", x), mask)
     return _best(q), {"q": q}
@@ -265,6 +277,7 @@ _HEADS: dict[str, Callable[..., tuple[Array, Any]]] = {
     "multi_categorical": _multi_categorical,
     "gaussian": _gaussian,
     "tanh_gaussian": _tanh_gaussian,
+    "gaussian_mixture": _gaussian_mixture,
     "q": _q,
     "dueling_q": _dueling_q,
 }

@@ -127,6 +127,23 @@ def _mean(graph: Graph, head: Layer, x: str) -> str:
     return mean
 
 
+def _gaussian_mixture(graph: Graph, head: Layer, x: str, masked: bool) -> None:
+    logits = _logits(graph, head, x, masked=False)
+    shape = graph.constant([-1, head["components"], len(head["low"])], np.int64)
+    mean = graph.op(
+        "Add", graph.dense(f"{head['weights']}.mean", x), graph.param(f"{head['weights']}.center")
+    )
+    mean = graph.op("Reshape", mean, shape, result="distribution.mean")
+    std = graph.op("Softplus", graph.dense(f"{head['weights']}.std", x))
+    log_std = graph.op("Log", graph.op("Add", std, graph.constant(head["least_std"])))
+    graph.op("Reshape", log_std, shape, result="distribution.log_std")
+    best = graph.op("ArgMax", logits, axis=1, keepdims=1)
+    chosen = graph.op("Equal", best, graph.constant([range(head["components"])], np.int64))
+    chosen = graph.op("Unsqueeze", graph.cast(chosen, np.float32), graph.constant([2], np.int64))
+    component = graph.constant([1], np.int64)
+    _act_within(graph, head, graph.op("ReduceSum", graph.op("Mul", mean, chosen), component, keepdims=0))
+
+
 def _act_within(graph: Graph, head: Layer, action: str) -> None:
     low, high = _bounds(head)
     above = graph.op("Max", action, graph.constant(low))
@@ -145,6 +162,7 @@ HEADS: dict[str, Callable[[Graph, Layer, str, bool], None]] = {
     "multi_categorical": _multi_categorical,
     "gaussian": _gaussian,
     "tanh_gaussian": _tanh_gaussian,
+    "gaussian_mixture": _gaussian_mixture,
     "q": _q,
     "dueling_q": _dueling_q,
 }

@@ -31,6 +31,9 @@ MASKED_LOGIT = -1e9
 # times faster on CPU than `jnp.cumsum` inside a rollout scan.
 _MAX_UNROLLED_CATEGORIES = 64
 
+# The largest float32 below 1: uniform noise lies in [0, 1).
+_BELOW_ONE = 1.0 - 2.0**-24
+
 # Share of the range that `unsquash` keeps from the bounds, where the inverse of tanh is infinite.
 _LEAST_UNIT = 5e-4
 
@@ -75,6 +78,11 @@ def draw_noise(kind: NoiseKind, key: Array, shape: tuple[int, ...]) -> Array:
     if kind == "normal":
         return jax.random.normal(key, shape, jnp.float32)
     raise ValueError(f"noise kind (={kind!r}) must be 'uniform' or 'normal'")
+
+
+def uniform_of_normal(noise: Array) -> Array:
+    """float32[...]: uniform noise on [0, 1) from standard normal noise, by its distribution function."""
+    return jnp.minimum(jax.scipy.stats.norm.cdf(noise), _BELOW_ONE)
 
 
 def elementwise(distribution: Any) -> Any:

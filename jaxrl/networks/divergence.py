@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.networks.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
+from jaxrl.networks.gaussian_mixture import GaussianMixture, mixture_divergence
 from jaxrl.networks.mixed import ProductDistribution
 from jaxrl.types import Array
 
 
 def kl_divergence(p: Any, q: Any) -> Array:
-    """float32[...]: KL(p || q) = E_p[log p(a) - log q(a)] in nats, exact, summed over components.
+    """float32[...]: KL(p || q) = E_p[log p(a) - log q(a)] in nats, summed over components.
 
-    Actions that are masked in both add 0.
+    It is exact, but of mixtures an upper bound (`mixture_divergence`). Actions that are masked in both add 0.
 
     Args:
       p, q: distributions [...] of the same class, as one head gives them.
@@ -32,6 +33,8 @@ def kl_divergence(p: Any, q: Any) -> Array:
     if isinstance(p, Gaussian | TanhGaussian):
         # A bijection such as tanh changes no divergence.
         return _gaussian(p.mean, p.log_std, q.mean, q.log_std)
+    if isinstance(p, GaussianMixture):
+        return mixture_divergence(p, q)
     if isinstance(p, ProductDistribution):
         found = [kl_divergence(a, b) for a, b in zip(p.parts, q.parts, strict=True)]
         return jnp.sum(jnp.stack(found), axis=0)

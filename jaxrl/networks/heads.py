@@ -6,7 +6,6 @@ rounded logits would leave few distinct probabilities, and the product is small.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +15,9 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
 from jaxrl.networks import distributions, mixed
+from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
-from jaxrl.networks.operations import Layer
+from jaxrl.networks.operations import Layer, bounds_of
 from jaxrl.networks.registry import Registry
 from jaxrl.types import Array
 
@@ -127,6 +127,17 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     )
 
 
+@HEADS.register("gaussian_mixture")
+def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
+    """Clipped as those of `_gaussian`; one more number of noise picks the component."""
+    if not (isinstance(space, Box) and len(space.shape) == 1):
+        raise _Unsuitable("a one-dimensional Box")
+    low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
+    module = GaussianMixtureHead(space, network.mixture_components)
+    noise = (space.shape[0] + 1,)
+    return Head(module, "normal", noise, lambda action: distributions.clip(action, low, high))
+
+
 @HEADS.register("mixed")
 def _mixed(network: NetworkConfig, space: Space) -> Head:
     """A categorical or Gaussian for each part; the environment gets the latter clipped to its bounds."""
@@ -177,7 +188,7 @@ class GaussianHead(nn.Module):
         return distributions.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
 
     def describe(self) -> Layer:
-        return {"type": "gaussian", "weights": weights_of(self), **_bounds(self.space)}
+        return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
 
 
 class TanhGaussianHead(nn.Module):
@@ -188,7 +199,7 @@ class TanhGaussianHead(nn.Module):
         return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
 
     def describe(self) -> Layer:
-        return {"type": "tanh_gaussian", "weights": weights_of(self), **_bounds(self.space)}
+        return {"type": "tanh_gaussian", "weights": weights_of(self), **bounds_of(self.space)}
 
 
 class SoftActorHead(nn.Module):
@@ -274,12 +285,6 @@ class QHead(nn.Module):
 def _logits(x: Array, n: int, mask: Array | None) -> Array:
     logits = Dense(n, 0.01, name="logits")(x)
     return logits if mask is None else distributions.mask_logits(logits, mask)
-
-
-def _bounds(space: Box) -> Layer:
-    """The bounds of actions; None is no bound, for JSON has no infinity."""
-    sides = {"low": space.low, "high": space.high}
-    return {side: [x if math.isfinite(x) else None for x in bound] for side, bound in sides.items()}
 
 
 def _mean_and_log_std(module: nn.Module, x: Array, size: int) -> tuple[Array, Array]:

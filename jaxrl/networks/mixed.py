@@ -6,15 +6,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 import flax.struct
-import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.base import Discrete, Mixed
-from jaxrl.networks.distributions import NoiseKind
+from jaxrl.networks.distributions import NoiseKind, uniform_of_normal
 from jaxrl.types import Array
-
-# The largest float32 below 1: uniform noise lies in [0, 1).
-_BELOW_ONE = 1.0 - 2.0**-24
 
 
 def parameters_of(distribution: Any) -> dict[str, Array]:
@@ -51,7 +47,7 @@ class ProductDistribution:
         chosen = []
         for (_, space), part, x in self._with(noise):
             if part.noise_kind == "uniform":
-                x = jnp.minimum(jax.scipy.stats.norm.cdf(x), _BELOW_ONE)
+                x = uniform_of_normal(x)
             chosen.append(part.sample(x[..., 0] if isinstance(space, Discrete) else x))
         return self._join(chosen)
 

@@ -6,6 +6,7 @@ A description is JSON values with which the weights run without this package; wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -47,6 +48,12 @@ def describe(operations: Sequence[ArrayOperation]) -> list[Layer]:
 def described(part: Any, *arguments: Any) -> Any:
     """The description of an encoder, a core or a head; None for one that has none, such as a user's own."""
     return part.describe(*arguments) if hasattr(part, "describe") else None
+
+
+def bounds_of(space: Box) -> Layer:
+    """The bounds of actions as JSON values; None is no bound, for JSON has no infinity."""
+    sides = {"low": space.low, "high": space.high}
+    return {side: [x if math.isfinite(x) else None for x in bound] for side, bound in sides.items()}
 
 
 @dataclass(frozen=True)

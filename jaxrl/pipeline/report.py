@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl.config import ConfigError, flatten, installation, text, versions
+from jaxrl.config import ConfigError, installation, text
 from jaxrl.config.local_files import replacing
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.pipeline import results
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.record import PipelineFolder
 from jaxrl.pipeline.stages import StagePlaces
+from jaxrl.reporting.pages.machine import machine_rows
 from jaxrl.reporting.pages.page import Section, Table, html_page
 from jaxrl.reporting.pages.pdf import pdf_page
 from jaxrl.runs import evaluations
@@ -100,7 +100,8 @@ def _sections(
     if pipeline.gates:
         yield _table("Gates", ("condition",), [(gate.text,) for gate in pipeline.gates])
     yield _table("Settings", ("setting", "value"), _settings(pipeline, stages), names=2)
-    yield _table("Machine", ("", ""), list(_machine(folder)), names=2)
+    summary = results.read(f"{StagePlaces(folder.path).run()}/summary.json")
+    yield _table("Machine", ("", ""), list(machine_rows(summary)), names=2)
     commands = [
         (name, f"{step.seconds:.1f}", shlex.join(step.words))
         for name, record in _records(folder, stages)
@@ -173,15 +174,3 @@ def _settings(pipeline: PipelineDefinition, stages: Sequence[str]) -> list[tuple
         for name, value in pipeline.sections[stage].to_json().items()
         if value not in ("", [], None)
     ]
-
-
-def _machine(folder: PipelineFolder) -> Iterator[tuple[str, str]]:
-    import psutil
-
-    summary = flatten(results.read(f"{StagePlaces(folder.path).run()}/summary.json"))
-    for name in ("host", "device"):
-        if name in summary:
-            yield name, str(summary[name])
-    yield "cores", str(os.cpu_count())
-    yield "memory", text.size(psutil.virtual_memory().total)
-    yield from versions().items()

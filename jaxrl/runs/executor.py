@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import fcntl
 import os
 import shutil
@@ -19,6 +18,7 @@ from jaxrl.config.errors import RunError
 from jaxrl.config.listing import config_file
 from jaxrl.runs import child_process
 from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.signals import Interruption
 
 _KILL_AFTER_TIMEOUT = 10.0  # that a run may take whose checkpoint nobody will use
@@ -99,6 +99,7 @@ class ProcessExecutor(Executor):
         gpus: Sequence[str] = (),
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
+        shares: Sequence[DeviceShare] = (),
     ) -> None:
         """Takes options.
 
@@ -107,9 +108,10 @@ class ProcessExecutor(Executor):
           gpus: the GPUs that they share in turn.
           timeout: seconds after which a run is stopped, as one that failed; None: never.
           say: is called with a line about a run that does not end when asked to.
+          shares: what each of the runs at the same time gets of the machine; (): an even part.
         """
         self._jobs = jobs
-        self._gpus = tuple(gpus)
+        self._shares = tuple(shares) or shares_of(jobs, gpus)
         self._timeout = timeout
         self._say = say
         self._children: dict[str, _Child] = {}
@@ -134,32 +136,13 @@ class ProcessExecutor(Executor):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=self._environment(slot),
+                env=child_environment() | self._shares[slot].environment(),
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the search, which then asks its runs to save.
             )
-        self._give_cores(process, slot)
+        self._shares[slot].bind(process.pid)
         self._children[run.name] = _Child(run, process, slot, lock)
         return True
-
-    def _environment(self, slot: int) -> dict[str, str]:
-        environment = child_environment()
-        if self._gpus and self._jobs > 1:
-            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
-            # JAX takes three quarters of a GPU otherwise, so that a second run finds no memory.
-            sharing = -(-self._jobs // len(self._gpus))
-            environment.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / sharing:.2f}")
-        return environment
-
-    def _give_cores(self, process: subprocess.Popen[bytes], slot: int) -> None:
-        """Gives each of several runs cores of its own: threads of one would wait for those of another."""
-        if self._jobs == 1 or not hasattr(os, "sched_setaffinity"):
-            return
-        cores = sorted(os.sched_getaffinity(0))
-        share = len(cores) // self._jobs
-        if share:
-            with contextlib.suppress(OSError):  # It may have ended.
-                os.sched_setaffinity(process.pid, cores[slot * share : (slot + 1) * share])
 
     def poll(self) -> list[Ending]:
         endings = []

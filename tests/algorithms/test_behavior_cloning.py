@@ -264,3 +264,57 @@ def test_squashed_actions_are_learnt_as_they_were_before(tmp_path: Path) -> None
     action = jnp.array([[-2.0, 2.0], [0.5, -1.9]])
     np.testing.assert_allclose(head.to_env(head.from_env(action)), action, atol=2.1e-3)
     assert np.isfinite(head.from_env(action)).all()
+
+
+def test_two_right_actions_are_averaged_by_a_gaussian_but_not_by_a_mixture(tmp_path: Path) -> None:
+    """Half of the demonstrations go left, half go right; straight ahead is what nobody has shown."""
+    name = "tests.algorithms.environments:Chance(continuous=True)"
+    rng = np.random.default_rng(0)
+
+    def episode() -> Episode:
+        left = rng.choice([-1.0, 1.0], size=(20, 1))
+        actions = np.concatenate([left, 0.5 * left], axis=1) + rng.normal(size=(20, 2)) * 0.05
+        ends = np.arange(20) == 19
+        return Episode(
+            observations=rng.normal(size=(21, 3)).astype(np.float32),
+            actions=actions.astype(np.float32),
+            rewards=np.zeros(20, np.float32),
+            terminations=ends,
+            truncations=np.zeros(20, bool),
+        )
+
+    write_dataset(tmp_path, [episode() for _ in range(20)], registry.spec_of(name), {"wrappers": []})
+    cost, greedy, drawn = {}, {}, {}
+    for head in ("gaussian", "gaussian_mixture"):
+        config = cloning_config(
+            str(tmp_path),
+            "none",
+            rollout_length=100,
+            sequence_length=1,
+            num_minibatches=20,
+            learning_rate=1e-2,
+        )
+        config = dataclasses.replace(
+            config,
+            env=dataclasses.replace(config.env, name=name),
+            network=dataclasses.replace(config.network, head=head, mixture_components=3),
+        )
+        iteration = build(config)
+        algorithm, state, _ = parts(iteration)
+        many = jax.jit(lambda s, i=iteration: jax.lax.scan(lambda s, _: i.iterate(s), s, length=20))
+        state, metrics = many(state)
+        cost[head] = row(jax.tree.map(lambda x: x[-1], metrics))["behavior_cloning/validation_loss"]
+        agent, obs = algorithm.agent, jnp.asarray(rng.normal(size=(400, 3)), jnp.float32)
+        out = agent.forward(state.learner.policy, obs, agent.initial_carry(400), jnp.ones(400, bool), None)
+        greedy[head] = np.asarray(agent.to_env(agent.greedy(out)))
+        drawn[head] = np.asarray(agent.choose(out, agent.draw_noise(jax.random.key(3), (400,)))[0])
+    assert np.abs(greedy["gaussian"]).max() < 0.5
+    side = np.sign(greedy["gaussian_mixture"][:, :1])
+    np.testing.assert_allclose(greedy["gaussian_mixture"], side * [[1.0, 0.5]], atol=0.1)
+    # Both sides are drawn about as often, and nothing between them.
+    assert 120 < (drawn["gaussian_mixture"][:, 0] > 0).sum() < 280
+    assert (np.abs(np.abs(drawn["gaussian_mixture"]) - [1.0, 0.5]) < 0.4).all()
+    # Two sides cost log 2, and log std + log(2 pi e) / 2 for each number.
+    exact = np.log(2) + 2 * (np.log(0.05) + 0.5 * np.log(2 * np.pi * np.e))
+    assert abs(cost["gaussian_mixture"] - exact) < 1.0
+    assert cost["gaussian"] > exact + 3

@@ -118,6 +118,7 @@ BAD_OVERRIDES = [
     ("network.core_size=100000", "must be at most 65536"),
     ("network.core_layers=5", "must be at most 4"),
     ("network.core_heads=0", "must be at least 1"),
+    ("network.mixture_components=0", "must be at least 1"),
     ("network.memory_length=0", "must be at least 1"),
     ("network.state_size=-1", "must be at least 0"),
     ("network.fusion=sum", "must be one of "),

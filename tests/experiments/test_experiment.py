@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxrl.commands.experiment import main
 from jaxrl.config import ConfigError
 from jaxrl.envs.native.platformer.level_files import SHIPPED
-from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.experiments.curves import GroupCurve
 from jaxrl.experiments.datasets import LevelDataset
+from jaxrl.experiments.experiment import run
+from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.options import ExperimentOptions, from_mapping
+from jaxrl.experiments.results import Measured, write_results
+from jaxrl.experiments.schedule import jobs_of
+from jaxrl.runs.executor import PlannedRun, take_lock
+from jaxrl.runs.signals import Interruption
+from tests.reporting.writers.test_writers import _scalars_of
 
 REQUIRED = {
     "experiment_name": "x",
@@ -60,6 +69,7 @@ def test_options_of_a_file_have_the_names_of_the_flags() -> None:
     given = {"experiment-name": "x", "architectures": ["gat", "gcn"], "train-dataset": "train"}
     found = from_mapping({**given, "test_dataset": "test", "seeds": 3, "s3-bucket": "None"}, "x.yaml")
     assert (found.architectures, found.seeds, found.bucket) == (("gat", "gcn"), (3,), "")
+    assert from_mapping(found.to_json(), "config.json") == found
     with pytest.raises(ConfigError, match=r"x.yaml: unknown option `seed`; did you mean `seeds`"):
         from_mapping({"seed": 1}, "x.yaml")
 
@@ -160,9 +170,110 @@ def get_config():
 """
 
 
+def finish(plan: ExperimentPlan, cell: ExperimentCell, success: list[float]) -> None:
+    """Leaves what a cell has left that has trained with such success on test levels."""
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "config.json").write_text("{}")
+    rows = [
+        {"step": 100 * (i + 1), "time": float(i), "eval/all/success_rate": x, "eval/return": 10 * x}
+        for i, x in enumerate(success)
+    ]
+    (cell.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    suite = {name: {"success_rate": success[-1]} for name in ("all", "simple")}
+    found = Measured(
+        test=suite, train=suite, steps_to_threshold=100, p50_ms=0.25, parameters=1234, seconds=90.0
+    )
+    write_results(cell, found)
+
+
+def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
+    """Two seeds of one architecture have finished, one cell fails, and another process trains the last."""
+    given = options(architectures=("gcn", "mlp_baseline"), seeds=(0, 1), jobs=2)
+    folder = ExperimentFolder(tmp_path / "x_1")
+    plan = ExperimentPlan.of(given, folder.path)
+    for cell, success in zip(plan.cells[:2], ([0.0, 0.5], [0.5, 1.0]), strict=True):
+        finish(plan, cell, success)
+    blocked, trained = plan.cells[2:]
+    blocked.folder.parent.mkdir(parents=True)
+    blocked.folder.with_suffix(".lock").mkdir()
+    lock = take_lock(PlannedRun(trained.name, plan.config(trained, with_suite=False), trained.folder))
+    assert lock is not None
+    interruption, said = Interruption(), []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if (
+            sum(any(word in x for word in ("finished before", "failed:", "another process")) for x in said)
+            == 4
+        ):
+            interruption.adopt(signal.SIGTERM)
+
+    matrix, failures = run(given, folder, interruption, say, "experiment x.yaml")
+    lock.close()
+    assert list(failures) == ["mlp_baseline/no_pretrain/seed_0"]
+    assert "Is a directory" in failures["mlp_baseline/no_pretrain/seed_0"]
+    assert "mlp_baseline/no_pretrain/seed_1: another process still trains it, and is waited for" in said
+    cells = json.loads((folder.path / "all_results.json").read_text())["cells"]
+    assert [cell["state"] for cell in cells] == ["finished", "finished", "failed", "unfinished"]
+    assert matrix.rows[0].values["success"] == 0.75
+    page = (folder.path / "report.html").read_text()
+    assert "2 of 4 cells have finished" in page
+    assert page.count("data:image/svg+xml") == 2
+    for text in ("75%", "1,234", "unfinished", "Is a directory", "jaxrl evaluate", "cores", "num_envs"):
+        assert text in page
+    assert (folder.path / "decision_matrix.html").exists()
+    mean = read_tensorboard(folder.path / "comparison" / "gcn-no_pretrain")
+    assert mean == {
+        "comparison/success_rate": [(100, 0.25), (200, 0.75)],
+        "comparison/return": [(100, 2.5), (200, 7.5)],
+    }
+    one = read_tensorboard(folder.path / "comparison" / "gcn-no_pretrain-seed_0")
+    assert one["comparison/success_rate"] == [(100, 0.0), (200, 0.5)]
+    # What is copied to a bucket is the experiment's own; cells have copies of their own.
+    copy_files(folder.path, str(tmp_path / "copy"))
+    copied = {file.name for file in (tmp_path / "copy").iterdir()}
+    assert copied >= {"config.json", "all_results.json", "report.html", "decision_matrix.md", "x.log"}
+    assert not any("gcn" in name for name in copied)
+
+
+def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """The points of each tag."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for tag, step, value in sorted(set().union(*map(_scalars_of, folder.glob("events.*")))):
+        points.setdefault(tag, []).append((step, value))
+    return points
+
+
+def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
+    curve = GroupCurve.of(
+        [
+            (np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
+            (np.array([10.0, 30.0]), np.array([5.0, 9.0])),
+        ]
+    )
+    np.testing.assert_array_equal(curve.steps, [10, 30])
+    np.testing.assert_array_equal(curve.mean, [3, 6])
+    np.testing.assert_array_equal(curve.low, [1, 3])
+    np.testing.assert_array_equal(curve.high, [5, 9])
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "expected"),
+    [
+        ({}, 8, 1),
+        ({"num_devices": 2}, 8, 4),
+        ({"num_devices": 2}, 1, 1),
+        ({"jobs": 3}, 0, 3),
+        ({"num_devices": 0}, 0, 1),
+    ],
+)
+def test_as_many_cells_at_a_time_as_have_devices(changes, gpus, expected) -> None:
+    assert jobs_of(options(**changes), gpus) == expected
+
+
 @pytest.mark.slow
 def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """Killed in its first cell and resumed, it ends; a cell that fails is named, and the rest go on."""
+    """Two cells side by side, killed outright and then stopped by a signal, end as one that was not."""
     (tmp_path / "quick.py").write_text(QUICK)
     file = tmp_path / "experiment.yaml"
     given = {
@@ -176,41 +287,46 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         "eval_freq": 64,
         "save_freq": 64,
         "episodes": 1,
+        "jobs": 2,
         "output_dir": str(tmp_path / "out"),
     }
     file.write_text(json.dumps(given))
-    run = [sys.executable, "-m", "jaxrl", "experiment"]
-    first = subprocess.Popen([*run, str(file)], cwd=tmp_path, env=os.environ)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("out/tiny_*/mlp_baseline/no_pretrain/config.json")):
-        assert first.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    command = [sys.executable, "-m", "jaxrl", "experiment"]
+    first = subprocess.Popen([*command, str(file)], cwd=tmp_path)
+    # Both train at the same time: neither has finished.
+    wait_for(first, lambda: len(list(tmp_path.glob("out/tiny_*/*/no_pretrain/config.json"))) == 2)
+    assert not list(tmp_path.glob("out/tiny_*/*/no_pretrain/eval_results.json"))
     first.send_signal(signal.SIGKILL)
     first.wait()
     (folder,) = (tmp_path / "out").iterdir()
-    # The other cell fails: something is in the way of its run folder.
-    (folder / "gcn").mkdir()
-    (folder / "gcn" / "no_pretrain").write_text("in the way")
-    resume = [*run, f"--resume-from={folder}"]
+    resume = [*command, f"--resume-from={folder}"]
+    second = subprocess.Popen(resume, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_for(second, lambda: (folder / "tiny.log").read_text().count("starts") == 4)
+    second.send_signal(signal.SIGTERM)
+    _, stderr = second.communicate(timeout=120)
+    assert second.returncode == 128 + signal.SIGTERM, stderr
+    assert f"SIGTERM: jaxrl experiment --resume-from={folder} goes on" in stderr
     done = subprocess.run(resume, capture_output=True, text=True, cwd=tmp_path, timeout=400)
-    assert done.returncode == 1, done.stderr
-    assert "gcn/no_pretrain/seed_0 failed: " in done.stderr
+    assert done.returncode == 0, done.stderr
     cells = json.loads((folder / "all_results.json").read_text())["cells"]
-    assert [cell["state"] for cell in cells] == ["finished", "failed"]
-    place = folder / "mlp_baseline" / "no_pretrain"
-    assert (place / "final_model.zip").stat().st_size > 1000
-    before = (place / "eval_results.json").read_text()
-    results = json.loads(before)
-    assert results["test"]["all"]["episodes"] == 5
-    assert set(results["test"]) == {"all", "simple", "medium", "complex", "mine_heavy", "exploration"}
-    assert results["p50_ms"] > 0
-    done = subprocess.run(resume, capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert done.returncode == 1
-    assert "mlp_baseline/no_pretrain/seed_0: finished before" in done.stdout
-    assert (place / "eval_results.json").read_text() == before
+    assert [cell["state"] for cell in cells] == ["finished", "finished"]
+    for name in ("mlp_baseline", "gcn"):
+        place = folder / name / "no_pretrain"
+        assert (place / "final_model.zip").stat().st_size > 1000
+        rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+        assert [row["step"] for row in rows if "eval/return" in row] == [64, 128, 192]
+        results = json.loads((place / "eval_results.json").read_text())
+        assert results["test"]["all"]["episodes"] == 5
+        assert set(results["test"]) == {"all", "simple", "medium", "complex", "mine_heavy", "exploration"}
+        assert results["p50_ms"] > 0
     matrix = json.loads((folder / "decision_matrix.json").read_text())
-    assert [row["name"] for row in matrix["rows"]] == ["mlp_baseline/no_pretrain"]
-    assert "<table" in (folder / "decision_matrix.html").read_text()
-    assert "finished before" in (folder / "tiny.log").read_text()
-    assert [place.name for place in (folder / "comparison").iterdir()] == ["mlp_baseline-no_pretrain-seed_0"]
+    assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
+    assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
+
+
+def wait_for(process: subprocess.Popen, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -41,6 +41,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "network__activation": "gelu",
         "normalize__observations": True,
     },
+    "mixture": {
+        "env__name": "gymnax:Pendulum-v1",
+        "network__core": "none",
+        "network__head": "gaussian_mixture",
+        "network__mixture_components": 3,
+    },
     "clipped": {"env__name": "gymnax:Pendulum-v1", "network__activation": "silu", "network__core": "lru"},
     "impala": {"env__name": "gymnax:Breakout-MinAtar", "network__encoder": "impala", "network__core": "none"},
     "discrete": {
@@ -99,7 +105,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     },
     "dueling lstm": {"algorithm": "pqn", "env__name": "gymnax:CartPole-v1", "pqn__dueling": True},
 }
-FAST = ("lstm", "squashed", "masked", "q masked lstm", "dueling masked")
+FAST = ("lstm", "squashed", "mixture", "masked", "q masked lstm", "dueling masked")
 
 
 @pytest.fixture(scope="module")

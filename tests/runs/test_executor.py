@@ -12,6 +12,7 @@ from jaxrl.config import check_config
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.files import load_config
 from jaxrl.runs import child_ending, child_process, executor
+from jaxrl.runs.device_share import DeviceShare, shares_of
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor
 from jaxrl.search.options import SearchOptions
 
@@ -78,3 +79,17 @@ def test_timeouts_are_for_trials_with_a_process_of_their_own() -> None:
             SearchOptions(trial_timeout=60.0, **options)
     with pytest.raises(ConfigError, match="`trial_timeout`"):
         SearchOptions(trial_timeout=0.0)
+
+
+def test_shares_of_a_machine_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    assert shares_of(1, ["0", "1"]) == (DeviceShare(),)
+    four = shares_of(4, ["0", "1"])
+    assert [share.environment()["CUDA_VISIBLE_DEVICES"] for share in four] == ["0", "1", "0", "1"]
+    assert {share.environment()["XLA_PYTHON_CLIENT_MEM_FRACTION"] for share in four} == {"0.45"}
+    pairs = shares_of(2, ["0", "2", "4", "6"], 2)
+    assert [(share.gpus, share.memory) for share in pairs] == [(("0", "2"), 0.9), (("4", "6"), 0.9)]
+    assert DeviceShare().environment() == {}
+    cores = [share.cores for share in shares_of(2, [])]
+    assert len(cores[0]) == len(cores[1])
+    assert not set(cores[0]) & set(cores[1])

@@ -139,3 +139,21 @@ def test_make_train_reads_no_teacher() -> None:
 
     with pytest.raises(ConfigError, match="`ppo.teacher` .='a run'. must be empty: make_train"):
         jaxrl.make_train(config_fields("ppo", learner__teacher="a run"))
+
+
+def test_a_mixture_stays_where_its_teacher_is() -> None:
+    """PPO on a mixture of Gaussians: ratio 1 and no divergence from itself at first, both later."""
+    env = "tests.algorithms.environments:Chance(continuous=True)"
+    network = {"network__head": "gaussian_mixture", "network__mixture_components": 3}
+    iteration = iteration_of(tiny_config("ppo", **TAUGHT, **network, env__name=env))
+    iterate = jax.jit(iteration.iterate)
+    state = first_state(iteration)
+    state = taught(state, state.learner.policy)
+    found = []
+    for _ in range(2):
+        state, metrics = iterate(state)
+        found.append(row(metrics))
+    for name in ("ppo/teacher_kl", "ppo/approx_kl"):
+        assert abs(found[0][name]) < 1e-6
+    assert found[1]["ppo/teacher_kl"] > 1e-3
+    assert all(np.isfinite(x) for x in found[1].values())

@@ -1,0 +1,95 @@
+"""Cells on a Ray cluster, from the command's side: a child process drives Ray, this one hears of its cells.
+
+Thus Ray's threads, handlers and output stay out of the experiment and of its caller.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxrl.config import ConfigError, installation
+from jaxrl.config.errors import RunError
+from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
+from jaxrl.runs import child_process
+from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs.signals import Interruption
+
+_POLL_SECONDS = 0.2
+_LOG = "ray.log"
+# Nothing is sent to Ray's makers.
+_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+
+
+def stop_file(folder: Path) -> Path:
+    """The file that asks all cells, on all nodes, to save and end: a signal reaches one machine."""
+    return folder / ".ray.stop"
+
+
+def require_ray() -> None:
+    """Raises ConfigError if Ray is missing."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"`--ray-address` needs the `ray` extra: {installation.command('ray')}")
+
+
+def run_on_ray(
+    plan: ExperimentPlan,
+    interruption: Interruption,
+    say: Callable[[str], object],
+    ended: Callable[[ExperimentCell, str], object],
+) -> None:
+    """Runs all cells on the cluster of the options; arguments as of `run_cells`.
+
+    Raises:
+      ConfigError: the cluster cannot be reached, or no node has room for a cell.
+      RunError: Ray failed.
+    """
+    stop, log = stop_file(plan.folder), plan.folder / _LOG
+    stop.unlink(missing_ok=True)
+    cells = {cell.name: cell for cell in plan.cells}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            child_process.command("jaxrl.experiments.ray_driver", str(plan.folder)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=child_environment() | _SETTINGS,
+            start_new_session=True,  # Ctrl-C is for the experiment, which then asks its cells to save.
+        )
+        watcher = threading.Thread(target=_watch, args=(process, interruption, stop), daemon=True)
+        watcher.start()
+        for told in _messages(process):
+            for line in told["said"]:
+                say(line)
+            if told["why"] is not None:
+                ended(cells[told["cell"]], told["why"])
+        process.wait()
+    if process.returncode and interruption.signum is None:
+        said = reason(process.returncode, log)
+        raise (ConfigError if process.returncode == 2 else RunError)(f"{said} (see {log})")
+
+
+def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """What the driver says of its cells; other lines are Ray's."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(b'{"cell"'):
+            yield json.loads(line)
+
+
+def _watch(process: subprocess.Popen[bytes], interruption: Interruption, stop: Path) -> None:
+    """Asks the cells to save after a signal, and ends the driver if they never do."""
+    while process.poll() is None and interruption.signum is None:
+        time.sleep(_POLL_SECONDS)
+    if process.poll() is None:
+        stop.touch()
+        try:
+            process.wait(KILL_AFTER)
+        except subprocess.TimeoutExpired:
+            process.kill()
