@@ -109,7 +109,7 @@ class DeviceEvaluator(Evaluator):
         if SAMPLED in modes:
             self._agent.require_samples()
         program = player(self._agent, self._env, self._topology.axis, episodes, modes, self._reports)
-        sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
+        sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED, brief=True)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
         self._compiled[episodes, modes] = sharded.lower(state, key).compile()
 

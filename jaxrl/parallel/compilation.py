@@ -21,12 +21,14 @@ class XlaFlag:
       value: of the flag.
       source: the page that recommends it, and the reason.
       several_devices: True for a flag of programs over several devices only.
+      brief: True for a flag of brief programs only, which take longer to compile than they run.
     """
 
     name: str
     value: str | bool | int | float
     source: str
     several_devices: bool = False
+    brief: bool = False
 
 
 # By platform. docs/gpu.md, "XLA's flags", lists flags that others recommend and that are not set here.
@@ -37,6 +39,13 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
             1,
             "measured here (docs/performance.md): the programs spend their time in library calls and "
             "vectorised loops, and LLVM's higher levels take 10% to 25% longer and gain nothing",
+        ),
+        XlaFlag(
+            "xla_cpu_use_fusion_emitters",
+            False,
+            "measured here (docs/performance.md): MLIR's kernels are faster by an eighth, and take half of "
+            "the time of a compilation",
+            brief=True,
         ),
     ),
     "gpu": (
@@ -51,11 +60,21 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
 }
 
 
-def options(platform: str, device_count: int = 1) -> dict[str, str | bool | int | float]:
-    """Compiler options of `FLAGS` for programs over some devices, except those that XLA_FLAGS sets."""
+def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[str, str | bool | int | float]:
+    """Compiler options of `FLAGS`, except those that XLA_FLAGS sets.
+
+    Args:
+      platform: of the devices.
+      device_count: of the program.
+      brief: whether the program takes longer to compile than it runs.
+    """
     given = os.environ.get("XLA_FLAGS", "")
     flags = [flag for flag in FLAGS.get(platform, ()) if flag.name not in given]
-    return {flag.name: flag.value for flag in flags if device_count > 1 or not flag.several_devices}
+    return {
+        flag.name: flag.value
+        for flag in flags
+        if (device_count > 1 or not flag.several_devices) and (brief or not flag.brief)
+    }
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-sys.path.insert(0, str(BENCHMARKS / "peers"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 
 import score_tables
 import scores
 import time_to_score
 
+PEERS = str(Path(scores.__file__).parent)
 # Prints what a runner prints, after a time that can be told from that of an empty process.
 _RUNNER = """
 import sys, json, time, pathlib
@@ -33,7 +33,7 @@ outcome.report(steps=100, eval_return=given["score"] - given["seed"], versions={
 def trainer(tmp_path, monkeypatch):
     """A trainer of our own: seed 0 reaches the score, seed 1 fails, others miss it."""
     runner = tmp_path / "runner.py"
-    runner.write_text(_RUNNER.format(peers=str(BENCHMARKS / "peers")))
+    runner.write_text(_RUNNER.format(peers=PEERS))
     own = scores.ScoreTrainer("own", str(runner), "", "sbx", "PPO", {"cartpole": "nothing", "acrobot": "x"})
     monkeypatch.setitem(scores.TRAINERS, "own", own)
     return own
