@@ -143,8 +143,8 @@ class Evaluators:
         jobs: list[Callable[[], object]] = [
             functools.partial(each.compile, state, episodes, self.modes) for each in own
         ]
-        jobs.append(lambda: self._key(0))
-        return jobs + (self._suite.compile(state, self.modes) if self._suite else [])
+        jobs += self._suite.compile(state, self.modes) if self._suite else []
+        return [*jobs, lambda: self._key(0)]
 
     def __call__(self, state: Acting, iteration: int, recent: RecentReturns) -> Evaluation:
         """Plays episodes of all, as the configuration says.

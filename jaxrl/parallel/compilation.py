@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
+
+# Held by the thread that traces a program: Python runs one thread at a time, and what the first one waits for
+# the others in tracing, XLA has nothing to do.
+_tracing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,22 @@ def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[s
         for flag in flags
         if (device_count > 1 or not flag.several_devices) and (brief or not flag.brief)
     }
+
+
+def compile_in_turn(lower: Callable[[], Any]) -> Any:
+    """Compiles what `lower` traces and lowers, as no other thread does with this function at the time.
+
+    The compilation itself runs beside those of others.
+    """
+    with _tracing:
+        lowered = lower()
+    return lowered.compile()
+
+
+def await_turn() -> None:
+    """Waits for the threads that trace in `compile_in_turn` now, or wait to."""
+    with _tracing:
+        pass
 
 
 @contextlib.contextmanager
