@@ -17,6 +17,7 @@ import compileall
 import datetime
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from scores import EPISODES, LEFT_OUT, TASKS, TRAINERS, ScoreTask, ScoreTrainer,
 
 ROOT = Path(__file__).resolve().parents[1]
 STATES = ("cold", "warm")
+_QUIET = 0.5  # seconds that other processes may take during one of ours, without a word
 # Bytecode as an installed package has it, whatever this shell says.
 _NEVER = ("PYTHONDONTWRITEBYTECODE", "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 
@@ -96,7 +98,7 @@ class Session:
         kept = {"task": task.name, "trainer": trainer.name, "seed": seed, "cache": state}
         with tempfile.TemporaryDirectory() as workdir:
             command = self._command(task, trainer, seed, workdir)
-            started = time.monotonic()
+            started, others = time.monotonic(), _busy_elsewhere()
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -112,7 +114,7 @@ class Session:
                 process.communicate()
                 self._keep(kept | {"reached": False, "why": f"stopped after {self.given.limit:g} s"})
                 return
-            wall = time.monotonic() - started
+            wall, others = time.monotonic() - started, _busy_elsewhere() - others
             found = _summary(workdir) if not trainer.runner else outcome.read(output)
         if process.returncode or found is None:
             lines = [line for line in output.splitlines() if line.strip()]
@@ -122,14 +124,17 @@ class Session:
         mean = found["eval_return"]
         reached = mean is not None and mean >= task.score
         why = "" if reached else f"at {mean:.1f} when its {found['steps']:,} steps were over"
-        self._keep(kept | found | {"wall_seconds": wall, "reached": reached, "why": why})
+        took = {"wall_seconds": wall, "other_cpu_seconds": others}
+        self._keep(kept | found | took | {"reached": reached, "why": why})
 
     def _keep(self, sample: dict[str, Any]) -> None:
         same = ("task", "trainer", "seed", "cache")
         others = [x for x in self.record["samples"] if any(x[key] != sample[key] for key in same)]
         self.record["samples"] = [*others, sample]
-        said = f"{sample['wall_seconds']:.1f} s" if "wall_seconds" in sample else ""
-        print(" ".join(filter(None, (said, sample["why"]))), flush=True)
+        said = [f"{sample['wall_seconds']:.1f} s"] if "wall_seconds" in sample else []
+        if (others := sample.get("other_cpu_seconds", 0.0)) > _QUIET:
+            said.append(f"(others took {others:.1f} s of the processors)")
+        print(*said, sample["why"], flush=True)
 
     def _command(self, task: ScoreTask, trainer: ScoreTrainer, seed: int, workdir: str) -> list[str]:
         if not trainer.runner:
@@ -173,6 +178,17 @@ def _record(path: Path) -> dict[str, Any]:
         "samples": [],
         "skipped": [],
     }
+
+
+def _busy_elsewhere() -> float:
+    """Seconds that all processors have worked for other processes than our children; 0 where none says so."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+    user, nice, system = (int(x) for x in path.read_text().split()[1:4])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    return busy - children.ru_utime - children.ru_stime
 
 
 def _environment(cache: str) -> Mapping[str, str]:
