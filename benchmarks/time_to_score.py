@@ -123,7 +123,7 @@ class Session:
             return
         mean = found["eval_return"]
         reached = mean is not None and mean >= task.score
-        why = "" if reached else f"at {mean:.1f} when its {found['steps']:,} steps were over"
+        why = "" if reached else f"its {found['steps']:,} steps were over"
         took = {"wall_seconds": wall, "other_cpu_seconds": others}
         self._keep(kept | found | took | {"reached": reached, "why": why})
 

@@ -59,8 +59,8 @@ def _cells(task: str, name: str, samples: Sequence[Sample]) -> list[str]:
     reached = [x for x in samples if x["reached"]]
     steps = f"{statistics.median(x['steps'] for x in reached):,.0f}" if reached else ""
     count = f"{len(reached)} of {len(samples)}"
-    if whys := sorted({x["why"] for x in samples if not x["reached"]}):
-        count += f" ({'; '.join(whys)})"
+    if missed := [x for x in samples if not x["reached"]]:
+        count += f": {'; '.join(_why(why, missed) for why in sorted({x['why'] for x in missed}))}"
     return [
         name,
         *(_range(_walls(samples, state)) for state in ("cold", "warm")),
@@ -68,6 +68,13 @@ def _cells(task: str, name: str, samples: Sequence[Sample]) -> list[str]:
         steps,
         TRAINERS[name].ships[task],
     ]
+
+
+def _why(why: str, missed: Sequence[Sample]) -> str:
+    """The reason of some samples, with the lowest and the highest return that they ended at."""
+    means = [x["eval_return"] for x in missed if x["why"] == why and "eval_return" in x]
+    ends = sorted({f"{mean:.1f}" for mean in (min(means), max(means))}, key=float) if means else []
+    return f"{why}, at {' to '.join(ends)}" if ends else why
 
 
 def _walls(samples: Sequence[Sample], state: str) -> list[float]:
