@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-# Held by the thread that traces a program: Python runs one thread at a time, and what the first one waits for
-# the others in tracing, XLA has nothing to do.
+# Held by the thread that traces a program. Python runs one thread at a time: while several trace by turns, XLA
+# has nothing to compile until all of them are nearly done.
 _tracing = threading.Lock()
 
 
@@ -49,8 +49,8 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
         XlaFlag(
             "xla_cpu_use_fusion_emitters",
             False,
-            "measured here (docs/performance.md): MLIR's kernels are faster by an eighth, and take half of "
-            "the time of a compilation",
+            "measured here (docs/performance.md): MLIR's kernels are faster by an eighth, and take two "
+            "fifths of the time of a compilation",
             brief=True,
         ),
     ),
