@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-# Held by the thread that traces a program. Python runs one thread at a time: while several trace by turns, XLA
+# Held by the thread that traces a program. Python runs one thread at a time: while several trace in turn, XLA
 # has nothing to compile until all of them are nearly done.
 _tracing = threading.Lock()
 
