@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 
 import flax.struct
@@ -57,9 +58,11 @@ def test_rows_of_large_memories_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("branch", [False, True])
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, [x])], ids=["alone", "in a tree"])
-def test_only_bulk_rows_are_kept_of_a_failed_iteration(failed: bool, wrap: Any) -> None:
-    found = jax.jit(unless)(jnp.asarray(failed), wrap(outer(1.0)), wrap(outer(2.0)))
+def test_only_bulk_rows_are_kept_of_a_failed_iteration(failed: bool, branch: bool, wrap: Any) -> None:
+    choose = jax.jit(functools.partial(unless, branch=branch))
+    found = choose(jnp.asarray(failed), wrap(outer(1.0)), wrap(outer(2.0)))
     assert jax.tree.structure(found) == jax.tree.structure(wrap(outer(2.0)))
     for each in jax.tree.leaves(found, is_leaf=lambda x: isinstance(x, Outer)):
         rest = 1.0 if failed else 2.0
@@ -72,19 +75,21 @@ def test_only_bulk_rows_are_kept_of_a_failed_iteration(failed: bool, wrap: Any) 
         assert first.name == "rows"
 
 
-def test_bulk_rows_are_not_copied() -> None:
+@pytest.mark.parametrize("branch", [False, True])
+def test_bulk_rows_are_not_copied(branch: bool) -> None:
     # Nothing is computed of them: what comes out is what came in.
     before, after = (Rows(jnp.full(1000, x), jnp.int32(x)) for x in (0, 1))
-    jaxpr = jax.make_jaxpr(unless)(jnp.asarray(True), before, after)
+    jaxpr = jax.make_jaxpr(functools.partial(unless, branch=branch))(jnp.asarray(True), before, after)
     assert not [eqn for eqn in jaxpr.eqns if any(x.aval.size == 1000 for x in eqn.outvars)]
     assert jaxpr.jaxpr.outvars[0] is jaxpr.jaxpr.invars[3]
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_without_bulk_everything_is_chosen(failed: bool) -> None:
+@pytest.mark.parametrize("branch", [False, True])
+def test_without_bulk_everything_is_chosen(failed: bool, branch: bool) -> None:
     before = {"key": jax.random.key(0), "x": Outer(None, jnp.arange(3)), "n": None}
     after = {"key": jax.random.key(1), "x": Outer(None, jnp.arange(3) + 1), "n": None}
-    found, expected = unless(jnp.asarray(failed), before, after), before if failed else after
+    found, expected = unless(jnp.asarray(failed), before, after, branch), before if failed else after
     assert jax.random.key_data(found["key"]).tolist() == jax.random.key_data(expected["key"]).tolist()
     np.testing.assert_array_equal(found["x"].count, expected["x"].count)
 

@@ -22,7 +22,8 @@ def greedy_return(env: Any, env_params: Any, act: Callable[..., Any], params: An
         obs, state, reward, done, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
             keys, state, act(params, obs), env_params
         )
-        return (obs, state, running & ~done, total + reward * running), None
+        # Some environments say a reward of one number, others of shape [1].
+        return (obs, state, running & ~done, total + reward.reshape(_EPISODES) * running), None
 
     start = (obs, state, jnp.ones(_EPISODES, bool), jnp.zeros(_EPISODES))
     keys = jax.random.split(step_key, int(env_params.max_steps_in_episode))

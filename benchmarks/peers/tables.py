@@ -54,7 +54,7 @@ def _throughput(work: Work, samples: Sequence[Sample]) -> list[str]:
 def _rates(work: Work, samples: Sequence[Sample]) -> list[str]:
     ours = [_rate(sample) for sample in _of("jaxrl", samples)]
     columns = "trainer|steps/s, median|min to max|n|jaxrl / it|compile s|import s|peak GB|parameters|network"
-    lines = _header(columns)
+    lines = header(columns)
     for name in _names(samples):
         if name == "floor":
             continue
@@ -73,7 +73,7 @@ def _rates(work: Work, samples: Sequence[Sample]) -> list[str]:
             f"{mine[0]['parameters']:,}",
             PEERS[name].notes[work.name],
         ]
-        lines.append(_row(cells))
+        lines.append(row(cells))
     return lines
 
 
@@ -89,7 +89,7 @@ def _floor(work: Work, samples: Sequence[Sample]) -> list[str]:
         "step costs one of them in the rollout and three in each epoch, forward and backward: "
         f"(1 + 3 x {work.epochs}) x {work.forward_flops:,} = {work.flops_per_step / 1e6:.2f} MFLOP.",
         "",
-        *_header("bound|steps/s|jaxrl reaches"),
+        *header("bound|steps/s|jaxrl reaches"),
     ]
     ours = [_rate(sample) for sample in _of("jaxrl", samples)]
     for name, rate in (
@@ -98,7 +98,7 @@ def _floor(work: Work, samples: Sequence[Sample]) -> list[str]:
         ("both, one after the other", both),
     ):
         reached = f"{statistics.median(ours) / rate:.0%}" if ours else ""
-        lines.append(_row([name, f"{rate:,.0f}", reached]))
+        lines.append(row([name, f"{rate:,.0f}", reached]))
     return lines
 
 
@@ -108,7 +108,7 @@ def _solved(samples: Sequence[Sample]) -> list[str]:
         f"{SOLVED_RETURN:g} or the budget is used up. Cold: an empty compilation cache; warm: the one that "
         f"the run before it filled. Evaluated every {EVALUATE_EVERY:,} steps, if the trainer can be.",
         "",
-        *_header("trainer|cold s, median|min to max|warm s, median|min to max|solved|steps, median|settings"),
+        *header("trainer|cold s, median|min to max|warm s, median|min to max|solved|steps, median|settings"),
     ]
     for name in _names(samples):
         mine = _of(name, samples)
@@ -122,7 +122,7 @@ def _solved(samples: Sequence[Sample]) -> list[str]:
             )
         solved = sum(sample["eval_return"] >= SOLVED_RETURN for sample in mine)
         cells += [f"{solved} of {len(mine)}", f"{_median(mine, 'steps'):,.0f}", PEERS[name].solve]
-        lines.append(_row(cells))
+        lines.append(row(cells))
     return lines
 
 
@@ -154,10 +154,12 @@ def _names(samples: Iterable[Sample]) -> list[str]:
     return list(dict.fromkeys(sample["peer"] for sample in samples))
 
 
-def _header(columns: str) -> list[str]:
+def header(columns: str) -> list[str]:
+    """The first two lines of a table, of names with bars between."""
     names = columns.split("|")
-    return [_row(names), "|" + "---|" * len(names)]
+    return [row(names), "|" + "---|" * len(names)]
 
 
-def _row(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
+    """A line of a table."""
     return "| " + " | ".join(cells) + " |"

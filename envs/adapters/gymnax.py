@@ -110,7 +110,7 @@ def _build(name: str, kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _gymnax() -> ModuleType:
-    with deferred_imports("seaborn", "matplotlib.pyplot"):
+    with deferred_imports("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors"):
         return importlib.import_module("gymnax")
 
 
@@ -141,7 +141,7 @@ def _max_episode_steps(name: str, env: Any, params: Any) -> int:
 
 def _observation_space(env: Any, params: Any) -> Space:
     with implicit_promotion():
-        obs, _ = jax.eval_shape(lambda key: env.reset_env(key, params), jax.random.key(0))
+        obs, _ = jax.eval_shape(lambda: env.reset_env(jax.random.key(0), params))
     space = _space(env.observation_space(params))
     if isinstance(space, Box):
         return Box.of(

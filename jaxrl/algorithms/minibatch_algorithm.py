@@ -294,6 +294,7 @@ class MinibatchAlgorithm(Algorithm):
         """
         learner, stats = prepared.learner, seen_by.obs_stats
 
+        @jax.jit  # Traced once, for its shapes and for the branch.
         def run() -> Epochs:
             return self._engine(learner)(learner, prepared.batch, key)
 

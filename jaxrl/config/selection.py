@@ -9,12 +9,14 @@ from ml_collections import ConfigDict
 
 from jaxrl.config.environment_process import ask
 from jaxrl.config.files import load_config
-from jaxrl.config.known_environments import known_environment
+from jaxrl.config.known_environments import KnownEnvironment, known_environment
 from jaxrl.config.own_environment import forget_levels, move
 
 if TYPE_CHECKING:
     from jaxrl.envs.base import EnvSpec
 
+# Suites that every installation has; without arguments, nothing of their environments can be wrong.
+_ALWAYS_THERE = ("gymnax:", "jaxrl:")
 _NATURE_SIDE = 36  # pixels; the least that the three strided convolutions take
 
 
@@ -36,14 +38,22 @@ def suitable_config(environment: str) -> SuitableConfig:
     Raises:
       ConfigError: there is no such environment.
     """
-    name, reason = ask("selection", "--env", environment).split(" ", 1)
+    known = known_environment(environment)
+    if known is not None and environment in known.names and environment.startswith(_ALWAYS_THERE):
+        name, reason = known.config, _known_to_suit(known)  # What remains to ask would take a second.
+    else:
+        name, reason = ask("selection", "--env", environment).split(" ", 1)
     config = load_config(name)
     move(config, environment)
     forget_levels(config)
-    known = known_environment(environment)
     for field, value in known.settings.items() if known is not None else ():
         config.update_from_flattened_dict({field: value})
     return SuitableConfig(name, f"{reason}, so the config is {name}", config)
+
+
+def _known_to_suit(known: KnownEnvironment) -> str:
+    changed = f" with {', '.join(known.settings)} of its own" if known.settings else ""
+    return f"it is known to suit{changed}"
 
 
 def tell(environment: str) -> int:
@@ -67,8 +77,7 @@ def choose(spec: EnvSpec, on_host: bool) -> tuple[str, str]:
     from jaxrl.envs.base import Box, is_large_image
 
     if known := known_environment(spec.name):
-        changed = f" with {', '.join(known.settings)} of its own" if known.settings else ""
-        return known.config, f"it is known to suit{changed}"
+        return known.config, _known_to_suit(known)
     observation = spec.observation_space
     if isinstance(observation, Box) and len(observation.shape) == 3:
         *sides, channels = observation.shape

@@ -127,16 +127,24 @@ class Evaluators:
         modes: Modes | None = None,
     ) -> Played:
         """Plays episodes of one environment; what is not said here, the configuration says."""
-        key = jax.random.fold_in(jax.random.key(self._config.seed), iteration)
         evaluator = self._evaluators[self._plan.tasks[prefix]]
-        return evaluator.play(state, key, episodes or self._config.evaluate.episodes, modes or self.modes)
+        return evaluator.play(
+            state, self._key(iteration), episodes or self._config.evaluate.episodes, modes or self.modes
+        )
 
-    def compile(self, state: Acting) -> list[Callable[[], None]]:
+    def _key(self, iteration: int) -> jax.Array:
+        """The key of the evaluation after so many iterations."""
+        return jax.random.fold_in(jax.random.key(self._config.seed), iteration)
+
+    def compile(self, state: Acting) -> list[Callable[[], object]]:
         """Jobs that compile ahead what a call takes, for threads; `state` may be abstract."""
         episodes = self._config.evaluate.episodes
         own = [self._evaluators[task] for task in self._plan.tasks.values()]
-        jobs = [functools.partial(each.compile, state, episodes, self.modes) for each in own]
-        return jobs + (self._suite.compile(state, self.modes) if self._suite else [])
+        jobs: list[Callable[[], object]] = [
+            functools.partial(each.compile, state, episodes, self.modes) for each in own
+        ]
+        jobs += self._suite.compile(state, self.modes) if self._suite else []
+        return [*jobs, lambda: self._key(0)]
 
     def __call__(self, state: Acting, iteration: int, recent: RecentReturns) -> Evaluation:
         """Plays episodes of all, as the configuration says.

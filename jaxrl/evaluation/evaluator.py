@@ -16,6 +16,7 @@ from jaxrl.envs.vector_mixture import BatchedEnv
 from jaxrl.experience.episodes import Episodes, play
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
+from jaxrl.parallel.compilation import compile_in_turn
 from jaxrl.parallel.process_exit import abandon
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
 from jaxrl.types import Acting, Array, Axis
@@ -108,9 +109,9 @@ class DeviceEvaluator(Evaluator):
         if SAMPLED in modes:
             self._agent.require_samples()
         program = player(self._agent, self._env, self._topology.axis, episodes, modes, self._reports)
-        sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED)
+        sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED, brief=True)
         key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
-        self._compiled[episodes, modes] = sharded.lower(state, key).compile()
+        self._compiled[episodes, modes] = compile_in_turn(lambda: sharded.lower(state, key))
 
 
 def player(

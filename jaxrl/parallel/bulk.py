@@ -10,25 +10,28 @@ import jax.numpy as jnp
 from jaxrl.types import Array, Bulk, PyTree, marks
 
 
-def unless(failed: Array, before: PyTree, after: PyTree) -> PyTree:
+def unless(failed: Array, before: PyTree, after: PyTree, branch: bool = False) -> PyTree:
     """`before` where `failed`, else `after`; rows of large memories (`Bulk`) are those of `after` always.
 
     Args:
       failed: bool[].
       before, after: trees of the same structure; dataclasses in them may have marks.
+      branch: chooses whole trees by a condition, instead of each array by a kernel of its own.
     """
     keep = lambda old, new: jnp.where(failed, old, new)  # noqa: E731
     if not _has_bulk(after):
+        if branch:
+            return jax.lax.cond(failed, lambda: before, lambda: after)
         return jax.tree.map(keep, before, after)
     if not dataclasses.is_dataclass(after):
         whole = lambda x: x is not after and dataclasses.is_dataclass(x)  # noqa: E731
-        return jax.tree.map(lambda old, new: unless(failed, old, new), before, after, is_leaf=whole)
+        return jax.tree.map(lambda old, new: unless(failed, old, new, branch), before, after, is_leaf=whole)
     bulk = marks(type(after), Bulk)
     names = [field.name for field in dataclasses.fields(after) if field.metadata.get("pytree_node", True)]
     chosen = {
         name: getattr(after, name)
         if name in bulk
-        else unless(failed, getattr(before, name), getattr(after, name))
+        else unless(failed, getattr(before, name), getattr(after, name), branch)
         for name in names
     }
     return dataclasses.replace(after, **chosen)  # type: ignore[type-var]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
+
+# Held by the thread that traces a program. Python runs one thread at a time: while several trace in turn, XLA
+# has nothing to compile until all of them are nearly done.
+_tracing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -21,12 +27,14 @@ class XlaFlag:
       value: of the flag.
       source: the page that recommends it, and the reason.
       several_devices: True for a flag of programs over several devices only.
+      brief: True for a flag of brief programs only, which take longer to compile than they run.
     """
 
     name: str
     value: str | bool | int | float
     source: str
     several_devices: bool = False
+    brief: bool = False
 
 
 # By platform. docs/gpu.md, "XLA's flags", lists flags that others recommend and that are not set here.
@@ -37,6 +45,13 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
             1,
             "measured here (docs/performance.md): the programs spend their time in library calls and "
             "vectorised loops, and LLVM's higher levels take 10% to 25% longer and gain nothing",
+        ),
+        XlaFlag(
+            "xla_cpu_use_fusion_emitters",
+            False,
+            "measured here (docs/performance.md): MLIR's kernels are faster by an eighth, and take two "
+            "fifths of the time of a compilation",
+            brief=True,
         ),
     ),
     "gpu": (
@@ -51,11 +66,37 @@ FLAGS: dict[str, tuple[XlaFlag, ...]] = {
 }
 
 
-def options(platform: str, device_count: int = 1) -> dict[str, str | bool | int | float]:
-    """Compiler options of `FLAGS` for programs over some devices, except those that XLA_FLAGS sets."""
+def options(platform: str, device_count: int = 1, brief: bool = False) -> dict[str, str | bool | int | float]:
+    """Compiler options of `FLAGS`, except those that XLA_FLAGS sets.
+
+    Args:
+      platform: of the devices.
+      device_count: of the program.
+      brief: whether the program takes longer to compile than it runs.
+    """
     given = os.environ.get("XLA_FLAGS", "")
     flags = [flag for flag in FLAGS.get(platform, ()) if flag.name not in given]
-    return {flag.name: flag.value for flag in flags if device_count > 1 or not flag.several_devices}
+    return {
+        flag.name: flag.value
+        for flag in flags
+        if (device_count > 1 or not flag.several_devices) and (brief or not flag.brief)
+    }
+
+
+def compile_in_turn(lower: Callable[[], Any]) -> Any:
+    """Compiles what `lower` traces and lowers, as no other thread does with this function at the time.
+
+    The compilation itself runs beside those of others.
+    """
+    with _tracing:
+        lowered = lower()
+    return lowered.compile()
+
+
+def await_turn() -> None:
+    """Waits for the threads that trace in `compile_in_turn` now, or wait to."""
+    with _tracing:
+        pass
 
 
 @contextlib.contextmanager

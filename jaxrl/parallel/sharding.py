@@ -68,8 +68,22 @@ class Topology:
         devices = f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"
         return devices if jax.process_count() == 1 else f"{devices} in {jax.process_count()} processes"
 
-    def shard(self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: bool = False) -> Any:
-        """Jits `fn` as one program over the mesh; `donate` donates its first argument's buffers."""
+    def shard(
+        self,
+        fn: Callable[..., Any],
+        in_specs: Any,
+        out_specs: Any,
+        donate: bool = False,
+        brief: bool = False,
+    ) -> Any:
+        """Jits `fn` as one program over the mesh.
+
+        Args:
+          fn: what one device does.
+          in_specs, out_specs: how its arguments and results lie on the devices.
+          donate: donates the buffers of its first argument.
+          brief: compiles quickly what runs briefly.
+        """
         # check_vma=False: we sum the gradients ourselves, with a single psum per minibatch; with the check
         # on, JAX would insert another psum for every replicated parameter.
         mapped = jax.shard_map(fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
@@ -80,7 +94,7 @@ class Topology:
             mapped,
             out_shardings=shardings,
             donate_argnums=(0,) if donate else (),
-            compiler_options=compilation.options(self.axis.platform, self.axis.size),
+            compiler_options=compilation.options(self.axis.platform, self.axis.size, brief),
         )
 
     def abstract(self, tree: PyTree, specs: PyTree) -> PyTree:

@@ -16,6 +16,7 @@ from jaxrl.config import Config
 from jaxrl.envs import registry
 from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.metrics.reduction import Interval
+from jaxrl.parallel.compilation import compile_in_turn
 from jaxrl.parallel.sharding import REPLICATED, Topology
 from jaxrl.programs.iteration import Iteration
 from jaxrl.programs.runtime import Runtime
@@ -47,7 +48,7 @@ class DeviceRuntime(Runtime):
         return self.learning.trace(self.iteration.repeat, (REPLICATED,), jax.ShapeDtypeStruct((), jnp.int32))
 
     def compile(self) -> None:
-        self.compiled = self.trace().lower().compile()
+        self.compiled = compile_in_turn(lambda: self.trace().lower())
         if self.learning.learning.config.refresh_iterations:
             self._refresh = self._refresh.lower(self.learning.abstract_state()).compile()
 

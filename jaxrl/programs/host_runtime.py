@@ -27,7 +27,7 @@ from jaxrl.experience.tasks import TASK_KEY
 from jaxrl.metrics.clock import Clock
 from jaxrl.metrics.reduction import Interval
 from jaxrl.metrics.tracing import host_phase
-from jaxrl.parallel.compilation import without_cache
+from jaxrl.parallel.compilation import compile_in_turn, without_cache
 from jaxrl.parallel.sharding import Topology, one_copy
 from jaxrl.programs import host_start
 from jaxrl.programs.learning import Learning
@@ -131,7 +131,7 @@ class HostRuntime(Runtime):
         return self.learning.trace(self._learn, self.learning.rollout_specs, *rollout)
 
     def compile(self) -> None:
-        self.compiled = self.trace().lower().compile()
+        self.compiled = compile_in_turn(lambda: self.trace().lower())
 
     def prepare(self, state: TrainState) -> TrainState:
         """Starts the environments, unless they run; what `state` holds of earlier episodes ends.

@@ -204,12 +204,22 @@ class Iteration:
         return end.state, end.interval, end.failed
 
     def _iteration_of(self, loop: _Repeated) -> _Repeated:
-        state, trajectory, totals = self.rollout(loop.state)
-        state, interval, failed = self.learning.learn(loop.state, state, loop.interval, trajectory, totals)
+        # Here for both: XLA compiles the loops of a key derived twice, twice.
+        keys = iteration_keys(loop.state.key, loop.state.iteration)
+        state, trajectory, totals = self.rollout(loop.state, keys)
+        state, interval, failed = self.learning.learn(
+            loop.state, state, loop.interval, trajectory, totals, keys
+        )
         return _Repeated(made=loop.made + 1, state=state, interval=interval, failed=failed)
 
-    def rollout(self, state: TrainState) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
+    def rollout(
+        self, state: TrainState, keys: tuple[Array, Array] | None = None
+    ) -> tuple[TrainState, Trajectory | None, EpisodeTotals | None]:
         """Steps the environments; `state.iteration` selects the keys but is not advanced.
+
+        Args:
+          state: before it.
+          keys: `iteration_keys` of the state; None derives them here.
 
         Returns:
           (state, trajectory, totals): both None if nothing is collected.
@@ -217,10 +227,10 @@ class Iteration:
         if self.collector is None:
             return state, None, None
         with tracing.phase("rollout"):
-            key, _ = iteration_keys(state.key, state.iteration)
-            acting, keys = self.learning.algorithm.acting(state.learner), self._environment_keys(key)
-            collect, start = self._against(self.collector, state, acting, keys)
-            collector, trajectory, totals = collect.collect(start, acting, keys, state.tasks)
+            key, _ = keys or iteration_keys(state.key, state.iteration)
+            acting, keys_B = self.learning.algorithm.acting(state.learner), self._environment_keys(key)
+            collect, start = self._against(self.collector, state, acting, keys_B)
+            collector, trajectory, totals = collect.collect(start, acting, keys_B, state.tasks)
         return dataclasses.replace(state, collector=collector), trajectory, totals
 
     def refresh(self, state: TrainState) -> TrainState:

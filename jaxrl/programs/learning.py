@@ -122,7 +122,11 @@ class Learning:
         )
 
     def update(
-        self, state: TrainState, trajectory: Trajectory | None, totals: EpisodeTotals | None
+        self,
+        state: TrainState,
+        trajectory: Trajectory | None,
+        totals: EpisodeTotals | None,
+        keys: tuple[Array, Array] | None = None,
     ) -> tuple[TrainState, Metrics]:
         """Learns from one trajectory and advances the iteration.
 
@@ -130,8 +134,9 @@ class Learning:
           state: before it.
           trajectory: of this device's environments; None if nothing is collected.
           totals: over this device's episodes that ended; scalars or [1], or None as well.
+          keys: `iteration_keys` of the state; None derives them here.
         """
-        _, key = iteration_keys(state.key, state.iteration)
+        _, key = keys or iteration_keys(state.key, state.iteration)
         learned, memory = self._learn_from_memory(state, self._learnable(state.tasks, trajectory), key)
         metrics = learned.metrics
         if totals is not None:
@@ -245,6 +250,7 @@ class Learning:
         interval: Interval,
         trajectory: Trajectory | None,
         totals: EpisodeTotals | None,
+        keys: tuple[Array, Array] | None = None,
     ) -> tuple[TrainState, Interval, Array]:
         """`update`, unless a NaN or an infinity comes up in it and the configuration does not skip those.
 
@@ -253,16 +259,20 @@ class Learning:
           state: the state after the rollout.
           interval: the metrics so far.
           trajectory, totals: of the rollout; see `update`.
+          keys: see `update`.
 
         Returns:
           (state, interval, failed): bool[], whether the iteration was not finite.
         """
-        after, metrics = self.update(state, trajectory, totals)
+        after, metrics = self.update(state, trajectory, totals, keys)
         added = interval.add(metrics)
         if self.config.nonfinite == "skip":
             return after, added, jnp.zeros((), bool)
         failed = ~self.algorithm.is_finite(after.learner, metrics)
-        return unless(failed, before, after), unless(failed, interval, added), failed
+        # A CPU compiles each kernel, and copies without one.
+        branch = self.axis.platform == "cpu"
+        state, interval = unless(failed, (before, interval), (after, added), branch)
+        return state, interval, failed
 
 
 def iteration_keys(key: Array, iteration: Array) -> tuple[Array, Array]:

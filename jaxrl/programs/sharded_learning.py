@@ -41,11 +41,12 @@ class ShardedLearning:
             memory=REPLICATED if memory is None else specs(memory),
         )
         self.rollout_specs = (specs(Trajectory), SHARDED) if learning.config.collects else (None, None)
-        self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs)
+        self._init = topology.shard(init, (REPLICATED, REPLICATED), self.state_specs, brief=True)
         self._init_memory = topology.shard(
             lambda key, hyperparams: init(key, hyperparams).memory,
             (REPLICATED, REPLICATED),
             self.state_specs.memory,
+            brief=True,
         )
         learner = self.state_specs.learner
         self._restart = topology.shard(learning.algorithm.restart_episodes, (learner,), learner)
@@ -96,7 +97,7 @@ class ShardedLearning:
 
     def abstract_state(self) -> TrainState:
         """Shapes, dtypes and shardings of the state."""
-        shapes = jax.eval_shape(self._init, *self._start())
+        shapes = jax.eval_shape(self._init, *jax.eval_shape(self._start))
         return self.topology.abstract(shapes, self.state_specs)
 
     def empty_interval(self) -> Interval:

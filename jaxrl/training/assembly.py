@@ -12,6 +12,7 @@ from jaxrl.envs import registry
 from jaxrl.evaluation.during_training import EvaluationPlan, Evaluators
 from jaxrl.evaluation.evaluators import build
 from jaxrl.metrics.clock import Clock
+from jaxrl.parallel.compilation import await_turn
 from jaxrl.parallel.process_group import is_first
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.capacity import replay_bytes, require_memory
@@ -139,9 +140,11 @@ class Assembly:
           The state to begin with; meanwhile environments on the host have started.
         """
         with self.clock.measure("compile"), ThreadPoolExecutor(3) as pool:
-            training = pool.submit(self.runtime.compile)
             policy = self.runtime.learning.abstract_state().learner.policy
-            jobs = [training, *map(pool.submit, self.evaluators.compile(policy))]
+            # One evaluation is traced sooner: XLA has something to do while the training program is traced.
+            first, *others = self.evaluators.compile(policy)
+            jobs = [pool.submit(job) for job in (first, self.runtime.compile, *others)]
+            await_turn()
             state = self.runtime.prepare(make_state())
             for job in jobs:
                 job.result()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxrl.config import ConfigError, check_config
+from jaxrl.config import ConfigError, check_config, environment_process
 from jaxrl.config.files import load_config
 from jaxrl.config.known_environments import KNOWN, KnownEnvironment, known_environment
 from jaxrl.config.own_environment import move
 from jaxrl.config.selection import choose, suitable_config
+from jaxrl.envs import registry
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, Space
 
 VECTOR = Box.of(-1, 1, (4,))
@@ -51,6 +52,17 @@ def test_config_goes_by_the_spaces(observation: Space, action: Space, on_host: b
 )
 def test_an_environment_with_a_config_of_its_own_takes_that(environment: str, name: str) -> None:
     assert choose(EnvSpec(environment, VECTOR, MOVES, None), False)[0] == name
+
+
+@pytest.mark.parametrize("environment", ["gymnax:Asterix-MinAtar", "jaxrl:TicTacToe"])
+def test_a_known_environment_of_every_installation_is_not_made_to_choose_a_config(
+    environment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process that makes it takes a second at the start of a run, and would say the same.
+    said = " ".join(choose(registry.spec_of(environment, ()), False)).split(" ", 1)
+    monkeypatch.setattr(environment_process.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
+    found = suitable_config(environment)
+    assert [found.name, found.reason] == [said[0], f"{said[1]}, so the config is {said[0]}"]
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.names[0])
