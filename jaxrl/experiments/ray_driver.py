@@ -23,8 +23,8 @@ from jaxrl.experiments.options import ExperimentOptions, from_mapping
 from jaxrl.experiments.ray_cells import stop_file
 from jaxrl.experiments.results import read_results
 from jaxrl.experiments.runner import CellRunner
-from jaxrl.parallel.cpu_devices import available_cores
 from jaxrl.runs.device_share import DeviceShare
+from jaxrl.runs.executor import usable_cores
 from jaxrl.runs.signals import Interruption
 
 LOCAL = "local"
@@ -116,7 +116,7 @@ def _connect(address: str) -> None:
     if not address.startswith("ray://"):
         given |= {"log_to_driver": False}
     if address == LOCAL:
-        given |= {"include_dashboard": False, "num_cpus": available_cores()}
+        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
     ray.init(**given)
 
 
