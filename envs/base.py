@@ -377,10 +377,7 @@ class HostOptions:
 
 
 class HostFactory(Protocol):
-    """A host environment by name, checked but not started.
-
-    With `spec.central_observation` it is a `CentralHostFactory`.
-    """
+    """A host environment by name, checked but not started."""
 
     spec: EnvSpec
 
@@ -402,16 +399,4 @@ class HostFactory(Protocol):
         Raises:
           HostEnvError: an environment failed while starting.
         """
-        ...
-
-
-class CentralHostFactory(HostFactory, Protocol):
-    """A host environment of several agents that has a state of the whole."""
-
-    def with_central(self) -> CentralHostFactory:
-        """The same, with the state of the whole in stored observations; `decode` leaves it out."""
-        ...
-
-    def central(self, obs: Any) -> Any:
-        """An element of `spec.central_observation` for every row; only of `with_central`."""
         ...
