@@ -183,9 +183,7 @@ class HostEnvError(RuntimeError):
 class HostStep:
     """The answers of environments to an action for each of N rows; arrays [N, ...] of numpy, or traced ones.
 
-    A row is an environment, or an agent of one: environments of several have `len(spec.agents)` rows each, in
-    their order, and begin new episodes together.
-
+    A row is an environment, or an agent of one: those of several have `len(spec.agents)` rows each, in order.
     Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
     it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
     its true final observation. Arrays may be overwritten by the next `send` to the same group.
@@ -237,8 +235,7 @@ class HostEnv(Protocol):
 
     Attributes:
       spec: of one environment.
-      num_envs, num_groups: B and G. Environments of several agents have a row for each, see `HostStep`: the
-        actions and answers of a group are then [B / G * agents, ...].
+      num_envs, num_groups: B and G. Of several agents a group has B / G * agents rows, see `HostStep`.
       timeout: seconds after which the caller of `recv` should take it for hung; None if `recv` raises.
     """
 
@@ -377,10 +374,7 @@ class HostOptions:
 
 
 class HostFactory(Protocol):
-    """A host environment by name, checked but not started.
-
-    With `spec.central_observation` it is a `CentralHostFactory`.
-    """
+    """A host environment by name, checked but not started."""
 
     spec: EnvSpec
 
@@ -402,16 +396,4 @@ class HostFactory(Protocol):
         Raises:
           HostEnvError: an environment failed while starting.
         """
-        ...
-
-
-class CentralHostFactory(HostFactory, Protocol):
-    """A host environment of several agents that has a state of the whole."""
-
-    def with_central(self) -> CentralHostFactory:
-        """The same, with the state of the whole in stored observations; `decode` leaves it out."""
-        ...
-
-    def central(self, obs: Any) -> Any:
-        """An element of `spec.central_observation` for every row; only of `with_central`."""
         ...

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs.agents.host_factory import CentralHostFactory
 from jaxrl.envs.base import (
-    CentralHostFactory,
     EnvSpec,
     HostEnv,
     HostFactory,

@@ -106,7 +106,7 @@ def test_values_are_the_known_ones() -> None:
     config = tiny_config(1, name, env__num_envs=32, network__core="none", network__hidden_sizes=(32,))
     config.normalize.update(observations=False, rewards=False)
     config.ppo.update(rollout_length=16, num_minibatches=4, num_epochs=4, learning_rate=5e-3, gamma=gamma)
-    config.ppo.update(gae_lambda=0.9, entropy_coef=0.001, sequence_length=None)
+    config.ppo.update(gae_lambda=0.9, entropy_coef=0.001, sequence_length=0)
     config.stop.steps = 100 * 32 * 16
     config.evaluate.episodes = 5
     run, _ = trainer(config)
