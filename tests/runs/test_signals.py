@@ -190,7 +190,7 @@ def test_what_does_not_move_is_given_up_sooner_after_a_signal(monkeypatch: pytes
 _SHOWN = """
 from jaxrl.parallel.process_exit import before_leaving, leave
 from jaxrl.reporting.display import terminal
-from jaxrl.reporting.writers import Console
+from jaxrl.reporting.display.console import Console
 before_leaving(terminal.restore_before_exit)
 Console("title", "subtitle", None)
 leave(143)

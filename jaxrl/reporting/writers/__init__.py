@@ -6,9 +6,9 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from jaxrl.config import Config, ConfigError, installation, to_json
-from jaxrl.reporting.display.console import Console
 from jaxrl.reporting.logs import log_to
 from jaxrl.reporting.writers.base import MultiWriter, Writer
 from jaxrl.reporting.writers.csv import CsvWriter
@@ -21,7 +21,6 @@ from jaxrl.reporting.writers.wandb import WandbTracker
 
 __all__ = [
     "Background",
-    "Console",
     "CsvWriter",
     "JsonlWriter",
     "MlflowTracker",
@@ -36,6 +35,9 @@ __all__ = [
     "open_writers",
     "require_packages",
 ]
+
+if TYPE_CHECKING:
+    from jaxrl.reporting.display.console import Console
 
 _TRACKERS: dict[str, Callable[..., Tracker]] = {
     "wandb": WandbTracker,
@@ -99,6 +101,8 @@ def require_packages(config: Config) -> None:
 
 def console(config: Config, highlights: Sequence[tuple[str, str]] = (), network: str = "") -> Console:
     """The display of a run of `config`, on standard output; `network` is in words."""
+    from jaxrl.reporting.display.console import Console  # A writer itself.
+
     return Console(
         title=f"{config.env.name}  {_seeds(config)}",
         subtitle=_describe(config, network),

@@ -15,9 +15,9 @@ import pytest
 import rich.console
 
 from jaxrl.config import text
+from jaxrl.reporting.display.console import Console
 from jaxrl.reporting.display.panel import RunPanel
 from jaxrl.reporting.display.progress import History, RunProgress
-from jaxrl.reporting.writers import Console
 
 ROW = {
     "steps": 50_000,
