@@ -78,9 +78,10 @@ def run_on_ray(
 def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """What the driver says of its cells; other lines are Ray's."""
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(b'{"cell"'):
-            yield json.loads(line)
+    with process.stdout as lines:
+        for line in lines:
+            if line.startswith(b'{"cell"'):
+                yield json.loads(line)
 
 
 def _watch(process: subprocess.Popen[bytes], interruption: Interruption, stop: Path) -> None:

@@ -47,14 +47,8 @@ def test_a_cluster_runs_the_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_or_too_small_is_one_line(tmp_path: Path) -> None:
+def test_a_cluster_that_is_too_small_is_one_line(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    for changes, message in (
-        ({"ray_address": "127.0.0.1:1"}, "`--ray-address` .='127.0.0.1:1'. cannot be used"),
-        (
-            {"ray_address": "local", "cpus_per_cell": 1000},
-            "`--cpus-per-cell` .=1000.: no node of the cluster",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            run(options(**changes), ExperimentFolder(tmp_path / "x"), Interruption(), print, "")
+    given = options(ray_address="local", cpus_per_cell=1000)
+    with pytest.raises(ConfigError, match="`--cpus-per-cell` .=1000.: no node of the cluster has more than"):
+        run(given, ExperimentFolder(tmp_path / "x"), Interruption(), print, "")
