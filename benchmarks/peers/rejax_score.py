@@ -48,9 +48,12 @@ def score(task: dict[str, Any]) -> None:
         key = jax.random.fold_in(state.rng, 1)
         return state, greedy_return(algorithm.env, algorithm.env_params, act, state, key)
 
+    # As many iterations as its `train` makes: at least one for each of its evaluations.
+    evaluations = math.ceil(settings["total_timesteps"] / algorithm.eval_freq)
+    budget = evaluations * math.ceil(algorithm.eval_freq / steps_per_iteration) * steps_per_iteration
     state = jax.jit(algorithm.init_state)(jax.random.PRNGKey(task["seed"]))
     steps, mean = 0, -math.inf
-    while steps < settings["total_timesteps"] and mean < task["score"]:
+    while steps < budget and mean < task["score"]:
         state, found = advance(state)
         steps, mean = steps + iterations * steps_per_iteration, float(found)
     outcome.report(steps=steps, eval_return=mean, versions=VERSIONS)
