@@ -1,10 +1,10 @@
 """jaxrl experiment: trains architectures on the same levels and compares them.
 
 Cells (architecture, with or without pretraining, seed) run one after the other,
-or with --jobs side by side, each as jaxrl train in a folder of its own. Results,
-decision matrix and report.html are in OUTPUT_DIR/NAME_TIMESTAMP. An experiment
-that ended early goes on with --resume-from; what has finished is not run again
-(docs/architectures.md).
+or with --jobs side by side, each as jaxrl train in a folder of its own.
+Results, decision matrix and report.html are in OUTPUT_DIR/NAME_TIMESTAMP. An
+experiment that ended early goes on with --resume-from; what has finished is
+not run again (docs/architectures.md).
 """
 
 from __future__ import annotations

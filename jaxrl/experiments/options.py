@@ -22,7 +22,6 @@ from jaxrl.config.fields import (
     matches,
     one_of,
 )
-from jaxrl.envs.native.platformer.level_files import PARTS
 from jaxrl.experiments.matrix import COLUMNS, Weights
 from jaxrl.reporting.logs import LEVELS
 
@@ -178,6 +177,8 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
     for name in ("architectures", "seeds"):
         if name in values and not isinstance(values[name], tuple):
             values[name] = (values[name],)
+    from jaxrl.envs.native.platformer.level_files import PARTS  # imports jax, which `--help` does not need
+
     for name in _PLACES:
         place = values.get(name)
         # Cells may run elsewhere, and a resumed experiment from another folder.
