@@ -167,7 +167,7 @@ class Session:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """What is in `path` already, or a record of nothing."""
+    """The record in `path`, or an empty one."""
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
         return found

@@ -64,7 +64,7 @@ class AgentSpaces:
 
     @property
     def differ_in_choices(self) -> bool:
-        """Whether some agents have fewer actions than others."""
+        """True if some agents have fewer actions than others."""
         return len(set(self.num_choices.values())) > 1
 
 

@@ -30,7 +30,7 @@ _METHODS = ("reset", "step", "observation_space", "action_space", "close")
 
 
 def make_env(name: str, kwargs: dict[str, Any]) -> Any:
-    """What `module:attribute` makes: a class of parallel environments, or a function `...parallel_env`."""
+    """The environment of `module:attribute`: a class of parallel ones, or a function `...parallel_env`."""
     path, _, attribute = name.rpartition(":")
     module = importlib.import_module(path)
     found: Any = getattr(module, attribute, None)
@@ -87,7 +87,7 @@ def possible_agents(env: Any) -> tuple[Any, ...]:
 
 
 def _limit(env: Any) -> Any:
-    """What PettingZoo's environments call the most steps of an episode, where they say; it may lie deeper."""
+    """The most steps of an episode, if the environment or one inside it says them as PettingZoo's do."""
     bare = getattr(env, "unwrapped", env)
     return getattr(bare, "max_cycles", getattr(getattr(bare, "env", None), "max_cycles", None))
 
@@ -200,7 +200,7 @@ class ParallelSlot:
         return found
 
     def _mask(self, agent: Any, obs: Any, infos: Any, ended: bool = False) -> Any:
-        """What the environment gives as the agent's mask, and whether nothing follows; None without masks."""
+        """(The agent's mask as the environment gives it, `ended`); None without masks."""
         if self._masks is None:
             return None
         given = (obs if self._masks == "obs" else infos).get(agent)

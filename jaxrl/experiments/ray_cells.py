@@ -76,7 +76,7 @@ def run_on_ray(
 
 
 def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """What the driver says of its cells; other lines are Ray's."""
+    """The lines of the driver about its cells; other lines are Ray's."""
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:

@@ -18,7 +18,7 @@ Ended = Callable[[ExperimentCell, str], object]
 
 
 def jobs_of(options: ExperimentOptions, gpus: int) -> int:
-    """How many cells run at the same time, of as many as there may be.
+    """The number of cells that run at the same time, of as many as there may be.
 
     With --jobs that many; without, as many as have GPUs of their own where --num-devices says how many each
     takes, else one, which takes all.

@@ -87,7 +87,7 @@ class GaussianMixture:
         return Categorical(self.logits)
 
     def _of(self, component: Array, x: Array) -> Array:
-        """What [..., K, D] has for a component int32[...].
+        """The part of [..., K, D] for a component int32[...].
 
         Selecting by comparison: the gradient of an indexed read is a scatter, which is slow.
         """
