@@ -65,7 +65,8 @@ def _list(registry: ModelRegistry) -> int:
     for name in names:
         versions, stages = registry.versions(name), registry.stages(name)
         said = ", ".join(f"{stage} {number}" for stage, number in stages.items())
-        command_line.say(f"{name:<24} {len(versions)} versions  {said}")
+        count = "1 version" if len(versions) == 1 else f"{len(versions)} versions"
+        command_line.say(f"{name:<24} {count:<12}  {said}")
     return 0
 
 

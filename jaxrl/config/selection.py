@@ -48,12 +48,12 @@ def suitable_config(environment: str) -> SuitableConfig:
     forget_levels(config)
     for field, value in known.settings.items() if known is not None else ():
         config.update_from_flattened_dict({field: value})
-    return SuitableConfig(name, f"{reason}, so the config is {name}", config)
+    return SuitableConfig(name, f"the config is {name}, since {reason}", config)
 
 
 def _known_to_suit(known: KnownEnvironment) -> str:
     changed = f" with {', '.join(known.settings)} of its own" if known.settings else ""
-    return f"it is known to suit{changed}"
+    return f"it is measured on this environment{changed}"
 
 
 def tell(environment: str) -> int:

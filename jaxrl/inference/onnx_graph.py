@@ -133,8 +133,8 @@ class Graph:
 
     def _kept(self, core: dict[str, Any], place: str) -> dict[str, str]:
         """The carry of a core, zeros where an episode begins."""
-        zero, kept = self.constant(0), {}
+        kept = {}
         for name, shape in carry_shapes(core).items():
             reset = self.op("Unsqueeze", "reset", self.constant(range(1, len(shape) + 1), np.int64))
-            kept[name] = self.op("Where", reset, zero, f"carry.{place}.{name}")
+            kept[name] = self.op("Where", reset, self.constant(0), f"carry.{place}.{name}")
         return kept

@@ -307,7 +307,7 @@ def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixt
     found.announce()
     output, error = capsys.readouterr()
     assert output == ""
-    assert "so the config is ppo_continuous" in error
+    assert "the config is ppo_continuous" in error
     assert error.count("\n") == 1
 
 

@@ -62,7 +62,7 @@ def test_a_known_environment_of_every_installation_is_not_made_to_choose_a_confi
     said = " ".join(choose(registry.spec_of(environment, ()), False)).split(" ", 1)
     monkeypatch.setattr(environment_process.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
     found = suitable_config(environment)
-    assert [found.name, found.reason] == [said[0], f"{said[1]}, so the config is {said[0]}"]
+    assert [found.name, found.reason] == [said[0], f"the config is {said[0]}, since {said[1]}"]
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.names[0])
@@ -79,7 +79,7 @@ def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) 
     assert known_environment("suite:Walker-v1") == family
     assert known_environment("suite:Hopper-v4") is None
     spec = EnvSpec("suite:Walker2d-v4", VECTOR, MOVES, None)
-    assert choose(spec, True) == ("ppo_mujoco", "it is known to suit with ppo.gamma of its own")
+    assert choose(spec, True) == ("ppo_mujoco", "it is measured on this environment with ppo.gamma of its own")
 
 
 def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:

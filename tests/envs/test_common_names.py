@@ -84,7 +84,7 @@ def test_name_alone_takes_the_config_that_suits_it() -> None:
     assert found.config.env.name == "envpool:HalfCheetah-v4"
     first, second = found.notes
     assert first.startswith("HalfCheetah-v4 is envpool:HalfCheetah-v4")
-    assert "so the config is ppo_mujoco" in second
+    assert "the config is ppo_mujoco" in second
 
 
 def test_names_with_a_suite_stay_and_unknown_ones_are_one_line() -> None:

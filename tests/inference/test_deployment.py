@@ -92,7 +92,7 @@ def test_commands_of_models(registry: Path, capfd: pytest.CaptureFixture[str]) -
         return out + err
 
     assert "walker" in (listed := said("list"))
-    assert "1 versions  latest 1, production 1" in listed
+    assert "1 version     latest 1, production 1" in listed
     assert '"licence": "MIT"' in said("show", "walker@production")
     assert said("promote", "walker@1", "staging") == "staging of walker is version 1\n"
     assert "never another version" in said("rollback", "walker", "staging", code=2)
