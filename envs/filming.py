@@ -15,8 +15,9 @@ from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
 from jaxrl.envs.adapters.pettingzoo import PettingZooFactory
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
-from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
+from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.filming import film_gymnasium, film_parallel
+from jaxrl.envs.host_env import HostFactory, HostOptions
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.wrappers.host import WrappedFactory

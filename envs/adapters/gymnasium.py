@@ -9,22 +9,13 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs import modules
-from jaxrl.envs.base import (
-    Box,
-    Dict,
-    EnvSpec,
-    HostEnv,
-    HostEnvError,
-    HostOptions,
-    HostStep,
-    InfoMetric,
-    group_rows,
-)
+from jaxrl.envs.base import Box, Dict, EnvSpec, InfoMetric
 from jaxrl.envs.goals import KEYS, GoalExamples
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_leaf, action_space, leaf_name, observation_space, observation_tree
 from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, group_rows
 from jaxrl.envs.names import format_call, parse_call, unknown
 
 _SLOT = "gymnasium_slot.py"

@@ -13,20 +13,13 @@ import numpy as np
 
 from jaxrl.envs import installation, modules
 from jaxrl.envs.adapters.gymnasium import declared_reports
-from jaxrl.envs.base import (
-    EnvSpec,
-    HostEnv,
-    HostEnvError,
-    HostOptions,
-    HostStep,
-    group_environments,
-    group_rows,
-)
+from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.agent_spaces import AgentSpaces
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.spaces import action_space, observation_space, observation_tree, space_of
 from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, group_environments, group_rows
 from jaxrl.envs.names import format_call, parse_call, unknown
 
 _SLOT = "parallel_slot.py"

@@ -13,10 +13,10 @@ import numpy as np
 
 from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
 from jaxrl.envs.adapters.pettingzoo import PettingZooFactory
-from jaxrl.envs.base import HostOptions
 from jaxrl.envs.host import gymnasium_slot, parallel_slot
 from jaxrl.envs.host.spaces import observation_tree
 from jaxrl.envs.host.worker import Problem, Reader, action_of
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.pictures import CannotRender, Shot
 
 _CLOSE_TIMEOUT = 2.0  # seconds

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.base import HostEnvError
 from jaxrl.envs.host import worker
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host_env import HostEnvError
 
 # Importing an environment's package can take long on a busy machine.
 START_TIMEOUT = 180.0

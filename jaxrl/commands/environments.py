@@ -179,7 +179,7 @@ def _in_words(entry: Entry) -> str:
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     from jaxrl.config.environment import environment_spec
     from jaxrl.envs import trial
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.reporting.display import table
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)

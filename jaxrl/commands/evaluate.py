@@ -228,7 +228,7 @@ def _check_video(given: str, is_folder: bool) -> None:
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
     """Films an episode; returns a line that says so."""
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation.evaluators import EvaluationTask
     from jaxrl.evaluation.suites import video
@@ -251,7 +251,7 @@ def _check_inspect(given: str, has_suite: bool) -> None:
 
 def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
     """Writes the page of an episode; returns a line that says so."""
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 
 TIMEOUT = 30.0
 

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, InfoMetric, MultiDiscrete
+from jaxrl.envs.base import Box, Dict, Discrete, InfoMetric, MultiDiscrete
 from jaxrl.envs.host.workers import rows_of_workers
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 
 MODULE = "gymnasium:tests.envs.host_environments"
 

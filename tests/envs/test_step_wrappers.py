@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, HostOptions
+from jaxrl.envs.base import Box
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.reports import set_entry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.statistics import EpisodeReports

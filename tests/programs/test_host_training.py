@@ -20,7 +20,7 @@ from jaxrl.config import ConfigError, resolve
 from jaxrl.config.errors import RunError
 from jaxrl.diagnostics.throughput import measure
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.programs import host_start

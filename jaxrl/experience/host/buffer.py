@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.envs.base import HostStep
+from jaxrl.envs.host_env import HostStep
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import EpisodeRows, EpisodeTotals, PyTree, Tally
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import HostEnvError, TracedSteps
+from jaxrl.envs.host_env import HostEnvError, TracedSteps
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.programs import Chosen, GroupPrograms
 from jaxrl.experience.host.stepped_collector import SteppedCollector

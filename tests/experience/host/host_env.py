@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.types import TrainState
 from tests.compiled_programs import Program, rollout_keys
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import HostEnv
+from jaxrl.envs.host_env import HostEnv
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

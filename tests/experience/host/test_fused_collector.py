@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostEnvError, HostOptions
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

@@ -13,8 +13,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.envs.base import HostOptions
 from jaxrl.envs.behaviour import check_behaviour
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.memory import build
 from jaxrl.experience.replay import Replay, Ring, SequenceReplay, frames
