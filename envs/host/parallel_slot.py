@@ -276,7 +276,7 @@ def _state_reader(setup: dict[str, Any], arrays: dict[str, np.ndarray], rows: ra
     """A function that writes a state of the whole to the rows of all agents; None if none is asked for."""
     if setup["state_leaf"] is None:
         return None
-    held = arrays["state"][rows.start : rows.stop]
+    held = arrays["central"][rows.start : rows.stop]
     first = Reader(setup["state_leaf"], held[:1].squeeze(0))
 
     def write(state: Any) -> None:

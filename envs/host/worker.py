@@ -1,8 +1,8 @@
 """The worker process: steps a few environments on command.
 
 This file runs as a script and imports nothing of this package: a worker must start quickly, without JAX.
-The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are made and stepped by a file
-beside it, `gymnasium_slot.py` or `parallel_slot.py`, which the parent names and which has:
+The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are made and stepped by a
+module beside it, `gymnasium_slot` or `parallel_slot`, which the parent names and which has:
 
     make_env(name, kwargs)      the environment
     description(env)            what the parent asks of it, as plain data
@@ -243,7 +243,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
     _die_with_parent(lifeline_fd)
     setup = receive_content(command_fd)
     sys.path[:] = setup["path"]
-    kind = _load(setup["file"])
+    kind = _load(setup["slot"])
     if setup["describe"]:
         _describe(reply_fd, setup, kind)
         return
@@ -270,13 +270,13 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
         slot.env.close()
 
 
-def _load(file: str) -> dict[str, Any]:
-    """What a file beside this one defines, which imports this one by its full name.
+def _load(slot: str) -> dict[str, Any]:
+    """The names that a module beside this one defines, which imports this one by its full name.
 
     That is looked up before its package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
-    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), file))
+    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{slot}.py"))
 
 
 def _die_with_parent(lifeline_fd: int) -> None:

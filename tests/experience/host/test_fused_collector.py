@@ -151,7 +151,7 @@ def test_broken_environment_ends_the_actor(device, fail, problem):
 
 FOREVER = """
 import sys, time
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.actor import Actor
 from tests.compiled_programs import start, tiny_program
 from tests.experience.host.host_env import TracedPlayback, record
