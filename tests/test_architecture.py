@@ -35,7 +35,7 @@ ROOMS = (
 )
 # Arrows: ordered pairs of rooms of which the first imports from the second (docs/design/0013-rooms.md).
 # A change that needs one more says there what for; one that needs fewer lowers the bound.
-MOST_ARROWS = 95
+MOST_ARROWS = 92
 RANK = {room: rank for rank, line in enumerate(ROOMS) for room in line}
 TOP_FILES = {"__init__.py", "__main__.py", "main.py", "types.py", "config/version.py", "py.typed", "launch"}
 

@@ -146,11 +146,14 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
 
 def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
     from jaxrl.config import text
+    from jaxrl.diagnostics.architectures import training_cost
     from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
     from jaxrl.reporting.display import table
 
-    found = list(estimate(ExperimentPlan.of(options, folder.path)))
+    plan = ExperimentPlan.of(options, folder.path)
+    plan.require_networks()
+    found = list(estimate(plan, training_cost))
     rows = [
         (
             x.architecture,

@@ -18,7 +18,7 @@ from jaxrl.config.errors import RunError
 from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_ending import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
-from jaxrl.search import pbt
+from jaxrl.runs.lineage import Lineage
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
@@ -166,8 +166,8 @@ class RayTrial(tune.Trainable):
             "values": {name.rpartition(".")[2]: value for name, value in self._trial.values.items()},
         }
         search = self._plan.folder.path
-        with TrialRecords(search).lock(), (search / pbt.LINEAGE).open("a") as lineage:
-            lineage.write(json.dumps(line) + "\n")
+        with TrialRecords(search).lock():
+            Lineage.of(search).append([line])
         lock = self._wait_until_free(self._plan_run(), take_lock)
         assert lock is not None
         with lock:

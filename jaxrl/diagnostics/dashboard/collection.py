@@ -16,6 +16,7 @@ from jaxrl.diagnostics.dashboard import query
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
 from jaxrl.runs import records, storage
+from jaxrl.runs.lineage import Lineage
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down
 _MOST_RUNS = 5000
@@ -151,7 +152,7 @@ class RunCollection:
             for record in read_objects(self._folder / search / "trials.jsonl"):
                 if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
                     found[record["number"]] = record
-            copies = [_copy_of(record) for record in self._lineage(search)]
+            copies = [_copy_of(record) for record in Lineage.of(self._folder / search).read()]
         except OSError:
             return {"fields": [], "trials": [], "copies": []}
         fields = sorted({str(field) for record in found.values() for field in record["values"]})
@@ -160,11 +161,6 @@ class RunCollection:
             for n, r in sorted(found.items())
         ]
         return {"fields": fields, "trials": rows, "copies": copies}
-
-    def _lineage(self, search: str) -> list[Mapping[str, Any]]:
-        """The copies between the members of a population, as population based training notes them."""
-        file = self._folder / search / "lineage.jsonl"
-        return list(read_objects(file)) if file.exists() else []
 
     def _named(self, names: Sequence[str]) -> list[RunView]:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
