@@ -29,7 +29,7 @@ from jaxrl.config import Config, SACConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.networks.distributions import TanhGaussian
+from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import Array, Axis, LearnerState, PyTree
 
 _FROM_ACTOR, _FROM_NEXT = 0x534143, 0x534144  # keys of the two draws of an update
