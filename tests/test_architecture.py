@@ -110,7 +110,7 @@ def rooms_of(names: Iterable[str]) -> set[str]:
 
 
 def breaches(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
-    """What breaks a rule, by file."""
+    """The breaches of a rule, by file."""
     return {relative(path): found for path in paths if (found := sorted(rule(path)))}
 
 

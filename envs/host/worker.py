@@ -216,7 +216,7 @@ def info_number(info: Any, key: str) -> float:
 
 
 def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium") -> tuple[Any, ...]:
-    """What a method returned, which has to be so many values."""
+    """The values that a method returned, which have to be so many."""
     if not isinstance(result, tuple) or len(result) != length:
         found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise Problem(f"{method}() returned {found} where {whose}'s has {length}")

@@ -124,5 +124,5 @@ class NetworkConfig(ArchitectureConfig):
 
     @property
     def has_own_value(self) -> bool:
-        """Whether the value has an encoder and a core of its own."""
+        """True if the value has an encoder and a core of its own."""
         return self.separate_value or self.central_value

@@ -174,7 +174,7 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """Where metrics go, and how often."""
+    """The places where metrics go, and how often."""
 
     every_steps: int = field(50_000, at_least(1), help="environment steps between entries")
     writers: tuple[str, ...] = field(

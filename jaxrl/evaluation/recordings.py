@@ -35,7 +35,7 @@ from jaxrl.runs.origin import origin
 
 @dataclass(frozen=True)
 class _Cast:
-    """Who plays, and where.
+    """The player and its environment.
 
     Attributes:
       env, wrappers, success: as in a configuration.

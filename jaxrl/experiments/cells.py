@@ -140,14 +140,14 @@ class ExperimentPlan:
 
     @property
     def copy(self) -> str:
-        """Where the experiment keeps a copy of its folder; "" for nowhere."""
+        """The place of the copy of the experiment's folder; "" for none."""
         if not self.options.bucket:
             return ""
         prefix = self.options.s3_prefix.strip("/")
         return "s3://" + "/".join([self.options.bucket, *filter(None, [prefix]), self.folder.name])
 
     def copy_of(self, cell: ExperimentCell) -> str:
-        """Where a cell keeps a copy of its folder; "" for nowhere."""
+        """The place of the copy of a cell's folder; "" for none."""
         return self.copy and f"{self.copy}/{cell.folder.relative_to(self.folder).as_posix()}"
 
     def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:

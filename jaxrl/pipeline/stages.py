@@ -68,7 +68,7 @@ class PipelineStage:
 
 @dataclasses.dataclass(frozen=True)
 class StagePlaces:
-    """Where things lie in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
+    """The places in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
 
     folder: str
 
@@ -195,7 +195,7 @@ class _Builder:
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
 
     def _way_of_model(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """How the policy is to play for gates: as the model acts that is deployed, if there is one."""
+        """The way in which the policy plays for gates: as the model that is deployed, if there is one."""
         asked = {"--sample", "--greedy"} & {*flags}
         draws = self._pipeline.sections["deploy"].settings.format == "stablehlo"
         return ("--greedy",) if "deploy" in self._enabled and not draws and not asked else ()

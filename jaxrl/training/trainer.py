@@ -115,7 +115,7 @@ class Trainer:
 
     @functools.cached_property
     def writer(self) -> Writer:
-        """Where metrics go; the display appears with the first use, not before."""
+        """The writer that gets the metrics; the display appears with the first use, not before."""
         return self._assembly.display() if self._writer is None else self._writer
 
     def rollout(self) -> Trajectory:

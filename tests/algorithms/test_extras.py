@@ -1,4 +1,4 @@
-"""What learning computes of the sequences that it takes is what the agent said when it acted.
+"""Learning computes of its sequences what the agent said when it acted.
 
 Before the first update a ratio of probabilities is 1 and a value is the one that was stored, at every step,
 for every core, across ends of episodes inside sequences. A carry, a reset or a minibatch that is off by one

@@ -1,4 +1,4 @@
-"""What tests of host environments share."""
+"""Fixtures of tests of host environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `Trajectory` promises, of the device collector and of the host collectors: one test for all."""
+"""The promises of a `Trajectory`, of the device collector and of the host collectors: one test for all."""
 
 from __future__ import annotations
 

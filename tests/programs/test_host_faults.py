@@ -1,4 +1,4 @@
-"""What goes wrong in training on host environments is one line, and leaves nothing running."""
+"""Faults in training on host environments: each is one line, and leaves nothing running."""
 
 from __future__ import annotations
 

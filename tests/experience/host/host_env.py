@@ -19,7 +19,7 @@ from tests.compiled_programs import Program, rollout_keys
 
 
 def record(program: Program, state: TrainState, length: int) -> dict[str, np.ndarray]:
-    """What the environments of a device program do in its first rollout, whatever the actions.
+    """The steps of a device program's environments in its first rollout, whatever the actions.
 
     Arrays of [length, B]: obs (before the step), final_obs (after it), reward, terminated, truncated.
     """

@@ -1,4 +1,4 @@
-"""What tests of collecting from host environments share; `device` in conftest.py plays a recorded one."""
+"""Helpers of tests of collecting from host environments; `device` in conftest.py plays a recorded one."""
 
 from __future__ import annotations
 
