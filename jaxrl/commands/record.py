@@ -15,6 +15,7 @@ from typing import Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
+    CHECKPOINT,
     DEBUG,
     GREEDY,
     RUN,
@@ -45,7 +46,7 @@ ARGUMENTS = (
     Argument("--episodes=N", "how many (default: 100)", int, low=1, high=command_line.MOST_EPISODES),
     Argument("--env=NAME", "the environment, with --player", str, ""),
     PLAYER,
-    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    CHECKPOINT,
     SAMPLE,
     GREEDY,
     Argument("--seed=K", "decides the episodes (default: 0)", int, 0, low=0, high=command_line.LARGEST_SEED),
