@@ -167,7 +167,7 @@ def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     if leaf["kind"] == "mixed":
         ends = np.cumsum([math.prod(part["shape"]) for part in leaf["parts"]])[:-1]
         rows = zip(leaf["parts"], np.split(action, ends), strict=True)
-        return _nested([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
+        return _nest([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
     if leaf["kind"] == "discrete":
         return int(action) + leaf["start"]
     if leaf["kind"] == "multi_discrete":
@@ -175,12 +175,12 @@ def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     return action.astype(leaf["dtype"])
 
 
-def _nested(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
+def _nest(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
     """The dicts and tuples that (path, value) come from."""
     if parts[0][0] == ():
         return parts[0][1]
     keys = dict.fromkeys(path[0] for path, _ in parts)
-    found = {key: _nested([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
+    found = {key: _nest([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
     return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
 
 

@@ -125,7 +125,7 @@ def write_simulated(**asked: Any) -> int:
     lengths = [len(e) for e in sifted.episodes]
     print(f"length    {sum(lengths) / len(lengths):.2f}, from {min(lengths)} to {max(lengths)}")
     print(f"players   {', '.join(sorted({e.player for e in sifted.episodes if e.player})) or 'unknown'}")
-    return _written(job.output, manifest)
+    return _conclude(job.output, manifest)
 
 
 def show_categories(categories: dict[str, int]) -> None:
@@ -140,10 +140,10 @@ def write_recording(**asked: object) -> int:
 
     recording = Recording(**asked)  # type: ignore[arg-type]
     command_line.require_writable_folder("output", recording.output)
-    return _written(recording.output, recording.write(_tell))
+    return _conclude(recording.output, recording.write(_tell))
 
 
-def _written(output: str, manifest: dict[str, Any]) -> int:
+def _conclude(output: str, manifest: dict[str, Any]) -> int:
     """Says what was written; returns the exit code."""
     listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)

@@ -115,9 +115,9 @@ class ExperimentPlan:
           with_suite: evaluate on the test levels too, whose suite must have been written.
           initialized: start from the clone.
         """
-        return check_config(self._changed(cell, with_suite, initialized))
+        return check_config(self._config_of(cell, with_suite, initialized))
 
-    def _changed(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
+    def _config_of(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
         given, config = self.options, self.base.copy_and_resolve_references()
         config.seed = cell.seed
         config.env.name, config.env.num_envs = self.train.environment(), given.num_envs

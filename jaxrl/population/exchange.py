@@ -116,7 +116,7 @@ class Exchange:
         """The learner with which each member continues, given (step, candidate); None for its own."""
         step = next(iter(candidates.values()))[0]
         found = {member: candidate for member, (_, candidate) in candidates.items()}
-        ranked = self._ranked(found, step)
+        ranked = self._rank(found, step)
         count = max(1, int(_SHARE * len(ranked))) if len(ranked) > 1 else 0
         rng = np.random.default_rng([self._seed, step])
         chosen: dict[int, LearnerState | None] = dict.fromkeys(found)
@@ -134,7 +134,7 @@ class Exchange:
         self._lineage.append(lines)
         return chosen
 
-    def _ranked(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
+    def _rank(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
         """The members, the worst first; of equal ones those whose values are newer, then by lot."""
         since = self._lineage.held_since()
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))

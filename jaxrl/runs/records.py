@@ -171,7 +171,7 @@ def read(path: str) -> Run:
 def read_config(folder: epath.Path) -> dict[str, Any]:
     """The fields of config.json by dotted name; raises as `read_json` does."""
     file = folder / "config.json"
-    return _checked(file, flatten(read_json(file)), _CONFIG)
+    return _check_values(file, flatten(read_json(file)), _CONFIG)
 
 
 def read_summary(folder: epath.Path) -> dict[str, Any] | None:
@@ -182,10 +182,10 @@ def read_summary(folder: epath.Path) -> dict[str, Any] | None:
       OSError: it cannot be read.
     """
     file = folder / "summary.json"
-    return _checked(file, flatten(read_json(file)), _SUMMARY) if file.exists() else None
+    return _check_values(file, flatten(read_json(file)), _SUMMARY) if file.exists() else None
 
 
-def _checked(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     for name in values.keys() & kinds:
         try:
             if kinds[name] is None:

@@ -20,12 +20,12 @@ def require_trainable(configs: Sequence[ConfigDict], metric: str = "") -> RunNam
       ConfigError: one of them leads to no environment or network, or none of them writes `metric`, as far as
         that is known before a run.
     """
-    names = RunNames.of(_checked(configs))
+    names = RunNames.of(_checked_configs(configs))
     _require_written(metric, names)
     return names
 
 
-def _checked(configs: Sequence[ConfigDict]) -> Iterator[Config]:
+def _checked_configs(configs: Sequence[ConfigDict]) -> Iterator[Config]:
     for config in configs:
         try:
             yield check_config(config)

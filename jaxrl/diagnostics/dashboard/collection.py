@@ -90,14 +90,14 @@ class RunCollection:
     def metrics(self, names: Sequence[str]) -> list[str]:
         """The metrics that any of the named runs has."""
         found: set[str] = set()
-        for run in self._named(names):
+        for run in self._runs_of(names):
             found |= run.metrics()
         return sorted({"episode/return", "eval/return"} | found)
 
     def curves(self, names: Sequence[str], metric: str) -> list[dict[str, Any]]:
         """A curve for each kind of run among the named ones: runs that differ in no more than the seed."""
-        runs = self._named(names)
-        fields = self._telling(runs)
+        runs = self._runs_of(names)
+        fields = self._differences(runs)
         kinds: dict[tuple[str, ...], list[RunView]] = {}
         for run in runs:
             kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
@@ -125,7 +125,7 @@ class RunCollection:
 
     def difference(self, names: Sequence[str]) -> dict[str, Any]:
         """The fields in which the named runs differ, with the value of each run."""
-        runs = self._named(names)
+        runs = self._runs_of(names)
         fields = sorted({field for run in runs for field in run.config})
         rows = []
         for field in fields:
@@ -162,10 +162,10 @@ class RunCollection:
         ]
         return {"fields": fields, "trials": rows, "copies": copies}
 
-    def _named(self, names: Sequence[str]) -> list[RunView]:
+    def _runs_of(self, names: Sequence[str]) -> list[RunView]:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
 
-    def _telling(self, runs: Sequence[RunView]) -> list[str]:
+    def _differences(self, runs: Sequence[RunView]) -> list[str]:
         """Fields in which the runs differ, but for those that tell nothing about the kind of a run."""
         fields = sorted({field for run in runs for field in run.config})
         return [
