@@ -135,7 +135,7 @@ class PettingZooFactory(WorkerFactory):
         self._spaces, self._found, self._label = spaces, found, label
         limit = found["limit"]
         self._limit = limit if isinstance(limit, int) and limit > 0 else None
-        self._state_leaf: Leaf | None = found["state"] if with_state else None
+        self.state_leaf: Leaf | None = found["state"] if with_state else None
         has_masks = found["masks"] is not None or spaces.differ_in_choices
         self.beside = (("mask",) if has_masks else ()) + (("central",) if with_state else ())
         self.spec = EnvSpec(
@@ -162,12 +162,12 @@ class PettingZooFactory(WorkerFactory):
             "obs_leaves": self._spaces.obs_by_agent,
             "action_leaves": self._spaces.action_by_agent,
             "num_choices": self._spaces.num_choices,
-            "state_leaf": self._state_leaf,
+            "state_leaf": self.state_leaf,
             "limit": self._limit,
         }
 
     def own_arrays(self, options: HostOptions) -> Forms:
-        n, state = len(options.seeds), self._state_leaf
+        n, state = len(options.seeds), self.state_leaf
         rows = n * self.spec.num_agents
         return {
             "central": ((rows, *state["shape"]), state["stored"]) if state else ((rows, 0), np.float32),
