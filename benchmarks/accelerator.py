@@ -78,7 +78,7 @@ class Session:
             print(f"{case.name}: ", end="", flush=True)
             row = {"name": case.name, "case": dataclasses.asdict(case), "result": self._result(case)}
             self.record["rows"].append(row)
-            print(_said(row["result"]), flush=True)
+            print(_summary(row["result"]), flush=True)
             self._write()
 
     def _cases(self, platform: str) -> list[Case]:
@@ -88,7 +88,7 @@ class Session:
         return [case for case in found if not arguments.only or any(x in case.name for x in arguments.only)]
 
     def _result(self, case: Case) -> dict[str, Any]:
-        if self._left() < _LEAST_SECONDS:
+        if self._seconds_left() < _LEAST_SECONDS:
             return {"reason": f"not run: the {self.arguments.minutes:g} minutes were over"}
         tiny = self.arguments.dry_run
         environment = {"JAX_DEFAULT_MATMUL_PRECISION": PRECISIONS[case.precision]}
@@ -134,7 +134,7 @@ class Session:
         everywhere = {"PYTHONPATH": os.pathsep.join(paths), "JAX_ENABLE_COMPILATION_CACHE": "false"}
         if self.arguments.dry_run:
             everywhere["JAX_PLATFORMS"] = "cpu"
-        limit = min(self.arguments.limit, max(_LEAST_SECONDS, self._left()))
+        limit = min(self.arguments.limit, max(_LEAST_SECONDS, self._seconds_left()))
         process = subprocess.Popen(
             [python, *script, json.dumps(task)],
             env=os.environ | everywhere | environment,
@@ -155,7 +155,7 @@ class Session:
             return {"reason": last, "output": output[-10_000:]}
         return found
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return 60 * float(self.arguments.minutes) - (time.monotonic() - self.started)
 
     def _write(self) -> None:
@@ -168,7 +168,7 @@ def _probe() -> dict[str, Any]:
     return {"job": "probe"}
 
 
-def _said(result: dict[str, Any]) -> str:
+def _summary(result: dict[str, Any]) -> str:
     if "steps_per_second" in result:
         return f"{result['steps_per_second'] / 1e6:.3g} M steps/s"
     return str(result.get("said") or f"no result: {result['reason']}")

@@ -56,12 +56,12 @@ def compiled(options: argparse.Namespace, overrides: list[str]) -> list[dict[str
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    from jaxrl.commands import command_line
+    from jaxrl.commands import run_arguments
     from jaxrl.diagnostics import memory_fit
     from jaxrl.parallel import tpu_slices
     from jaxrl.parallel.sharding import Topology
 
-    config = command_line.parse_training(["scaling", f"--config={options.config}", *overrides]).config
+    config = run_arguments.parse_training(["scaling", f"--config={options.config}", *overrides]).config
     rows = []
     for scaling in ("weak", "strong"):
         for shape in SLICES:

@@ -73,7 +73,7 @@ class Session:
                     yield TASKS[name], TRAINERS[trainer], seed
 
     def _missing(self, trainer: ScoreTrainer, task: ScoreTask) -> str:
-        """Why the trainer cannot take part; "" if it can."""
+        """The reason why the trainer cannot take part; "" if it can."""
         if task.name not in trainer.ships:
             return "ships no settings for it"
         if trainer.needs and not self._path(trainer):

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
-from jaxrl.envs.adapters.gymnasium import GymnasiumFactory
-from jaxrl.envs.adapters.pettingzoo import PettingZooFactory
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
-from jaxrl.envs.base import EnvSpec, HostFactory, HostOptions, JaxEnv
-from jaxrl.envs.host.filming import film_gymnasium, film_parallel
+from jaxrl.envs.base import EnvSpec, JaxEnv
+from jaxrl.envs.host.filming import film_worker_env
+from jaxrl.envs.host.worker_env import WorkerFactory
+from jaxrl.envs.host_env import HostFactory, HostOptions
 from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.wrappers.host import WrappedFactory
@@ -42,10 +42,8 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
         return _film_device(env, seed)
     factory = registry.make_host(name, wrappers)
     bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
-    if isinstance(bare, GymnasiumFactory):
-        return film_gymnasium(bare, seed, factory.decode)
-    if isinstance(bare, PettingZooFactory):
-        return film_parallel(bare, seed, factory.decode)
+    if isinstance(bare, WorkerFactory):
+        return film_worker_env(bare, seed, factory.decode)
     return _film_observations(factory, seed)
 
 

@@ -17,10 +17,11 @@ from typing import Any, cast
 
 from jaxrl.envs import entry_points, modules
 from jaxrl.envs import wrappers as wrapper_registry
-from jaxrl.envs.base import Dict, EnvSpec, HostFactory, JaxEnv
+from jaxrl.envs.base import Dict, EnvSpec, JaxEnv
 from jaxrl.envs.behaviour import check_behaviour
 from jaxrl.envs.checks import check_info, check_types
 from jaxrl.envs.conversion import Converted, MixedActions
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.names import check_arguments, parse_call, unknown
 from jaxrl.envs.suites import ENTRY_POINTS
 from jaxrl.envs.wrappers.wrapper import UnknownStack

@@ -13,8 +13,9 @@ import numpy as np
 from jaxrl.envs import registry
 from jaxrl.envs.agents import MultiAgentEnv
 from jaxrl.envs.agents.environment import WholeEnv
-from jaxrl.envs.base import Box, HostOptions, Mixed, MultiDiscrete, Space
+from jaxrl.envs.base import Box, Mixed, MultiDiscrete, Space
 from jaxrl.envs.behaviour import random_action
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
 
 

@@ -272,7 +272,7 @@ class LearnerState:
 
 @flax.struct.dataclass
 class CollectorState:
-    """Where the environments of a device collector are; leaves [B, ...].
+    """The state of a device collector: where its environments are; leaves [B, ...].
 
     Attributes:
       env_state: state of the environments.

@@ -1,4 +1,4 @@
-"""What every test runs under, and what the slower ones share."""
+"""The settings under which every test runs, and fixtures that the slower ones share."""
 
 from __future__ import annotations
 

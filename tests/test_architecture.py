@@ -35,7 +35,7 @@ ROOMS = (
 )
 # Arrows: ordered pairs of rooms of which the first imports from the second (docs/design/0013-rooms.md).
 # A change that needs one more says there what for; one that needs fewer lowers the bound.
-MOST_ARROWS = 95
+MOST_ARROWS = 92
 RANK = {room: rank for rank, line in enumerate(ROOMS) for room in line}
 TOP_FILES = {"__init__.py", "__main__.py", "main.py", "types.py", "config/version.py", "py.typed", "launch"}
 
@@ -110,7 +110,7 @@ def rooms_of(names: Iterable[str]) -> set[str]:
 
 
 def breaches(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
-    """What breaks a rule, by file."""
+    """The breaches of a rule, by file."""
     return {relative(path): found for path in paths if (found := sorted(rule(path)))}
 
 

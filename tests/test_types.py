@@ -1,4 +1,4 @@
-"""What the types of the trainer promise: marks on fields, and what is taken back of a failed iteration."""
+"""The types of the trainer: marks on fields, and what is taken back of a failed iteration."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def main(task: dict[str, Any]) -> None:
     if case.network == "check":
         outcome.report(**_devices(), said=_agreement(config))
         return
-    outcome.report(**_devices(), **_measured(case, config, task["seconds"]))
+    outcome.report(**_devices(), **_measure(case, config, task["seconds"]))
 
 
 def _devices() -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _config(case: Case, tiny: bool) -> Config:
     return resolve(c, choose_devices(c))
 
 
-def _measured(case: Case, config: Config, seconds: float) -> dict[str, Any]:
+def _measure(case: Case, config: Config, seconds: float) -> dict[str, Any]:
     topology, clock = Topology.of(config.device_count), Clock()
     runtime = build_runtime(config, topology, clock, Coordinator(clock))
     started = time.perf_counter()

@@ -10,6 +10,7 @@ import json
 import math
 import platform
 import resource
+import subprocess
 import sys
 import time
 from typing import Any
@@ -37,6 +38,14 @@ def versions(*packages: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def commit(checkout: str) -> str:
+    """The commit that a folder has checked out."""
+    done = subprocess.run(
+        ["git", "-C", checkout, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    return done.stdout.strip() or "unknown commit"
 
 
 def iterations(steps: int, steps_per_iteration: int) -> int:

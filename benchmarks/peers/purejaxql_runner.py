@@ -5,7 +5,6 @@ from __future__ import annotations
 import outcome  # isort: skip
 
 import importlib
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -36,11 +35,8 @@ SETTINGS = {
 
 
 def _versions() -> dict[str, str]:
-    commit = subprocess.run(
-        ["git", "-C", TASK["path"], "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
     found = outcome.versions("gymnax", "jax", "jaxlib", "flax", "optax", "numpy")
-    return {"purejaxql": commit.stdout.strip() or "unknown commit", **found}
+    return {"purejaxql": outcome.commit(TASK["path"]), **found}
 
 
 def measure(task: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ import outcome  # isort: skip
 
 import importlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from shipped import PUREJAXRL
 
 TASK = outcome.task()
 if TASK["members"] > 1:
@@ -47,33 +47,11 @@ if RECURRENT:
 module = importlib.import_module("ppo_rnn" if RECURRENT else "ppo")
 
 IMPORTED = outcome.since_start()
-# The numbers at the end of its ppo.py, with the printing of every episode left out.
-SETTINGS = {
-    "LR": 2.5e-4,
-    "NUM_ENVS": 4,
-    "NUM_STEPS": 128,
-    "TOTAL_TIMESTEPS": 500_000,
-    "UPDATE_EPOCHS": 4,
-    "NUM_MINIBATCHES": 4,
-    "GAMMA": 0.99,
-    "GAE_LAMBDA": 0.95,
-    "CLIP_EPS": 0.2,
-    "ENT_COEF": 0.01,
-    "VF_COEF": 0.5,
-    "MAX_GRAD_NORM": 0.5,
-    "ACTIVATION": "tanh",
-    "ENV_NAME": "CartPole-v1",
-    "ANNEAL_LR": True,
-    "DEBUG": False,
-}
 
 
 def _versions() -> dict[str, str]:
-    commit = subprocess.run(
-        ["git", "-C", TASK["path"], "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
     found = outcome.versions("gymnax", "jax", "jaxlib", "flax", "optax", "distrax", "numpy")
-    return {"purejaxrl": commit.stdout.strip() or "unknown commit", **found}
+    return {"purejaxrl": outcome.commit(TASK["path"]), **found}
 
 
 def _use_cnn(obs_shape: list[int], hidden_sizes: list[int]) -> None:
@@ -115,7 +93,7 @@ def _measure(task: dict[str, Any], key: Any, other_key: Any, over: Callable[...,
         _use_cnn(work["obs_shape"], work["hidden_sizes"])
     per_iteration = num_envs * task["rollout_length"]
     steps = per_iteration * outcome.iterations(task["steps"], per_iteration)
-    settings = SETTINGS | {
+    settings = PUREJAXRL | {
         "NUM_ENVS": num_envs,
         "NUM_STEPS": task["rollout_length"],
         "TOTAL_TIMESTEPS": steps,
@@ -150,7 +128,7 @@ def solve(task: dict[str, Any]) -> None:
     import jax.numpy as jnp
     from gymnax_greedy import greedy_return
 
-    train = module.make_train(dict(SETTINGS))
+    train = module.make_train(PUREJAXRL | {"ENV_NAME": "CartPole-v1"})
     env, env_params = gymnax.make("CartPole-v1")
     network = module.ActorCritic(2, activation="tanh")
 
@@ -162,7 +140,7 @@ def solve(task: dict[str, Any]) -> None:
         return greedy_return(env, env_params, greedy, params, jax.random.fold_in(key, 1))
 
     mean = jax.jit(run)(jax.random.PRNGKey(task["seed"]))
-    outcome.report(steps=SETTINGS["TOTAL_TIMESTEPS"], eval_return=float(mean), versions=_versions())
+    outcome.report(steps=PUREJAXRL["TOTAL_TIMESTEPS"], eval_return=float(mean), versions=_versions())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import outcome  # isort: skip
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,8 @@ def score(task: dict[str, Any]) -> None:
         return greedy_return(env, env_params, greedy, params, jax.random.fold_in(key, 1))
 
     mean = float(run(jax.random.PRNGKey(task["seed"])))
-    commit = subprocess.run(
-        ["git", "-C", task["path"], "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
     versions = outcome.versions("gymnax", "jax", "jaxlib", "flax", "optax", "distrax", "numpy")
-    versions["purejaxrl"] = commit.stdout.strip() or "unknown commit"
+    versions["purejaxrl"] = outcome.commit(task["path"])
     outcome.report(steps=settings["TOTAL_TIMESTEPS"], eval_return=mean, versions=versions)
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in which work, with what around it, and in which virtual environment."""
+"""The trainers that take part in each work, their surroundings and their virtual environments."""
 
 from __future__ import annotations
 

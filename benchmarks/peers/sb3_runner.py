@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from shipped import ZOO, zoo_arguments
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -28,19 +29,6 @@ else:
 IMPORTED = outcome.since_start()
 _PACKAGES = ("stable-baselines3", "sb3-contrib", "sbx-rl", "torch", "jax", "jaxlib", "flax", "gymnasium")
 VERSIONS = outcome.versions(*_PACKAGES, "minatar", "numpy")
-# hyperparams/ppo.yml of rl-baselines3-zoo, CartPole-v1; learning rate and clip range fall linearly to zero.
-SOLVE = {
-    "n_steps": 32,
-    "batch_size": 256,
-    "gae_lambda": 0.8,
-    "gamma": 0.98,
-    "n_epochs": 20,
-    "ent_coef": 0.0,
-    "learning_rate": lambda left: 1e-3 * left,
-    "clip_range": lambda left: 0.2 * left,
-}
-_SOLVE_ENVS = 8
-_SOLVE_STEPS = 100_000
 # Per evaluation; fewer than the others play, because they are played by Python.
 _EPISODES = 16
 
@@ -161,16 +149,12 @@ class _StopWhenSolved(BaseCallback):
 
 
 def solve(task: dict[str, Any]) -> None:
-    model = PPO(
-        "MlpPolicy",
-        DummyVecEnv([lambda: gym.make("CartPole-v1")] * _SOLVE_ENVS),
-        device="cpu",
-        seed=task["seed"],
-        **SOLVE,
-    )
+    arguments, others = zoo_arguments(ZOO["cartpole"])
+    env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * others["envs"])
+    model = PPO("MlpPolicy", env, device="cpu", seed=task["seed"], **arguments)
     stop = _StopWhenSolved(task["target"], task["evaluate_every"])
     with contextlib.suppress(_Solved):
-        model.learn(_SOLVE_STEPS, callback=stop)
+        model.learn(others["steps"], callback=stop)
         stop.evaluate()
     outcome.report(steps=model.num_timesteps, eval_return=stop.mean, versions=VERSIONS)
 

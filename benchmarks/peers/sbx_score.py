@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import sbx
+from shipped import zoo_arguments
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -53,24 +54,16 @@ class _Evaluations(BaseCallback):
             raise _Reached
 
 
-def _value(setting: Any) -> Any:
-    if isinstance(setting, dict):
-        return lambda left: setting["falls"] * left
-    return setting
-
-
 def score(task: dict[str, Any]) -> None:
-    settings = dict(task["settings"])
-    count, steps = settings.pop("_envs"), settings.pop("_steps")
-    env: Any = DummyVecEnv([lambda: gym.make(task["env"])] * count)
-    if settings.pop("_normalize", False):
-        env = VecNormalize(env, gamma=settings.get("gamma", 0.99))
+    arguments, others = zoo_arguments(task["settings"])
+    env: Any = DummyVecEnv([lambda: gym.make(task["env"])] * others["envs"])
+    if others.get("normalize"):
+        env = VecNormalize(env, gamma=arguments.get("gamma", 0.99))
     algorithm = getattr(sbx, task["algorithm"])
-    arguments = {name: _value(setting) for name, setting in settings.items()}
     model = algorithm("MlpPolicy", env, device="cpu", seed=task["seed"], **arguments)
     evaluations = _Evaluations(task)
     with contextlib.suppress(_Reached):
-        model.learn(steps, callback=evaluations)
+        model.learn(others["steps"], callback=evaluations)
     outcome.report(
         steps=model.num_timesteps, eval_return=evaluations.mean, versions=outcome.versions(*_PACKAGES)
     )

@@ -1,4 +1,4 @@
-"""The scores of `time_to_score.py`: tasks, trainers, and the settings that each trainer ships for a task."""
+"""The scores of `time_to_score.py`: tasks, trainers, and where each has its settings for a task."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import shipped
 
 EPISODES = 64  # of an evaluation, everywhere
 Settings = Mapping[str, Any]
@@ -113,68 +115,6 @@ LEFT_OUT = {
     "and Gymnasium 0.28; its JAX scripts for PPO, DDPG and TD3 are for Atari and MuJoCo",
 }
 
-# The numbers at the end of PureJaxRL's ppo.py, without the printing of episodes; and of its notebook.
-_PUREJAXRL = {
-    "LR": 2.5e-4,
-    "NUM_ENVS": 4,
-    "NUM_STEPS": 128,
-    "TOTAL_TIMESTEPS": 500_000,
-    "UPDATE_EPOCHS": 4,
-    "NUM_MINIBATCHES": 4,
-    "GAMMA": 0.99,
-    "GAE_LAMBDA": 0.95,
-    "CLIP_EPS": 0.2,
-    "ENT_COEF": 0.01,
-    "VF_COEF": 0.5,
-    "MAX_GRAD_NORM": 0.5,
-    "ACTIVATION": "tanh",
-    "ANNEAL_LR": True,
-    "DEBUG": False,
-}
-_PUREJAXRL_MINATAR = _PUREJAXRL | {
-    "LR": 5e-3,
-    "NUM_ENVS": 64,
-    "TOTAL_TIMESTEPS": 10_000_000,
-    "NUM_MINIBATCHES": 8,
-    "ACTIVATION": "relu",
-}
-# rl-baselines3-zoo; what begins with an underscore is not of the algorithm. `falls`: linearly, to zero.
-_ZOO = {
-    "cartpole": {
-        "_envs": 8,
-        "_steps": 100_000,
-        "n_steps": 32,
-        "batch_size": 256,
-        "gae_lambda": 0.8,
-        "gamma": 0.98,
-        "n_epochs": 20,
-        "ent_coef": 0.0,
-        "learning_rate": {"falls": 1e-3},
-        "clip_range": {"falls": 0.2},
-    },
-    "acrobot": {
-        "_envs": 16,
-        "_steps": 1_000_000,
-        "_normalize": True,
-        "n_steps": 256,
-        "gae_lambda": 0.94,
-        "gamma": 0.99,
-        "n_epochs": 4,
-        "ent_coef": 0.0,
-    },
-    "mountaincar": {
-        "_envs": 16,
-        "_steps": 1_000_000,
-        "_normalize": True,
-        "n_steps": 16,
-        "gae_lambda": 0.98,
-        "gamma": 0.99,
-        "n_epochs": 4,
-        "ent_coef": 0.0,
-    },
-    "pendulum": {"_envs": 1, "_steps": 20_000, "learning_rate": 1e-3},
-}
-
 
 def settings(trainer: ScoreTrainer, task: ScoreTask, checkout: Path | None) -> Settings:
     """The numbers that `trainer` ships for `task`, as its runner takes them.
@@ -189,6 +129,6 @@ def settings(trainer: ScoreTrainer, task: ScoreTask, checkout: Path | None) -> S
         sections = yaml.safe_load((checkout / trainer.ships[task.name]).read_text())
         return {key: value for key, value in sections[trainer.algorithm].items() if key != "env"}
     if trainer.needs == "purejaxrl":
-        shipped = _PUREJAXRL if task.name == "cartpole" else _PUREJAXRL_MINATAR
-        return shipped | {"ENV_NAME": task.env}
-    return _ZOO[task.name] if trainer.python == "sbx" else {}
+        ships = shipped.PUREJAXRL if task.name == "cartpole" else shipped.PUREJAXRL_MINATAR
+        return ships | {"ENV_NAME": task.env}
+    return shipped.ZOO[task.name] if trainer.python == "sbx" else {}

@@ -16,7 +16,7 @@ def markdown(record: Mapping[str, Any]) -> str:
     """The whole page: machine, tables, versions, command."""
     samples = record["samples"]
     work = WORKS.get(record["work"])
-    body = _throughput(work, samples) if work else _solved(samples)
+    body = _throughput(work, samples) if work else _solve_table(samples)
     hardware = record["hardware"]
     lines = [
         f"# {record['work']}",
@@ -102,7 +102,7 @@ def _floor(work: Work, samples: Sequence[Sample]) -> list[str]:
     return lines
 
 
-def _solved(samples: Sequence[Sample]) -> list[str]:
+def _solve_table(samples: Sequence[Sample]) -> list[str]:
     lines = [
         "- Work: from the start of the process to its end, when a greedy evaluation of CartPole has returned "
         f"{SOLVED_RETURN:g} or the budget is used up. Cold: an empty compilation cache; warm: the one that "

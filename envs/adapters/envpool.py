@@ -13,22 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters.envpool_pool import Pool, without_precision_warnings
-from jaxrl.envs.adapters.gymnasium import select_leaves
-from jaxrl.envs.base import (
-    Box,
-    Dict,
-    EnvSpec,
-    HostEnv,
-    HostEnvError,
-    HostOptions,
-    HostStep,
-    Space,
-    TracedSteps,
-    group_rows,
-)
+from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.envs.host import qt
-from jaxrl.envs.host.spaces import observation_space, observation_tree, space_of
+from jaxrl.envs.host.spaces import observation_space, observation_tree, select_leaves, space_of
 from jaxrl.envs.host.worker import Leaf, Problem, describe
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.envs.names import LARGEST_INT32, check_positive, format_call, unknown
 
 # Options that this adapter sets itself, or that envpool derives from the name: another task's would not fit

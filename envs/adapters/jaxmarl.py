@@ -66,7 +66,7 @@ class JaxMARL(MultiAgentEnv):
         self._is_smax, self._has_enemy = name.endswith("SMAX"), name == "HeuristicEnemySMAX"
         try:
             with suite_rules():
-                self._env = _jaxmarl().make(name, **_named(label, name, kwargs))
+                self._env = _jaxmarl().make(name, **_with_named_values(label, name, kwargs))
         except (TypeError, AssertionError, ImportError) as error:
             raise ValueError(f"{label} refuses {kwargs}: {error}") from error
         self._agents = tuple(self._env.agents)
@@ -101,7 +101,7 @@ class JaxMARL(MultiAgentEnv):
     def reset(self, key: jax.Array) -> tuple[JaxMARLState, Any]:
         with suite_rules():
             obs, state = self._env.reset(raw_key(key))
-        return JaxMARLState(strong_types(state), jnp.ones(len(self._agents), bool)), self._stacked(obs)
+        return JaxMARLState(strong_types(state), jnp.ones(len(self._agents), bool)), self._stack(obs)
 
     def step(self, key: jax.Array, state: JaxMARLState, action: jax.Array) -> tuple[JaxMARLState, TimeStep]:
         actions = {agent: self._action(action[i], i) for i, agent in enumerate(self._agents)}
@@ -115,7 +115,7 @@ class JaxMARL(MultiAgentEnv):
         # Most environments call all agents done where the time is over; of SMAX only the dead are.
         died = done if self._is_smax else done & ~is_cut
         timestep = TimeStep(
-            obs=self._stacked(obs),
+            obs=self._stack(obs),
             reward=reward,
             terminated=state.here & (died | (over & ~is_cut)),
             truncated=state.here & is_cut & ~died,
@@ -132,7 +132,7 @@ class JaxMARL(MultiAgentEnv):
         with suite_rules():
             if self._is_smax:
                 return jnp.asarray(self._env.get_world_state(state.env), jnp.float32)
-            return self._stacked(self._env.get_obs(state.env)).ravel()
+            return self._stack(self._env.get_obs(state.env)).ravel()
 
     def action_mask(self, state: JaxMARLState) -> jax.Array:
         own = jnp.arange(max(self._counts)) < jnp.asarray(self._counts)[:, None]
@@ -140,7 +140,7 @@ class JaxMARL(MultiAgentEnv):
             return own
         with suite_rules():
             legal = self._legal(state.env)
-            mask = jnp.stack([_padded(legal[agent] > 0, (max(self._counts),)) for agent in self._agents])
+            mask = jnp.stack([_pad(legal[agent] > 0, (max(self._counts),)) for agent in self._agents])
         # Nothing is allowed to those that are dead, and after an end.
         return own & (mask | ~mask.any(axis=1, keepdims=True))
 
@@ -180,9 +180,9 @@ class JaxMARL(MultiAgentEnv):
     def _action(self, action: jax.Array, i: int) -> jax.Array:
         return jnp.minimum(action, self._counts[i] - 1) if self._counts else action
 
-    def _stacked(self, obs: Mapping[str, Any]) -> jax.Array:
+    def _stack(self, obs: Mapping[str, Any]) -> jax.Array:
         """float32[A, ...], observations in the order of the agents."""
-        return jnp.stack([_padded(obs[agent].astype(jnp.float32), self._shape) for agent in self._agents])
+        return jnp.stack([_pad(obs[agent].astype(jnp.float32), self._shape) for agent in self._agents])
 
     def _mask_function(self, state: Any) -> Callable[[Any], Mapping[str, Any]] | None:
         """The suite's own masks; None if it has none."""
@@ -208,7 +208,7 @@ def _jaxmarl() -> ModuleType:
             sys.__stdout__ = first  # type: ignore[misc]
 
 
-def _named(label: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _with_named_values(label: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, with what the suite has under a name in place of the name."""
     found = dict(kwargs)
     if name.endswith("SMAX") and isinstance(scenario := kwargs.get("scenario"), str):
@@ -248,6 +248,6 @@ def _actions(label: str, spaces: Sequence[Any]) -> tuple[tuple[int, ...], Discre
     return (), Box.of(float(np.min(first.low)), float(np.max(first.high)), tuple(first.shape))
 
 
-def _padded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _pad(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """With zeros behind a vector that is shorter."""
     return x if x.shape == shape else jnp.pad(x, (0, shape[0] - x.shape[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +11,16 @@ from typing import Any
 import numpy as np
 
 from jaxrl.envs import installation, modules
-from jaxrl.envs.adapters.gymnasium import declared_reports
-from jaxrl.envs.base import (
-    EnvSpec,
-    HostEnv,
-    HostEnvError,
-    HostOptions,
-    HostStep,
-    group_environments,
-    group_rows,
-)
+from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.host import workers
 from jaxrl.envs.host.agent_spaces import AgentSpaces
-from jaxrl.envs.host.memory import SharedArrays
-from jaxrl.envs.host.spaces import action_space, observation_space, observation_tree, space_of
+from jaxrl.envs.host.spaces import action_space, observation_space, space_of
 from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.host.worker_env import Forms, WorkerFactory, declared_reports
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.envs.names import format_call, parse_call, unknown
 
-_SLOT = "parallel_slot.py"
+_SLOT = "parallel_slot"
 _PARALLEL = "parallel_env"  # what every module of PettingZoo calls the function that makes one
 
 
@@ -117,7 +108,7 @@ def _families() -> Iterator[tuple[str, str, Path]]:
             yield inside.name, f"pettingzoo.{inside.name}", inside
 
 
-class PettingZooFactory:
+class PettingZooFactory(WorkerFactory):
     """A parallel environment that has been made once, to learn its spaces.
 
     Args:
@@ -128,6 +119,8 @@ class PettingZooFactory:
       with_state: whether stored observations hold the state of the whole.
     """
 
+    slot = _SLOT
+
     def __init__(
         self,
         label: str,
@@ -137,144 +130,46 @@ class PettingZooFactory:
         found: dict[str, Any],
         with_state: bool = False,
     ):
-        self.target, self.kwargs, self.spaces = target, kwargs, spaces
-        self._found, self._label, self._with_state = found, label, with_state
+        self.target, self.kwargs = target, kwargs
+        self.obs_leaves, self.action_leaf = spaces.obs_leaves, spaces.action_leaf
+        self._spaces, self._found, self._label = spaces, found, label
         limit = found["limit"]
         self._limit = limit if isinstance(limit, int) and limit > 0 else None
-        self._has_masks = found["masks"] is not None or spaces.differ_in_choices
         self.state_leaf: Leaf | None = found["state"] if with_state else None
+        has_masks = found["masks"] is not None or spaces.differ_in_choices
+        self.beside = (("mask",) if has_masks else ()) + (("central",) if with_state else ())
         self.spec = EnvSpec(
             name=label,
-            observation_space=observation_space(spaces.obs_leaves),
-            action_space=action_space(spaces.action_leaf),
+            observation_space=observation_space(self.obs_leaves),
+            action_space=action_space(self.action_leaf),
             max_episode_steps=self._limit,
-            has_action_mask=self._has_masks,
+            has_action_mask=has_masks,
             reports=found["reports"],
             agents=tuple(map(str, found["agents"])),
             central_observation=None if found["state"] is None else space_of(found["state"]),
         )
 
     def with_central(self) -> PettingZooFactory:
-        return PettingZooFactory(self._label, self.target, self.kwargs, self.spaces, self._found, True)
-
-    def decode(self, obs: Any) -> Any:
-        return obs["obs"] if self._has_masks or self._with_state else obs
-
-    def action_mask(self, obs: Any) -> Any:
-        return obs["mask"] if self._has_masks else None
+        return PettingZooFactory(self._label, self.target, self.kwargs, self._spaces, self._found, True)
 
     def central(self, obs: Any) -> Any:
         return obs["central"]
 
-    def require_info(self, key: str) -> None:
-        """Accepts every key: the infos of an environment are known only when they come."""
-
-    def start(self, options: HostOptions) -> HostEnv:
-        return PettingZooEnv(self, options)
-
-    def setup(self, options: HostOptions) -> dict[str, Any]:
-        """The instructions for workers, see `workers.setup_of`."""
-        return workers.setup_of(
-            _SLOT,
-            self.target,
-            self.kwargs,
-            agents=self._found["agents"],
-            masks=self._found["masks"],
-            obs_leaves=self.spaces.obs_by_agent,
-            action_leaves=self.spaces.action_by_agent,
-            num_choices=self.spaces.num_choices,
-            state_leaf=self.state_leaf,
-            limit=self._limit,
-            seeds=options.seeds,
-            first_episode_steps=options.first_episode_steps,
-            info_keys=options.info_keys,
-        )
-
-    def arrays(self, options: HostOptions) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Shape and dtype of what workers fill, of N environments and their N * A rows."""
-        n = len(options.seeds)
-        b = n * self.spec.num_agents
-        action = self.spaces.action_leaf
-        leaves = enumerate(self.spaces.obs_leaves)
-        state = self.state_leaf
+    def instructions(self, options: HostOptions) -> dict[str, Any]:
         return {
-            **{f"obs{i}": ((b, *leaf["shape"]), leaf["stored"]) for i, leaf in leaves},
-            "reward": ((b,), np.float32),
-            "outcome": ((b, 3), bool),  # terminated, truncated, first
-            "action": ((b, *action["shape"]), action["stored"]),
-            "mask": ((b, self.spec.mask_size if self._has_masks else 0), bool),
-            "state": ((b, *state["shape"]), state["stored"]) if state else ((b, 0), np.float32),
-            "team": ((n, 3), bool),  # likewise, of the environments
-            "info": ((n, len(options.info_keys)), np.float32),
+            "agents": self._found["agents"],
+            "masks": self._found["masks"],
+            "obs_leaves": self._spaces.obs_by_agent,
+            "action_leaves": self._spaces.action_by_agent,
+            "num_choices": self._spaces.num_choices,
+            "state_leaf": self.state_leaf,
+            "limit": self._limit,
         }
 
-    def answer(
-        self, arrays: Mapping[str, np.ndarray], rows: slice, environments: slice, info_keys: Sequence[str]
-    ) -> HostStep:
-        """The step that those rows and environments of the arrays hold; in place."""
-        count = len(self.spaces.obs_leaves)
-        obs = observation_tree(self.spaces.obs_leaves, [arrays[f"obs{i}"][rows] for i in range(count)])
-        beside = {"mask": arrays["mask"][rows]} if self._has_masks else {}
-        beside |= {"central": arrays["state"][rows]} if self._with_state else {}
-        reward, outcome = arrays["reward"][rows], arrays["outcome"][rows].T
-        team_reward = reward.reshape(-1, self.spec.num_agents).sum(axis=1)
-        info = dict(zip(info_keys, arrays["info"][environments].T, strict=True))
-        team = _step(None, team_reward, arrays["team"][environments].T, info)
-        return dataclasses.replace(
-            _step({"obs": obs} | beside if beside else obs, reward, outcome), team=team
-        )
-
-
-def _step(obs: Any, reward: np.ndarray, outcome: np.ndarray, info: dict[str, Any] | None = None) -> HostStep:
-    terminated, truncated, first = outcome
-    return HostStep(
-        obs=obs,
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
-        first=first,
-        score=reward,
-        game_over=terminated | truncated,
-        info=info or {},
-    )
-
-
-class PettingZooEnv(HostEnv):
-    """B environments in worker processes, see `HostEnv`; the score of a step is its reward."""
-
-    def __init__(self, factory: PettingZooFactory, options: HostOptions):
-        self.spec, self._factory = factory.spec, factory
-        self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
-        split = workers.rows_of_workers(self.num_envs, self.num_groups, options.num_workers)
-        progress = {"progress": ((sum(map(len, split)), 2), np.int64)}
-        self._arrays = SharedArrays({**factory.arrays(options), **progress})
-        self._info_keys = options.info_keys
-        self._workers = workers.Workers(
-            self.spec.name, factory.setup(options), self._arrays, split, options.timeout
-        )
-
-    @property
-    def process_ids(self) -> list[int]:
-        """Of the worker processes that have not been stopped."""
-        return self._workers.process_ids
-
-    def send(self, group: int, action: np.ndarray) -> None:
-        self._arrays["action"][group_rows(self, group)] = action
-        self._workers.send(group)
-
-    def recv(self, group: int) -> HostStep:
-        self._workers.recv(group)
-        rows, environments = group_rows(self, group), group_environments(self, group)
-        return self._factory.answer(self._arrays, rows, environments, self._info_keys)
-
-    def decode(self, obs: Any) -> Any:
-        return self._factory.decode(obs)
-
-    def action_mask(self, obs: Any) -> Any:
-        return self._factory.action_mask(obs)
-
-    def interrupt(self) -> None:
-        self._workers.interrupt()
-
-    def close(self) -> None:
-        self._workers.close()
+    def own_arrays(self, options: HostOptions) -> Forms:
+        n, state = len(options.seeds), self.state_leaf
+        rows = n * self.spec.num_agents
+        return {
+            "central": ((rows, *state["shape"]), state["stored"]) if state else ((rows, 0), np.float32),
+            "team": ((n, 3), bool),  # terminated, truncated, first of the environments
+        }

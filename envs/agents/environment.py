@@ -49,7 +49,7 @@ class MultiAgentEnv(JaxEnv, abc.ABC):
 
 @flax.struct.dataclass
 class Flags:
-    """What a step was for each agent; bool[A].
+    """The meaning of a step for each agent; bool[A].
 
     Attributes:
       took_part: was present before it.

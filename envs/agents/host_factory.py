@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from jaxrl.envs.base import HostFactory
+from jaxrl.envs.host_env import HostFactory
 
 
 class CentralHostFactory(HostFactory, Protocol):

@@ -51,7 +51,7 @@ class AgentSpaces:
         """
         shown = {agent: [leaf | {"path": _seen_path(leaves, leaf)} for leaf in leaves]
                  for agent, leaves in obs.items()}  # fmt: skip
-        kept = {agent: _selected(leaves, keys) for agent, leaves in shown.items()}
+        kept = {agent: _select(leaves, keys) for agent, leaves in shown.items()}
         own_actions = {agent: action_leaf(parts) for agent, parts in actions.items()}
         choices = {agent: _num_choices(leaf) for agent, leaf in own_actions.items()}
         return cls(
@@ -75,7 +75,7 @@ def _seen_path(leaves: list[Leaf], leaf: Leaf) -> tuple[Any, ...]:
     return path
 
 
-def _selected(leaves: list[Leaf], keys: Sequence[str]) -> list[int]:
+def _select(leaves: list[Leaf], keys: Sequence[str]) -> list[int]:
     """The places of the leaves to keep."""
     names = [leaf_name(leaf) for leaf in leaves]
     for key in keys:

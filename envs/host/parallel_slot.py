@@ -235,7 +235,7 @@ class _AgentRow:
         # What has terminated need not be seen again: nothing is made of its last observation.
         if self._agent in obs or not terminated:
             self._read(obs, mask)
-        with _named(self._agent):
+        with _mistakes_of(self._agent):
             self._reward[0] = checked_reward(reward)
         self._outcome[:] = terminated, truncated, False
 
@@ -247,7 +247,7 @@ class _AgentRow:
         self._reward[0], self._outcome[:] = 0.0, (False, False, True)
 
     def _read(self, obs: Mapping[Any, Any], mask: Any) -> None:
-        with _named(self._agent):
+        with _mistakes_of(self._agent):
             if self._agent not in obs:
                 raise Problem("has no observation")
             for reader in self._readers:
@@ -259,7 +259,7 @@ class _AgentRow:
 
 
 @contextmanager
-def _named(agent: Any) -> Iterator[None]:
+def _mistakes_of(agent: Any) -> Iterator[None]:
     """Says whose mistake it was."""
     try:
         yield
@@ -276,11 +276,11 @@ def _state_reader(setup: dict[str, Any], arrays: dict[str, np.ndarray], rows: ra
     """A function that writes a state of the whole to the rows of all agents; None if none is asked for."""
     if setup["state_leaf"] is None:
         return None
-    held = arrays["state"][rows.start : rows.stop]
+    held = arrays["central"][rows.start : rows.stop]
     first = Reader(setup["state_leaf"], held[:1].squeeze(0))
 
     def write(state: Any) -> None:
-        with _named("state"):
+        with _mistakes_of("state"):
             first.read(state)
         held[1:] = held[:1]
 

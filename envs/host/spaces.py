@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxrl.envs.base import Box, Dict, Discrete, Mixed, MultiDiscrete, Space
 from jaxrl.envs.host.worker import Leaf
+from jaxrl.envs.names import unknown
 
 
 def leaf_name(leaf: Leaf) -> str:
     """The key of a leaf in a flattened dict: `camera.left`, or the position in a tuple."""
     return ".".join(str(key) for key in leaf["path"])
+
+
+def select_leaves(label: str, leaves: list[Leaf], keys: Sequence[str]) -> list[Leaf]:
+    """The leaves with those names, or all; ValueError if there is no such leaf."""
+    names = [leaf_name(leaf) for leaf in leaves]
+    for key in keys:
+        if key not in names:
+            raise unknown(f"observation of {label}", key, names)
+    return [leaf for leaf, name in zip(leaves, names, strict=True) if not keys or name in keys]
 
 
 def observation_space(leaves: list[Leaf]) -> Space:

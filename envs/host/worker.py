@@ -1,8 +1,8 @@
 """The worker process: steps a few environments on command.
 
 This file runs as a script and imports nothing of this package: a worker must start quickly, without JAX.
-The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are made and stepped by a file
-beside it, `gymnasium_slot.py` or `parallel_slot.py`, which the parent names and which has:
+The parent's side is `jaxrl.envs.host.workers`. The environments of a kind are made and stepped by a
+module beside it, `gymnasium_slot` or `parallel_slot`, which the parent names and which has:
 
     make_env(name, kwargs)      the environment
     description(env)            what the parent asks of it, as plain data
@@ -167,7 +167,7 @@ def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     if leaf["kind"] == "mixed":
         ends = np.cumsum([math.prod(part["shape"]) for part in leaf["parts"]])[:-1]
         rows = zip(leaf["parts"], np.split(action, ends), strict=True)
-        return _nested([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
+        return _nest([(part["path"], action_of(part, x.reshape(part["shape"]))) for part, x in rows])
     if leaf["kind"] == "discrete":
         return int(action) + leaf["start"]
     if leaf["kind"] == "multi_discrete":
@@ -175,12 +175,12 @@ def action_of(leaf: Leaf, action: np.ndarray) -> Any:
     return action.astype(leaf["dtype"])
 
 
-def _nested(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
+def _nest(parts: list[tuple[tuple[Any, ...], Any]]) -> Any:
     """The dicts and tuples that (path, value) come from."""
     if parts[0][0] == ():
         return parts[0][1]
     keys = dict.fromkeys(path[0] for path, _ in parts)
-    found = {key: _nested([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
+    found = {key: _nest([(path[1:], x) for path, x in parts if path[0] == key]) for key in keys}
     return tuple(found.values()) if isinstance(parts[0][0][0], int) else found
 
 
@@ -216,7 +216,7 @@ def info_number(info: Any, key: str) -> float:
 
 
 def checked_tuple(method: str, result: Any, length: int, whose: str = "gymnasium") -> tuple[Any, ...]:
-    """What a method returned, which has to be so many values."""
+    """The values that a method returned, which have to be so many."""
     if not isinstance(result, tuple) or len(result) != length:
         found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise Problem(f"{method}() returned {found} where {whose}'s has {length}")
@@ -243,7 +243,7 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
     _die_with_parent(lifeline_fd)
     setup = receive_content(command_fd)
     sys.path[:] = setup["path"]
-    kind = _load(setup["file"])
+    kind = _load(setup["slot"])
     if setup["describe"]:
         _describe(reply_fd, setup, kind)
         return
@@ -270,13 +270,13 @@ def main(command_fd: int, reply_fd: int, lifeline_fd: int, memory_fd: int) -> No
         slot.env.close()
 
 
-def _load(file: str) -> dict[str, Any]:
-    """What a file beside this one defines, which imports this one by its full name.
+def _load(slot: str) -> dict[str, Any]:
+    """The names that a module beside this one defines, which imports this one by its full name.
 
     That is looked up before its package would be imported.
     """
     sys.modules["jaxrl.envs.host.worker"] = sys.modules["__main__"]
-    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), file))
+    return runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{slot}.py"))
 
 
 def _die_with_parent(lifeline_fd: int) -> None:

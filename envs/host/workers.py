@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.envs.base import HostEnvError
 from jaxrl.envs.host import worker
 from jaxrl.envs.host.memory import SharedArrays
 from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host_env import HostEnvError
 
 # Importing an environment's package can take long on a busy machine.
 START_TIMEOUT = 180.0
@@ -106,7 +106,7 @@ class Workers:
 
     Args:
       name: of the environment, for errors.
-      setup: what all workers are told, `setup_of` and what `make_slot` of its file needs: `seeds`, ...
+      setup: what all workers are told, `setup_of` and what `make_slot` of its slot needs: `seeds`, ...
       arrays: shared; holds `progress`, int64[workers, 2]: the environment being stepped and its step.
       groups: for every group, for every worker of it, the environments that it steps.
       timeout: seconds after which a worker that does not answer counts as hung.
@@ -243,11 +243,11 @@ class Workers:
         return f"environment {index}, step {step}" if index >= 0 else f"{w.environments}, after step {step}"
 
 
-def describe(file: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def describe(slot: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Makes one environment in a separate process and returns the `description` of it.
 
     Args:
-      file: beside `worker`, for the kind of environment.
+      slot: the module beside `worker` for the kind of environment.
       name, kwargs: of its `make_env`.
 
     Raises:
@@ -255,7 +255,7 @@ def describe(file: str, name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """
     w = _Worker.start(name, None, "made to ask for its spaces")
     try:
-        _tell(w, {**setup_of(file, name, kwargs), "describe": True})
+        _tell(w, {**setup_of(slot, name, kwargs), "describe": True})
         if not select.select([w.reply_fd], [], [], START_TIMEOUT)[0]:
             raise HostEnvError(f"{name}: was not made within {START_TIMEOUT:g} s")
         if not os.read(w.reply_fd, 1):
@@ -275,9 +275,9 @@ def require_made(label: str, found: Mapping[str, Any]) -> None:
         raise ValueError(f"{label}: {found['problem'].replace('raised ', 'making it raised ', 1)}") from cause
 
 
-def setup_of(file: str, name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
-    """The instructions that all workers of a batch share; `file`, `name` and `kwargs` as of `describe`."""
-    told = {"file": file, "name": name, "kwargs": dict(kwargs)}
+def setup_of(slot: str, name: str, kwargs: Mapping[str, Any], **rest: Any) -> dict[str, Any]:
+    """The instructions that all workers of a batch share; `slot`, `name` and `kwargs` as of `describe`."""
+    told = {"slot": slot, "name": name, "kwargs": dict(kwargs)}
     return {"describe": False, "path": _python_path(), **told, **rest}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxrl.envs import modules
-from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.names import check_32_bits, check_arguments, parse_call, unknown
 from jaxrl.envs.tasks import takes_task
 from jaxrl.envs.wrappers.action_repeat import ActionRepeat

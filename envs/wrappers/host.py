@@ -15,17 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.agents.host_factory import CentralHostFactory
-from jaxrl.envs.base import (
-    EnvSpec,
-    HostEnv,
-    HostFactory,
-    HostOptions,
-    HostStep,
-    JaxEnv,
-    TimeStep,
-    TracedSteps,
-    zeros,
-)
+from jaxrl.envs.base import EnvSpec, JaxEnv, TimeStep, zeros
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions, HostStep, TracedSteps
 from jaxrl.envs.wrappers.agent_id import AgentId
 from jaxrl.envs.wrappers.central_observation import CentralObservation
 from jaxrl.envs.wrappers.frame_stack import FrameStack

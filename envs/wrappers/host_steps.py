@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.agents.host_factory import CentralHostFactory
-from jaxrl.envs.base import HostFactory, HostStep
+from jaxrl.envs.host_env import HostFactory, HostStep
 from jaxrl.envs.spaces import Space, zeros
 from jaxrl.envs.wrappers.agent_id import AgentId
 from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN, CentralObservation

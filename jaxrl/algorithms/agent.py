@@ -156,7 +156,7 @@ class Agent(abc.ABC):
         return list(zip(acting.obs_stats.mean, normalizer.std(acting.obs_stats), strict=True))
 
     def frozen(self, params: PyTree, moments: Sequence[tuple[Array, Array]] | None) -> Acting:
-        """What acts with these parameters and `moments`, and learns no more; None: nothing is normalised."""
+        """A state that only acts, with these parameters and `moments`; None: nothing is normalised."""
         if moments is None:
             return Acting(params, None)
         mean, std = zip(*moments, strict=True) if moments else ((), ())

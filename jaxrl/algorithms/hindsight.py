@@ -55,7 +55,7 @@ def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str)
 
 
 def _goals(label: str, named: str, spec: EnvSpec) -> Goals:
-    """What goals are worth: as the environment says, else as is named and agrees with its examples."""
+    """The worth of goals: as the environment says, else as is named and agrees with its examples."""
     if spec.goals is not None:
         if named:
             raise ConfigError(

@@ -155,7 +155,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
     def learn(self, learner: QState, experience: Any, key: Array) -> Learned:
         with tracing.phase("update"):
             gradient, sums, error = self.gradient(learner, experience)
-            after = self._updated(learner, gradient)
+            after = self._after_step(learner, gradient)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
         latest, made = self.latest(experience), experience.ready.astype(jnp.float32)
@@ -178,7 +178,7 @@ class QReplayAlgorithm(ReplayAlgorithm):
         found |= {"loss/value": sums["loss"], "grad/norm": optax.tree.norm(gradient)}
         return {name: x[None, None] for name, x in found.items()}
 
-    def _updated(self, learner: QState, gradient: PyTree) -> QState:
+    def _after_step(self, learner: QState, gradient: PyTree) -> QState:
         """After a step of the optimiser, and of the target network if it is its turn."""
         h = learner.hyperparams
         step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, Argument, help_text, parse
 
 _CONFIG = "ppo_architectures"
@@ -43,7 +43,7 @@ def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, known_only=True)
     if not _names_a_config(left):
         left = [_CONFIG, *left]
-    arguments = command_line.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training([argv[0], *left])
     command_line.require_single(arguments.config, "architectures")
 
     from jaxrl.config import resolve

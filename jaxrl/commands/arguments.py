@@ -60,6 +60,13 @@ GREEDY = Argument(
     "take the most likely actions (default: what was better in the evaluations during training)",
     bool,
 )
+CHECKPOINT = Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest")
+TRUST = Argument(
+    "--trust",
+    "import the modules that the run's configuration names (module:Class): they can run any code, so only "
+    "for runs of your own or of people you trust",
+    bool,
+)
 DEBUG = Argument("--debug", "full tracebacks instead of one line for bad input", bool)
 
 

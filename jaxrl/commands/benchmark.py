@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config.local_files import is_remote
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, known_only=True)
-    arguments = command_line.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training([argv[0], *left])
     command_line.require_single(arguments.config, "benchmark")
     workdir = values["workdir"]
     if workdir and not is_remote(workdir):

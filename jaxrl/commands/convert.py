@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ConfigError, resolve
 
@@ -38,7 +38,7 @@ def _job(argv: Sequence[str]) -> int:
     for name, given in (("input", source), ("workdir", workdir)):
         if not given:
             raise ConfigError(f"`--{name}` is missing: jaxrl convert --input=FILE --workdir=DIR")
-    arguments = command_line.parse_training([argv[0], *left, f"--workdir={workdir}"])
+    arguments = run_arguments.parse_training([argv[0], *left, f"--workdir={workdir}"])
 
     from jaxrl.training import conversion
 

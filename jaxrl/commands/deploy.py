@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxrl.commands import command_line
-from jaxrl.commands.arguments import DEBUG, RUN, WORKDIR, Argument, help_text, parse, run_folder
+from jaxrl.commands.arguments import (
+    CHECKPOINT,
+    DEBUG,
+    RUN,
+    TRUST,
+    WORKDIR,
+    Argument,
+    help_text,
+    parse,
+    run_folder,
+)
 from jaxrl.config import ConfigError
 from jaxrl.config.local_files import is_remote
 from jaxrl.config.sections import SAMPLED
@@ -30,7 +40,7 @@ ARGUMENTS = (
     Argument("--to=DIR", "the registry, a folder or gs:// or s3:// (default: {default})", str, DEFAULT),
     Argument("--name=NAME", "of the model (default: the name of the run's folder)", str),
     Argument("--stage=STAGE", "staging or production, which is to point at it too", str, ""),
-    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    CHECKPOINT,
     Argument(
         "--gate=CONDITIONS",
         'what the evaluation must meet: "success_rate>=0.9", several with commas; any metric of jaxrl '
@@ -60,12 +70,7 @@ ARGUMENTS = (
         "",
     ),
     Argument("--licence=ID", "the model's licence, such as Apache-2.0, for its card", str, ""),
-    Argument(
-        "--trust",
-        "import the modules that the run's configuration names (module:Class): they can run any code, so "
-        "only for runs of your own or of people you trust",
-        bool,
-    ),
+    TRUST,
     DEBUG,
 )
 

@@ -125,7 +125,7 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
 
     try:
         known = suites.known(suite)
-        names = [*known, *suites.registered(suite)] if known else _listed(suite)
+        names = [*known, *suites.registered(suite)] if known else _names_in(suite)
     except (ValueError, ImportError) as error:
         raise ConfigError(" ".join(str(error).split())) from error
     names = sorted(name for name in names if match.lower() in name.lower())
@@ -135,7 +135,7 @@ def _show_suite(suite: Collection, match: str, names_only: bool) -> None:
         _show_entries(suite.name, names, known or {})
 
 
-def _listed(suite: Collection) -> Sequence[str]:
+def _names_in(suite: Collection) -> Sequence[str]:
     from jaxrl.envs import catalogue
 
     return catalogue.listed(suite)
@@ -148,7 +148,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
     rows, wanting, problems = [], [], []
     for name in names:
         try:
-            entry = known[name] if name in known else _made(f"{suite}:{name}")
+            entry = known[name] if name in known else _entry_of(f"{suite}:{name}")
         except ValueError as error:
             problems.append(str(error))
             continue
@@ -163,7 +163,7 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
             table.show_fields([(line, "") for line in lines], indent=_INDENT, width=_WIDTH)
 
 
-def _made(name: str) -> Entry:
+def _entry_of(name: str) -> Entry:
     from jaxrl.envs import catalogue
 
     return catalogue.entry_of(name)
@@ -179,7 +179,7 @@ def _in_words(entry: Entry) -> str:
 def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
     from jaxrl.config.environment import environment_spec
     from jaxrl.envs import trial
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.reporting.display import table
 
     spec = environment_spec("SUITE:NAME", name, name, wrappers)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line, suite_table
 from jaxrl.commands.arguments import (
+    CHECKPOINT,
     DEBUG,
     RUN,
+    TRUST,
     WORKDIR,
     Argument,
     asked_sample,
@@ -45,7 +47,7 @@ ARGUMENTS = (
         low=0,
         high=command_line.MOST_EPISODES,
     ),
-    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    CHECKPOINT,
     Argument("--sample", "only sampled actions", bool),
     Argument(
         "--greedy",
@@ -91,12 +93,7 @@ ARGUMENTS = (
         "reward and carry",
         str,
     ),
-    Argument(
-        "--trust",
-        "import the modules that the run's configuration names (module:Class): they can run any code, so "
-        "only for runs of your own or of people you trust",
-        bool,
-    ),
+    TRUST,
     DEBUG,
 )
 
@@ -228,7 +225,7 @@ def _check_video(given: str, is_folder: bool) -> None:
 
 def _film(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
     """Films an episode; returns a line that says so."""
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation.evaluators import EvaluationTask
     from jaxrl.evaluation.suites import video
@@ -251,7 +248,7 @@ def _check_inspect(given: str, has_suite: bool) -> None:
 
 def _inspect(trained: TrainedPolicy, environment: str, sample: bool, seed: int, file: str) -> str:
     """Writes the page of an episode; returns a line that says so."""
-    from jaxrl.envs.base import HostEnvError
+    from jaxrl.envs.host_env import HostEnvError
     from jaxrl.envs.pictures import CannotRender
     from jaxrl.evaluation import inspection
     from jaxrl.evaluation.evaluators import EvaluationTask

@@ -66,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _job(argv: Sequence[str], interruption: Interruption) -> int:
-    values, left = parse(ARGUMENTS, _joined(argv), positional=True)
+    values, left = parse(ARGUMENTS, _join_lists(argv), positional=True)
     if values.pop("distributed-backend") is not None:
         raise ConfigError(f"`--distributed-backend`: {_JAX_SHARES}")
     resumed, dry = values.pop("resume-from"), values.pop("dry-run")
     debug, gpus = values.pop("debug"), values.pop("num-gpus")
-    given = {name: _typed(name, x) for name, x in values.items() if x is not None and x is not False}
+    given = {name: _value_of(name, x) for name, x in values.items() if x is not None and x is not False}
     given |= {"trace_level": "debug"} if debug else {}
     given |= {"num-devices": gpus} if gpus is not None else {}
     if len(left) > 1:
@@ -92,7 +92,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     return _run(options, folder, interruption, shlex.join(argv))
 
 
-def _joined(argv: Sequence[str]) -> list[str]:
+def _join_lists(argv: Sequence[str]) -> list[str]:
     """`--architectures a b c` as `--architectures=a,b,c`."""
     found: list[str] = []
     open_list = False
@@ -108,7 +108,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def _typed(name: str, value: Any) -> Any:
+def _value_of(name: str, value: Any) -> Any:
     """Lists of words and of numbers, out of text with commas."""
     name = name.replace("-", "_")
     if name not in _LISTS:
@@ -146,11 +146,14 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
 
 def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
     from jaxrl.config import text
+    from jaxrl.diagnostics.architectures import training_cost
     from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
     from jaxrl.reporting.display import table
 
-    found = list(estimate(ExperimentPlan.of(options, folder.path)))
+    plan = ExperimentPlan.of(options, folder.path)
+    plan.require_networks()
+    found = list(estimate(plan, training_cost))
     rows = [
         (
             x.architecture,

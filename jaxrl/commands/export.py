@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
+    CHECKPOINT,
     DEBUG,
     RUN,
+    TRUST,
     WORKDIR,
     Argument,
     asked_sample,
@@ -40,7 +42,7 @@ ARGUMENTS = (
         str,
     ),
     Argument("--output=DIR", "where to (default: WORKDIR/export/FORMAT)", str),
-    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    CHECKPOINT,
     Argument("--sample", "sample actions, from a key that is one more input (stablehlo only)", bool),
     Argument(
         "--greedy",
@@ -63,12 +65,7 @@ ARGUMENTS = (
         low=1,
         high=_MOST_STEPS,
     ),
-    Argument(
-        "--trust",
-        "import the modules that the run's configuration names (module:Class): they can run any code, so "
-        "only for runs of your own or of people you trust",
-        bool,
-    ),
+    TRUST,
     DEBUG,
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ConfigError
 
@@ -53,7 +53,7 @@ def _job(argv: Sequence[str]) -> int:
     workdir = values["workdir"]
     if workdir and left:
         raise ConfigError(f"`{left[0]}` is no flag of a run that has its configuration already (--workdir)")
-    arguments = None if workdir else command_line.parse_training([argv[0], *left])
+    arguments = None if workdir else run_arguments.parse_training([argv[0], *left])
 
     batches = _batches(values["batch"])
 

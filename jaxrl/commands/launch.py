@@ -63,7 +63,7 @@ def _become(name: str, file: Path, arguments: Sequence[str]) -> None:
 
 
 def folder() -> Path:
-    """Where the scripts are: in the package that a wheel installs, or beside it in a checkout."""
+    """The folder of the scripts: in the package that a wheel installs, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     # In a checkout a link: the scripts find the checkout from where they really are.
     return (package / "launch").resolve()

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.commands.training_arguments import ShortFlag
 from jaxrl.config import ConfigError
@@ -165,7 +165,7 @@ def _check_training(planner: Planner) -> None:
                 planner.places.folder in word for word in step.arguments[:-1]
             ):
                 try:
-                    command_line.parse_training(["train", *step.arguments])
+                    run_arguments.parse_training(["train", *step.arguments])
                 except ConfigError as error:
                     raise ConfigError(f"`{name}`: {error}") from error
 

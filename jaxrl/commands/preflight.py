@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ReplayConfig
 from jaxrl.config.remedies import memory_remedies
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, known_only=True)
-    arguments = command_line.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training([argv[0], *left])
     config = arguments.config
     command_line.require_single(config, "preflight")
     described = topologies.parse(values["topology"]) if values["topology"] else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import CONFIG_FIELD, DEBUG, ENV, Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import LARGEST_INT32
@@ -50,7 +50,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     values, left = parse(_OWN, argv, known_only=True)
     if not values["data"]:
         raise ConfigError("`--data` is missing: name a folder of episodes (jaxrl record)")
-    arguments = command_line.parse_training([argv[0], *left])
+    arguments = run_arguments.parse_training([argv[0], *left])
     command_line.require_single(arguments.config, "jaxrl pretrain")
     arguments.announce()
 

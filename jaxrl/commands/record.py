@@ -15,6 +15,7 @@ from typing import Any
 
 from jaxrl.commands import command_line
 from jaxrl.commands.arguments import (
+    CHECKPOINT,
     DEBUG,
     GREEDY,
     RUN,
@@ -45,7 +46,7 @@ ARGUMENTS = (
     Argument("--episodes=N", "how many (default: 100)", int, low=1, high=command_line.MOST_EPISODES),
     Argument("--env=NAME", "the environment, with --player", str, ""),
     PLAYER,
-    Argument("--checkpoint=S", "which checkpoint: latest (default), best, or a step", str, "latest"),
+    CHECKPOINT,
     SAMPLE,
     GREEDY,
     Argument("--seed=K", "decides the episodes (default: 0)", int, 0, low=0, high=command_line.LARGEST_SEED),
@@ -124,7 +125,7 @@ def write_simulated(**asked: Any) -> int:
     lengths = [len(e) for e in sifted.episodes]
     print(f"length    {sum(lengths) / len(lengths):.2f}, from {min(lengths)} to {max(lengths)}")
     print(f"players   {', '.join(sorted({e.player for e in sifted.episodes if e.player})) or 'unknown'}")
-    return _written(job.output, manifest)
+    return _conclude(job.output, manifest)
 
 
 def show_categories(categories: dict[str, int]) -> None:
@@ -139,10 +140,10 @@ def write_recording(**asked: object) -> int:
 
     recording = Recording(**asked)  # type: ignore[arg-type]
     command_line.require_writable_folder("output", recording.output)
-    return _written(recording.output, recording.write(_tell))
+    return _conclude(recording.output, recording.write(_tell))
 
 
-def _written(output: str, manifest: dict[str, Any]) -> int:
+def _conclude(output: str, manifest: dict[str, Any]) -> int:
     """Says what was written; returns the exit code."""
     listed = manifest["episodes"].values()
     steps = sum(entry["length"] for entry in listed)

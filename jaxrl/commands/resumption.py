@@ -54,7 +54,7 @@ def stored_config(folder: str) -> ConfigDict:
       ConfigError: the folder holds no run, its config.json is damaged or names modules, which only a command
         line may name.
     """
-    stored = _stored(folder)
+    stored = _read_config(folder)
     try:
         require_trusted(stored, folder)
     except ConfigError as error:
@@ -99,7 +99,7 @@ def latest_of(name: str, config: ConfigDict) -> str:
     checked, first = check_config(config), ""
     for folder in _newest_first(name):
         try:
-            changed = changed_fields(_stored(str(folder)), checked)
+            changed = changed_fields(_read_config(str(folder)), checked)
         except ConfigError as error:
             changed = [str(error)]
         if not changed:
@@ -141,7 +141,7 @@ def python() -> str:
     return "python" if found and os.path.samefile(found, sys.executable) else sys.executable
 
 
-def _stored(folder: str) -> Config:
+def _read_config(folder: str) -> Config:
     file = os.path.join(folder, "config.json")
     require_run(folder)
     if storage.is_remote(folder):

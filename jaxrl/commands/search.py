@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jaxrl.commands import command_line
+from jaxrl.commands import command_line, run_arguments
 from jaxrl.commands.arguments import DEBUG, Argument, help_text, parse
 from jaxrl.commands.training_arguments import FLAGS_OF_FIELDS
 from jaxrl.config import ConfigError, words
@@ -139,7 +139,7 @@ def _job(argv: Sequence[str], interruption: Interruption) -> int:
     others = ("space", "workdir", "debug")
     given = {name: value for name, value in values.items() if value is not None and name not in others}
     SearchOptions(**given)  # Before anything else is read: what it says is about the flags.
-    arguments = command_line.parse_training([argv[0], *rest])
+    arguments = run_arguments.parse_training([argv[0], *rest])
     space = Space.read(file, algorithm_of(arguments.config))
     method = given.get("method", SearchOptions.method)
     name = os.path.dirname(arguments.workdir)  # runs/CONFIG
@@ -157,7 +157,7 @@ def _require_known(rest: Sequence[str]) -> None:
     for argument in rest:
         flag = argument.partition("=")[0]
         name = flag.lstrip("-")
-        if flag.startswith("-") and name not in ("config", "env") and not command_line.is_of_config(name):
+        if flag.startswith("-") and name not in ("config", "env") and not run_arguments.is_of_config(name):
             known = ("config", "help", *(argument.name for argument in ARGUMENTS if argument.word))
             hint = words.flag_hint(name, declared_fields(), FLAGS_OF_FIELDS)
             hint = hint or did_you_mean(name, known, prefix="--")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jaxrl.commands import command_line, next_steps
+from jaxrl.commands import command_line, next_steps, run_arguments
 from jaxrl.commands.arguments import help_text
 from jaxrl.commands.training_arguments import ARGUMENTS
 from jaxrl.config import ConfigError, check_config, text
@@ -28,7 +28,7 @@ _GARBAGE = (100_000, 50, 100)
 
 
 def _help(argv: Sequence[str]) -> int:
-    fields = field_list(command_line.named_algorithm(argv))
+    fields = field_list(run_arguments.named_algorithm(argv))
     command_line.show(f"{help_text(__doc__, ARGUMENTS)}\n{fields}")
     return 0
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rest = [argument for argument in given if argument not in _SWITCHES]
 
     def train() -> int:
-        arguments = command_line.parse_training(rest)
+        arguments = run_arguments.parse_training(rest)
         if printed is not None:
             command_line.show(printed(check_config(arguments.config)))
             return 0

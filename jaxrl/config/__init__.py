@@ -13,6 +13,7 @@ from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
 from jaxrl.config.levels import LevelsConfig
 from jaxrl.config.minibatches import MinibatchConfig
+from jaxrl.config.network import NetworkConfig
 from jaxrl.config.ppo import PPOConfig
 from jaxrl.config.pqn import PQNConfig
 from jaxrl.config.r2d2 import R2D2Config
@@ -35,7 +36,6 @@ from jaxrl.config.sections import (
     EvaluateConfig,
     HostConfig,
     LogConfig,
-    NetworkConfig,
     NormalizeConfig,
     ProfileConfig,
     StopConfig,

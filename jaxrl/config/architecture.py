@@ -1,4 +1,4 @@
-"""The fields of `network` that change an architecture; those of every network follow in `sections`."""
+"""The fields of `network` that change an architecture; those of every network follow in `network`."""
 
 from __future__ import annotations
 

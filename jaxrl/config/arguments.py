@@ -10,16 +10,16 @@ from jaxrl.envs.names import format_call, parse_call
 
 def name_alone(field: str, text: str) -> str:
     """The name in a value of `field`, without its arguments; raises ConfigError if it is none."""
-    return _parsed(field, text)[0]
+    return _parse(field, text)[0]
 
 
 def with_arguments(field: str, text: str, **changed: Any) -> str:
     """A value of `field`, with some arguments added or replaced; raises ConfigError if it is no name."""
-    name, arguments = _parsed(field, text)
+    name, arguments = _parse(field, text)
     return format_call(name, arguments | changed)
 
 
-def _parsed(field: str, text: str) -> tuple[str, dict[str, Any]]:
+def _parse(field: str, text: str) -> tuple[str, dict[str, Any]]:
     try:
         return parse_call(text)
     except ValueError as error:

@@ -11,13 +11,13 @@ from jaxrl.config.built_in import BUILT_IN, DEFAULT, BuiltInSections
 from jaxrl.config.curriculum import LEARNABILITY, CurriculumConfig
 from jaxrl.config.fields import at_least, at_most, between, field, one_of
 from jaxrl.config.levels import LevelsConfig
+from jaxrl.config.network import NetworkConfig
 from jaxrl.config.sections import (
     CheckpointConfig,
     EnvConfig,
     EvaluateConfig,
     HostConfig,
     LogConfig,
-    NetworkConfig,
     NormalizeConfig,
     PopulationConfig,
     ProfileConfig,

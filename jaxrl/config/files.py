@@ -82,7 +82,7 @@ def load_config(given: str, notes: list[str] | None = None, quick: bool = False)
     if path.endswith(nested_files.ENDINGS):
         if quick:
             raise no_quick
-        return nested_files.load(path, described, _shipped, [] if notes is None else notes)
+        return nested_files.load(path, described, _shipped_config, [] if notes is None else notes)
     spec = importlib.util.spec_from_file_location("_jaxrl_config_file", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{described} must end in {', '.join(ENDINGS)}")
@@ -99,11 +99,11 @@ def load_config(given: str, notes: list[str] | None = None, quick: bool = False)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{described} {_explained(error, path)}") from error
+        raise ConfigError(f"{described} {_explain(error, path)}") from error
     return config
 
 
-def _shipped(name: str) -> ConfigDict:
+def _shipped_config(name: str) -> ConfigDict:
     if name not in shipped_names():
         raise ConfigError(f"`base` (={name!r}) is no shipped config{did_you_mean(name, shipped_names())}")
     return load_config(name)
@@ -131,7 +131,7 @@ def _path_of(given: str) -> str:
     raise ConfigError(f"`--config` (={given!r}) is no file{hint}")
 
 
-def _explained(error: BaseException, path: str) -> str:
+def _explain(error: BaseException, path: str) -> str:
     """The error that the file raised, with its line in the file; a SyntaxError names the line itself."""
     try:
         message = " ".join(str(error).split())

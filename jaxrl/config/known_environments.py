@@ -59,7 +59,7 @@ KNOWN = (
 
 
 def known_environment(name: str) -> KnownEnvironment | None:
-    """What is known of an environment, whatever its arguments; None for one that no entry names.
+    """The entry of an environment, whatever its arguments; None for one that no entry names.
 
     An entry for the environment itself goes before one for its family.
     """

@@ -62,7 +62,7 @@ def _build(
     if algorithm is not None:
         override(config, "algorithm", algorithm)
         config = default_config(config.algorithm) if base is None else config
-    fields = {_named(name, config): value for name, value in fields.items()}
+    fields = {_field_name(name, config): value for name, value in fields.items()}
     if base is not None and isinstance(fields.get("env.name"), str):
         moved = move(config, fields["env.name"], fields)
         if moved:
@@ -74,7 +74,7 @@ def _build(
     return config
 
 
-def _named(name: str, config: ConfigDict) -> str:
+def _field_name(name: str, config: ConfigDict) -> str:
     """The name of a field, of which `learner` may be the section."""
     section, dot, field = name.partition(".")
     if section != _LEARNER:

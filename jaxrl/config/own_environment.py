@@ -48,7 +48,7 @@ def move(config: ConfigDict, environment: str, given: Collection[str] = ()) -> s
     if not left_out:
         return ""
     scales = [name for name in _SCALES if name not in given and _value(config, name)]
-    kept = f"; kept {_listed(config, scales)}" if scales else ""
+    kept = f"; kept {_list_values(config, scales)}" if scales else ""
     return f"left out what is said of {own} alone: {', '.join(left_out)}{kept}"
 
 
@@ -68,7 +68,7 @@ def _reset(config: ConfigDict, names: Collection[str], given: Collection[str] = 
     for name in names:
         default = declared_fields()[name].default
         if _value(config, name) not in (None, default):
-            changed += [] if name in given else [_listed(config, [name])]
+            changed += [] if name in given else [_list_values(config, [name])]
             assign(config, name, default)
     return changed
 
@@ -78,7 +78,7 @@ def _value(config: ConfigDict, name: str) -> Any:
     return config[section][field] if section in config and field in config[section] else None
 
 
-def _listed(config: ConfigDict, names: Collection[str]) -> str:
+def _list_values(config: ConfigDict, names: Collection[str]) -> str:
     return ", ".join(f"{name}={shown(_value(config, name))}" for name in names)
 
 

@@ -109,7 +109,7 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
     for i, stage in enumerate(training_stages.parse(config)):
         before = found[-1] if found else config
         try:
-            found.append(_changed(before, stage.changes))
+            found.append(_with_changes(before, stage.changes))
             if found[-1].env != before.env:
                 found[-1] = _with_agents(found[-1], check_environment(found[-1]))
                 require_spaces(found[-1].env, before.env)
@@ -118,7 +118,7 @@ def stage_configs(config: Config) -> tuple[Config, ...]:
     return tuple(found) or (config,)
 
 
-def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+def _with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """With other values by dotted name; a curriculum that one of them gives takes the place of the other."""
     data = to_json(config)
     if any(name.startswith("curriculum.") for name in changes):

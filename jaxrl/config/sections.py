@@ -1,13 +1,12 @@
 """The sections of the configuration, field by field: a frozen dataclass each.
 
-Those of the algorithms have modules of their own.
+Those of the network and of the algorithms have modules of their own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.architecture import ArchitectureConfig
 from jaxrl.config.fields import (
     LARGEST_COUNT,
     LARGEST_INT32,
@@ -15,7 +14,6 @@ from jaxrl.config.fields import (
     at_least,
     at_least_elements,
     at_most,
-    at_most_elements,
     distinct,
     each,
     field,
@@ -28,9 +26,6 @@ GREEDY, SAMPLED = "greedy", "sampled"
 
 # Far beyond what any machine has; more never starts, or never ends.
 _MOST_WORKERS = 4_096
-_MOST_UNITS, _MOST_LAYERS = 65_536, 64
-_MOST_CORES, _LONGEST_MEMORY = 4, 65_536
-_MOST_COMPONENTS = 1_024
 _MOST_EPISODES = 2**24
 _MOST_MEMBERS = 4_096
 _LONGEST_WAIT = 1_000_000.0  # seconds; the system's clocks count milliseconds in 32 bits
@@ -125,115 +120,6 @@ class HostConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class NetworkConfig(ArchitectureConfig):
-    """The policy's network.
-
-    Names of its parts are checked where they are registered, in `jaxrl.networks`.
-    """
-
-    encoder: str = field(
-        "auto",
-        help="auto (by the observation), mlp, joint (mlp over a whole dict), minatar, nature, impala, graph, "
-        'identity; "key=name,key=name" for dicts',
-        fixed=True,
-        names_module=True,
-    )
-    core: str = field(
-        "lstm",
-        help="lstm, gru, mingru, lru, s5, gated_delta, gtrxl, none, or module:Class of one's own",
-        fixed=True,
-        names_module=True,
-    )
-    hidden_sizes: tuple[int, ...] = field(
-        (128,),
-        each(at_least(1)),
-        each(at_most(_MOST_UNITS)),
-        at_most_elements(_MOST_LAYERS),
-        help="units of the encoder's dense layers",
-        fixed=True,
-    )
-    core_size: int = field(
-        128, at_least(1), at_most(_MOST_UNITS), help="units of the recurrent core", fixed=True
-    )
-    core_layers: int = field(
-        1,
-        at_least(1),
-        at_most(_MOST_CORES),
-        help="cores on one another, each normalised and added to the one below",
-        fixed=True,
-    )
-    core_heads: int = field(
-        4,
-        at_least(1),
-        at_most(_MOST_UNITS),
-        help="heads of gtrxl and gated_delta; divides core_size",
-        fixed=True,
-    )
-    memory_length: int = field(
-        64,
-        at_least(1),
-        at_most(_LONGEST_MEMORY),
-        help="steps before its own that each layer of gtrxl sees",
-        fixed=True,
-    )
-    state_size: int = field(
-        0,
-        at_least(0),
-        at_most(_MOST_UNITS),
-        help="complex numbers in the state of s5; 0: core_size",
-        fixed=True,
-    )
-    recurrence: str = field(
-        "auto",
-        one_of("auto", "scan", "pallas"),
-        help="how an lstm runs over time: scan; pallas, a kernel for TPUs and GPUs; auto, the kernel on "
-        "NVIDIA GPUs where it applies, else the scan (docs/performance.md)",
-    )
-    activation: str = field("tanh", help="after each dense layer: tanh, relu, silu, gelu", fixed=True)
-    separate_value: bool = field(False, help="a second encoder and core for the value", fixed=True)
-    central_value: bool = field(
-        False,
-        help="the value sees the state of the whole environment, by a second encoder and core; of several "
-        "agents (docs/many_agents.md)",
-        fixed=True,
-    )
-    head: str = field(
-        "auto",
-        help="auto (by the action space), categorical, multi_categorical, gaussian (clipped), "
-        "tanh_gaussian (bounded), gaussian_mixture (clipped), mixed (actions of several parts)",
-        fixed=True,
-        names_module=True,
-    )
-    mixture_components: int = field(
-        5,
-        at_least(1),
-        at_most(_MOST_COMPONENTS),
-        help="Gaussians of the head gaussian_mixture (docs/imitation.md)",
-        fixed=True,
-    )
-    layer_norm: bool = field(
-        False,
-        help="normalise over the units of each dense layer, before its activation",
-        fixed=True,
-    )
-    frozen: tuple[str, ...] = field(
-        (),
-        help='patterns of parameters that are not trained, such as "params/MLP_0/*"; init_from may give them',
-    )
-    compute_dtype: str = field(
-        "float32",
-        one_of("float32", "bfloat16"),
-        help="type in which the network computes; parameters stay float32",
-        fixed=True,
-    )
-
-    @property
-    def has_own_value(self) -> bool:
-        """Whether the value has an encoder and a core of its own."""
-        return self.separate_value or self.central_value
-
-
-@dataclasses.dataclass(frozen=True)
 class NormalizeConfig:
     """Scaling by running statistics."""
 
@@ -288,7 +174,7 @@ class StopConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """Where metrics go, and how often."""
+    """The places where metrics go, and how often."""
 
     every_steps: int = field(50_000, at_least(1), help="environment steps between entries")
     writers: tuple[str, ...] = field(

@@ -100,7 +100,7 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
         common = {key: value for key, value in data.items() if key != "stages"}
         _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
         whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
-        _checked(whole)
+        _check_stages(whole)
         return tuple(json.dumps(stage) for stage in whole)
     except ConfigError as error:
         raise ConfigError(f"{given}: {error}") from error
@@ -121,7 +121,7 @@ def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stag
                 raise ConfigError(f"`{field}`: {error}") from error
             raise ConfigError(f"`{field}`: stage {i + 1} must be JSON: {error}") from error
     try:
-        return _checked(found)
+        return _check_stages(found)
     except ConfigError as error:
         raise ConfigError(f"`{field}`: {error}") from error
 
@@ -204,7 +204,7 @@ def _plain_list(curriculum: CurriculumConfig, steps_per_iteration: int) -> tuple
     )
 
 
-def _checked(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
+def _check_stages(given: Sequence[Mapping[Any, Any]]) -> tuple[Stage, ...]:
     if len(given) > MOST_STAGES:
         raise ConfigError(f"`stages` must be at most {MOST_STAGES}, not {len(given)}")
     stages = tuple(_stage(stage, i) for i, stage in enumerate(given))

@@ -26,7 +26,7 @@ from jaxrl.parallel.tpu_slices import hush_libtpu
 
 @dataclass(frozen=True)
 class EpisodesCheck:
-    """What was found of episodes that are as written.
+    """The facts of episodes that are as they were written.
 
     Attributes:
       summary: of the dataset.

@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl.algorithms import Agent
 from jaxrl.config import Config
 from jaxrl.config.sections import GREEDY, SAMPLED
-from jaxrl.envs.base import HostFactory, HostOptions
+from jaxrl.envs.host_env import HostFactory, HostOptions
 from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played
 from jaxrl.experience.episodes import Episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas

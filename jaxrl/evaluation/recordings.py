@@ -9,7 +9,8 @@ from typing import Any
 
 from jaxrl.config import ConfigError, check_same_spaces, environment_spec, versions
 from jaxrl.config.errors import RunError
-from jaxrl.envs.base import EnvSpec, HostEnvError
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.experience.demonstrations import (
@@ -34,7 +35,7 @@ from jaxrl.runs.origin import origin
 
 @dataclass(frozen=True)
 class _Cast:
-    """Who plays, and where.
+    """The player and its environment.
 
     Attributes:
       env, wrappers, success: as in a configuration.

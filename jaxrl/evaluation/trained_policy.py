@@ -13,7 +13,8 @@ from jaxrl.config.errors import RunError
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.config.trust import admit
 from jaxrl.envs import registry
-from jaxrl.envs.base import EnvSpec, HostEnvError
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import evaluators
 from jaxrl.evaluation.evaluator import Modes
 from jaxrl.evaluation.result import Result, report_values

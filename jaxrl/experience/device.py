@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -19,6 +18,15 @@ from jaxrl.envs.vector import Environments
 from jaxrl.experience import final_rows
 from jaxrl.experience.base import Collector
 from jaxrl.experience.packing import Packing
+from jaxrl.experience.rollout_loop import (
+    FinalObservations,
+    RolloutLoop,
+    StepInputs,
+    StepReport,
+    is_cut,
+    randomness,
+    where_cut,
+)
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports, count_episodes
 from jaxrl.experience.tasks import TASK_KEY, TaskSampler
 from jaxrl.types import (
@@ -94,7 +102,7 @@ class DeviceCollector(Collector):
         assert state is not None
         acting = self.agent.prepare(acting)
         given = self._inputs(keys_B, tasks)
-        final = _Final(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
+        final = FinalObservations(state.obs, jnp.zeros_like(state.reset)) if self.few_kernels else None
         start = RolloutLoop(state, final)
         packing = self._packing(acting, start, given) if self.few_kernels else None
         loop, records, carry = self._steps(acting, start, given, packing)
@@ -125,13 +133,13 @@ class DeviceCollector(Collector):
         trajectory = dataclasses.replace(trajectory, episodes=episodes)
         return dataclasses.replace(loop.at, episode=episode), trajectory, totals
 
-    def _inputs(self, keys_B: Array, tasks: PyTree) -> _StepInputs:
+    def _inputs(self, keys_B: Array, tasks: PyTree) -> StepInputs:
         """The inputs of all steps [T, B, ...], drawn at once."""
         index_B = self.axis.index() * len(keys_B) + jnp.arange(len(keys_B))
-        keys_TB, noise_TB = _randomness(self.agent, keys_B, index_B, self.length)
+        keys_TB, noise_TB = randomness(self.agent, keys_B, index_B, self.length)
         task_TB = None if self.tasks is None else jax.vmap(self._choose_tasks, (None, 0))(tasks, keys_TB)
         starts_TB = self._starts(keys_TB, task_TB) if self.few_kernels else None
-        return _StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
+        return StepInputs(keys_TB, noise_TB, task_TB, starts_TB)
 
     def _choose_tasks(self, tasks: PyTree, keys_B: Array) -> PyTree:
         """Tasks of episodes that begin with these keys; None without a sampler."""
@@ -143,17 +151,17 @@ class DeviceCollector(Collector):
         """The part of tasks that the environment gets."""
         return None if self.tasks is None else self.tasks.environment_task(task)
 
-    def _packing(self, acting: Acting, loop: RolloutLoop, given: _StepInputs) -> Packing:
+    def _packing(self, acting: Acting, loop: RolloutLoop, given: StepInputs) -> Packing:
         first = jax.tree.map(lambda x: x[0], given)
         step = lambda loop, xs: self._step(acting, loop, xs)  # noqa: E731
         return Packing.of(jax.eval_shape(step, loop, first)[1])
 
     def _steps(
-        self, acting: Acting, start: RolloutLoop, given: _StepInputs, packing: Packing | None
+        self, acting: Acting, start: RolloutLoop, given: StepInputs, packing: Packing | None
     ) -> tuple[RolloutLoop, PyTree, PyTree]:
         """(the loop after T steps, their records [T, ...], the carries [T / L, ...] before each chunk)."""
 
-        def plain_step(loop: RolloutLoop, xs: _StepInputs) -> tuple[RolloutLoop, PyTree]:
+        def plain_step(loop: RolloutLoop, xs: StepInputs) -> tuple[RolloutLoop, PyTree]:
             return self._step(acting, loop, xs)
 
         step: Callable[[RolloutLoop, PyTree], tuple[RolloutLoop, PyTree]] = plain_step
@@ -183,10 +191,10 @@ class DeviceCollector(Collector):
             both(mask, mask),
         )
         here, there = (jax.tree.map(lambda x, s=s: x[s], out) for s in (slice(count), slice(count, None)))
-        return here, _where_cut(final.cut, self.agent.bootstrap(there))
+        return here, where_cut(final.cut, self.agent.bootstrap(there))
 
     def _step(
-        self, acting: Acting, loop: RolloutLoop, given: _StepInputs
+        self, acting: Acting, loop: RolloutLoop, given: StepInputs
     ) -> tuple[RolloutLoop, dict[str, PyTree]]:
         at = loop.at
         mask = self._action_mask(at.env_state)
@@ -216,17 +224,17 @@ class DeviceCollector(Collector):
         # The episodes are counted after the rollout.
         task = None if at.task is None else select_rows(begins, given.task, at.task)
         at = CollectorState(env_state, timestep.obs, begins, out.carry, at.episode, task)
-        final = _Final(timestep.final_obs, _is_cut(timestep)) if self.few_kernels else None
+        final = FinalObservations(timestep.final_obs, is_cut(timestep)) if self.few_kernels else None
         return RolloutLoop(at, final), record
 
-    def _told(self, timestep: TimeStep) -> _Told:
+    def _told(self, timestep: TimeStep) -> StepReport:
         team = timestep.team
         if team is None:
-            return _Told(self.reports.told(timestep.info), timestep.score, None)
-        return _Told(self.reports.told(team.info), team.reward, team.done)
+            return StepReport(self.reports.told(timestep.info), timestep.score, None)
+        return StepReport(self.reports.told(team.info), team.reward, team.done)
 
     def _step_environments(
-        self, given: _StepInputs, env_state: PyTree, action: Array
+        self, given: StepInputs, env_state: PyTree, action: Array
     ) -> tuple[PyTree, TimeStep, Array, Array | None]:
         """(state, timestep, bool[B] whether an episode begins with the next row, `valid` of this row)."""
         task_B = self._of_environment(given.task)
@@ -271,11 +279,11 @@ class DeviceCollector(Collector):
         """
         if not self._bootstraps_at_cuts:
             return None
-        cut = _is_cut(timestep)
+        cut = is_cut(timestep)
 
         def look() -> PyTree:
             out = self.agent.forward(acting, timestep.final_obs, carry, jnp.zeros_like(cut), mask)
-            return _where_cut(cut, self.agent.bootstrap(out))
+            return where_cut(cut, self.agent.bootstrap(out))
 
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))
         if nothing is None:
@@ -286,77 +294,3 @@ class DeviceCollector(Collector):
     def _bootstraps_at_cuts(self) -> bool:
         """True if final observations need a look of their own: they are no rows of the trajectory."""
         return not self.agent.needs_final_observations
-
-
-@flax.struct.dataclass
-class _StepInputs:
-    """The inputs of a step [B, ...], or of all [T, B, ...].
-
-    Attributes:
-      keys: of the environments.
-      noise: tree, of the actions.
-      task: tree, of episodes that start in the step; None without a task sampler.
-      starts: first states of episodes, if they are computed ahead.
-    """
-
-    keys: Array
-    noise: PyTree
-    task: PyTree
-    starts: PyTree
-
-
-@flax.struct.dataclass
-class _Told:
-    """What a step says of episodes.
-
-    Attributes:
-      info: float32 by key, see `EpisodeReports.told`.
-      reward: float32, the reported one; None where it is the row's own.
-      done: bool, whether the episode ended; None where it is the row's own.
-    """
-
-    info: dict[str, Array]
-    reward: Array | None
-    done: Array | None
-
-
-@flax.struct.dataclass
-class RolloutLoop:
-    """Before a step.
-
-    Attributes:
-      at: where the environments are.
-      final: with `few_kernels`, what the step before left to do.
-    """
-
-    at: CollectorState
-    final: _Final | None
-
-
-@flax.struct.dataclass
-class _Final:
-    """Observations whose value the next step computes: the last ones of episodes where `cut`."""
-
-    obs: PyTree
-    cut: Array
-
-
-def _is_cut(timestep: TimeStep) -> Array:
-    """bool[B], where an episode was truncated: the value of its last observation stands for the rest."""
-    return timestep.truncated & ~timestep.terminated
-
-
-def _where_cut(cut: Array, tree: PyTree) -> PyTree:
-    """Leaves [B, ...], 0 except where an episode was cut off."""
-    return jax.tree.map(
-        lambda x: jnp.where(cut.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype)), tree
-    )
-
-
-def _randomness(agent: Agent, keys_B: Array, index_B: Array, length: int) -> tuple[Array, PyTree]:
-    """Keys for the environments [T, B] and the action noise [T, B, ...] of a whole rollout, drawn at once."""
-    env_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
-    at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))
-    draw = lambda key, index: agent.draw_noise(key, (length,), index)  # noqa: E731
-    return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B, index_B)

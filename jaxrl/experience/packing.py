@@ -21,7 +21,7 @@ _Loop = TypeVar("_Loop")
 
 @dataclass(frozen=True)
 class _Leaf:
-    """Where a leaf lies: rows `first` to `last` of the array `name`, or all of it if `last` is None."""
+    """The place of a leaf: rows `first` to `last` of the array `name`, or all of it if `last` is None."""
 
     name: str
     first: int

@@ -11,9 +11,10 @@ from ml_collections import ConfigDict
 
 from jaxrl.config import Config, ConfigError, check_config
 from jaxrl.config.files import load_config
+from jaxrl.config.level_datasets import LevelDataset
 from jaxrl.config.listing import config_file
-from jaxrl.experiments.datasets import LevelDataset
 from jaxrl.experiments.options import WITH_PRETRAIN, ExperimentOptions
+from jaxrl.runs.names import RunNames
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,14 @@ class ExperimentPlan:
 
     @classmethod
     def of(cls, options: ExperimentOptions, folder: Path) -> ExperimentPlan:
-        """Checks the datasets, and that each architecture can be built.
+        """Reads the datasets; `require_networks` checks the architectures.
 
         Raises:
-          ConfigError: something of it is wrong.
+          ConfigError: a dataset or the configuration is wrong.
         """
         train = LevelDataset.of("--train-dataset", options.train_dataset)
         test = LevelDataset.of("--test-dataset", options.test_dataset)
-        plan = cls(options, folder, train, test, load_config(options.config))
-        plan.require_networks()
-        return plan
+        return cls(options, folder, train, test, load_config(options.config))
 
     @property
     def cells(self) -> list[ExperimentCell]:
@@ -101,14 +100,12 @@ class ExperimentPlan:
 
     def require_networks(self) -> None:
         """Raises ConfigError where there is no such architecture, or it does not suit what levels show."""
-        from jaxrl.diagnostics.architectures import require_suitable
-
-        for cell in {cell.architecture: cell for cell in self.cells}.values():
-            config = self.config(cell, with_suite=False)
-            try:
-                require_suitable(config)
-            except ConfigError as error:
-                raise ConfigError(f"`--architectures`: {error}") from error
+        cells = {cell.architecture: cell for cell in self.cells}.values()
+        configs = [self.config(cell, with_suite=False) for cell in cells]
+        try:
+            RunNames.of(configs)
+        except ConfigError as error:
+            raise ConfigError(f"`--architectures`: {error}") from error
 
     def config(self, cell: ExperimentCell, with_suite: bool = True, initialized: bool = False) -> Config:
         """The configuration of a cell's training.
@@ -118,9 +115,9 @@ class ExperimentPlan:
           with_suite: evaluate on the test levels too, whose suite must have been written.
           initialized: start from the clone.
         """
-        return check_config(self._changed(cell, with_suite, initialized))
+        return check_config(self._config_of(cell, with_suite, initialized))
 
-    def _changed(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
+    def _config_of(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
         given, config = self.options, self.base.copy_and_resolve_references()
         config.seed = cell.seed
         config.env.name, config.env.num_envs = self.train.environment(), given.num_envs
@@ -143,14 +140,14 @@ class ExperimentPlan:
 
     @property
     def copy(self) -> str:
-        """Where the experiment keeps a copy of its folder; "" for nowhere."""
+        """The place of the copy of the experiment's folder; "" for none."""
         if not self.options.bucket:
             return ""
         prefix = self.options.s3_prefix.strip("/")
         return "s3://" + "/".join([self.options.bucket, *filter(None, [prefix]), self.folder.name])
 
     def copy_of(self, cell: ExperimentCell) -> str:
-        """Where a cell keeps a copy of its folder; "" for nowhere."""
+        """The place of the copy of a cell's folder; "" for none."""
         return self.copy and f"{self.copy}/{cell.folder.relative_to(self.folder).as_posix()}"
 
     def pretrain_arguments(self, cell: ExperimentCell) -> list[str]:

@@ -1,11 +1,12 @@
-"""What an experiment would take, measured on this machine without training it."""
+"""The time that an experiment would take, from a second of training each architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from jaxrl.diagnostics.architectures import training_cost
+from jaxrl.config import Config
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 
 _SECONDS = 1.0
@@ -29,16 +30,27 @@ class CellEstimate:
     hours: float
 
 
-def estimate(plan: ExperimentPlan) -> Iterator[CellEstimate]:
-    """Compiles one cell of each architecture and times a second of it."""
+class Cost(Protocol):
+    """The cost of training on one device; `memory` in bytes, None where the compiler does not say."""
+
+    @property
+    def parameters(self) -> int: ...
+
+    @property
+    def steps_per_second(self) -> float: ...
+
+    @property
+    def memory(self) -> int | None: ...
+
+
+def estimate(plan: ExperimentPlan, measure: Callable[[Config, float], Cost]) -> Iterator[CellEstimate]:
+    """Estimates the cells of each architecture; `measure` trains one of them for so many seconds."""
     for architecture in plan.options.architectures:
         cells = [cell for cell in plan.cells if cell.architecture == architecture]
-        yield _of(plan, cells)
+        yield _of(plan, cells, measure(plan.config(cells[0], with_suite=False), _SECONDS))
 
 
-def _of(plan: ExperimentPlan, cells: list[ExperimentCell]) -> CellEstimate:
-    config = plan.config(cells[0], with_suite=False)
-    cost = training_cost(config, _SECONDS)
+def _of(plan: ExperimentPlan, cells: list[ExperimentCell], cost: Cost) -> CellEstimate:
     seconds = plan.options.total_timesteps / cost.steps_per_second
     return CellEstimate(
         architecture=cells[0].architecture,

@@ -54,6 +54,7 @@ def run(
     plan = ExperimentPlan.of(options, folder.path)
     if options.ray_address:
         require_ray()
+    plan.require_networks()
     if options.num_devices == 0:
         os.environ["JAX_PLATFORMS"] = "cpu"  # of the processes of cells
     token = log_level.set(options.trace_level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError
@@ -177,13 +176,12 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
     for name in ("architectures", "seeds"):
         if name in values and not isinstance(values[name], tuple):
             values[name] = (values[name],)
-    from jaxrl.envs.native.platformer.level_files import PARTS  # imports jax, which `--help` does not need
+    from jaxrl.config.level_datasets import absolute  # imports jax, which `--help` does not need
 
     for name in _PLACES:
-        place = values.get(name)
         # Cells may run elsewhere, and a resumed experiment from another folder.
-        if isinstance(place, str) and place not in ("", *PARTS) and Path(place).exists():
-            values[name] = str(Path(place).absolute())
+        if isinstance(values.get(name), str):
+            values[name] = absolute(values[name])
     return ExperimentOptions(**values)
 
 

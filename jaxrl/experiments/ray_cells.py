@@ -1,7 +1,4 @@
-"""Cells on a Ray cluster, from the command's side: a child process drives Ray, this one hears of its cells.
-
-Thus Ray's threads, handlers and output stay out of the experiment and of its caller.
-"""
+"""Cells on a Ray cluster, from the command's side: a child process drives Ray and tells of its cells."""
 
 from __future__ import annotations
 
@@ -15,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import ConfigError, installation
-from jaxrl.config.errors import RunError
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs import ray_cluster
 from jaxrl.runs.signals import Interruption
 
 _POLL_SECONDS = 0.2
 _LOG = "ray.log"
-# Nothing is sent to Ray's makers.
-_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 
 
 def stop_file(folder: Path) -> Path:
@@ -54,13 +47,8 @@ def run_on_ray(
     stop.unlink(missing_ok=True)
     cells = {cell.name: cell for cell in plan.cells}
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            child_process.command("jaxrl.experiments.ray_driver", str(plan.folder)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            env=child_environment() | _SETTINGS,
-            start_new_session=True,  # Ctrl-C is for the experiment, which then asks its cells to save.
+        process = ray_cluster.start_driver(
+            "jaxrl.experiments.ray_driver", str(plan.folder), stdout=subprocess.PIPE, stderr=output
         )
         watcher = threading.Thread(target=_watch, args=(process, interruption, stop), daemon=True)
         watcher.start()
@@ -70,9 +58,8 @@ def run_on_ray(
             if told["why"] is not None:
                 ended(cells[told["cell"]], told["why"])
         process.wait()
-    if process.returncode and interruption.signum is None:
-        said = reason(process.returncode, log)
-        raise (ConfigError if process.returncode == 2 else RunError)(f"{said} (see {log})")
+    if interruption.signum is None:
+        ray_cluster.require_success(process, log)
 
 
 def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -88,9 +75,4 @@ def _watch(process: subprocess.Popen[bytes], interruption: Interruption, stop: P
     """Asks the cells to save after a signal, and ends the driver if they never do."""
     while process.poll() is None and interruption.signum is None:
         time.sleep(_POLL_SECONDS)
-    if process.poll() is None:
-        stop.touch()
-        try:
-            process.wait(KILL_AFTER)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    ray_cluster.end_driver(process, stop)

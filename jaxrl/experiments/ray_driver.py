@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -19,16 +18,15 @@ from jaxrl.config.errors import RunError
 from jaxrl.config.text import one_line
 from jaxrl.experiments.cells import ExperimentPlan
 from jaxrl.experiments.folder import ExperimentFolder
-from jaxrl.experiments.options import ExperimentOptions, from_mapping
+from jaxrl.experiments.options import from_mapping
 from jaxrl.experiments.ray_cells import stop_file
 from jaxrl.experiments.results import read_results
 from jaxrl.experiments.runner import CellRunner
+from jaxrl.runs import ray_cluster
 from jaxrl.runs.device_share import DeviceShare
-from jaxrl.runs.executor import usable_cores
 from jaxrl.runs.signals import Interruption
 
-LOCAL = "local"
-_RETRIES = 2  # of a cell whose node was lost; it resumes from its checkpoint
+_FLAGS = {"CPU": "--cpus-per-cell", "GPU": "--gpus-per-cell"}
 _POLL_SECONDS = 0.2
 
 
@@ -41,7 +39,7 @@ def run_cell(folder: str, name: str) -> dict[str, Any]:
     Raises:
       RunError: this node does not see the folder.
     """
-    node = f"{os.uname().nodename} ({ray.get_runtime_context().get_node_id()[:8]})"
+    node = ray_cluster.this_node()
     if not Path(folder, "config.json").exists():
         raise RunError(f"{node} does not see {folder}: all nodes must share --output-dir")
     plan = _plan(folder)
@@ -67,10 +65,13 @@ def _plan(folder: str) -> ExperimentPlan:
 
 def drive(plan: ExperimentPlan) -> str:
     """Runs the cells that have not finished; returns a problem of the cluster, or ""."""
-    resources = _resources(plan.options)
-    if problem := _lacking(resources):
+    options = plan.options
+    gpus = 0 if options.gpus_per_cell is None and options.num_devices == 0 else options.gpus_per_cell
+    resources = ray_cluster.resources(options.cpus_per_cell, gpus)
+    if problem := ray_cluster.shortage(resources, _FLAGS):
         return problem
-    task = ray.remote(num_cpus=resources["CPU"], num_gpus=resources["GPU"], max_retries=_RETRIES)(run_cell)
+    given = {"num_cpus": resources["CPU"], "num_gpus": resources["GPU"]}
+    task = ray.remote(**given, max_retries=ray_cluster.RETRIES)(run_cell)
     waiting = {}
     for cell in plan.cells:
         if read_results(cell) is not None:
@@ -92,52 +93,12 @@ def _tell(message: Mapping[str, Any]) -> None:
     print(json.dumps(message), flush=True)
 
 
-def _resources(options: ExperimentOptions) -> dict[str, float]:
-    """The resources of each cell."""
-    gpus = options.gpus_per_cell
-    if gpus is None:
-        gpus = 1 if options.num_devices != 0 and ray.cluster_resources().get("GPU", 0) else 0
-    return {"CPU": options.cpus_per_cell, "GPU": gpus}
-
-
-def _lacking(resources: Mapping[str, float]) -> str:
-    """A message about the first resource that no node has enough of; "" if all suffice."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for name, count in resources.items():
-        most = max(node.get(name, 0) for node in nodes)
-        if count > most:
-            flag = f"--{name.lower()}s-per-cell"
-            return f"`{flag}` (={count:g}): no node of the cluster has more than {most:g}"
-    return ""
-
-
-def _connect(address: str) -> None:
-    given: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
-    if not address.startswith("ray://"):
-        given |= {"log_to_driver": False}
-    if address == LOCAL:
-        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
-    ray.init(**given)
-
-
 def main(folder: str) -> int:
-    """Connects to Ray and drives it there; returns the exit code (2: the cluster cannot be used)."""
+    """Connects to Ray and drives it there; returns the exit code of `ray_cluster.drive`."""
     plan = _plan(folder)
-    address = plan.options.ray_address
-    try:
-        _connect(address)
-    except Exception as error:  # Which one depends on the address.
-        print(f"error: `--ray-address` (={address!r}) cannot be used: {one_line(error)}", file=sys.stderr)
-        return 2
-    # SIGTERM means that the experiment was killed. With the file its cells save first.
-    signal.signal(signal.SIGTERM, lambda *_: stop_file(plan.folder).touch())
-    try:
-        problem = drive(plan)
-    finally:
-        ray.shutdown()
-    if problem:
-        print(f"error: {problem}", file=sys.stderr)
-    return 2 if problem else 0
+    return ray_cluster.drive(
+        plan.options.ray_address, "--ray-address", stop_file(plan.folder), lambda: drive(plan)
+    )
 
 
 if __name__ == "__main__":

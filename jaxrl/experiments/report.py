@@ -36,7 +36,7 @@ def write_matrix(folder: ExperimentFolder, matrix: Matrix, failures: Sequence[st
 
 
 def missing_page() -> str:
-    """Why there are no HTML pages; "" if there are."""
+    """The reason why there are no HTML pages; "" if there are."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if not missing:
         return ""

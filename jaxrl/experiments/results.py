@@ -1,4 +1,4 @@
-"""What a cell has come to, in files beside its run."""
+"""The results of a cell, in files beside its run."""
 
 from __future__ import annotations
 

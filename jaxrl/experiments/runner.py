@@ -87,7 +87,7 @@ class CellRunner:
             self._command(stage)
         exported = cell.folder / "export" / "stablehlo"
         shutil.make_archive(str(cell.folder / "final_model"), "zip", exported)
-        return self._measured(without)
+        return self._measure(without)
 
     def _train(self, config: Config) -> None:
         """Trains, once a process is gone that an experiment has left here that was killed."""
@@ -136,7 +136,7 @@ class CellRunner:
                 f"{self.cell.name}: warning: its copy is not complete, `{again}` completes it: {failure}"
             )
 
-    def _measured(self, clone: str) -> Measured:
+    def _measure(self, clone: str) -> Measured:
         cell = self.cell
         try:
             steps, seconds = steps_to(cell.folder, self.plan.options.threshold)

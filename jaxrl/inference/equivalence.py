@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector_mixture import vector_env
 from jaxrl.evaluation.policy_function import PolicyFunction, flat
 

@@ -14,7 +14,7 @@ import jax
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.local_files import replacing, require_no_links
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
 from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature

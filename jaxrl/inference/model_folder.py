@@ -15,7 +15,7 @@ from typing import Any
 from jaxrl.config import ConfigError, to_json, versions
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import export, model_card, space_record

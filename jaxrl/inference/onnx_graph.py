@@ -121,7 +121,7 @@ class Graph:
         if f"params.{core.get('weights')}.embedding" in self._weights:
             weights = (self.param(f"{core['weights']}.{part}") for part in ("embedding", "embedding_bias"))
             x = self.op("Gemm", x, *weights)
-        y = CORES[core["type"]](self, core, x, self._kept(core, place), f"next_carry.{place}")
+        y = CORES[core["type"]](self, core, x, self._keep(core, place), f"next_carry.{place}")
         return self.run([{"op": core["activation"]}], y) if "activation" in core else y
 
     def _remember_layers(self, core: dict[str, Any], place: str, x: str) -> str:
@@ -131,7 +131,7 @@ class Graph:
             x = self.op("Add", x, y) if i and core["norms"] else y
         return x
 
-    def _kept(self, core: dict[str, Any], place: str) -> dict[str, str]:
+    def _keep(self, core: dict[str, Any], place: str) -> dict[str, str]:
         """The carry of a core, zeros where an episode begins."""
         kept = {}
         for name, shape in carry_shapes(core).items():

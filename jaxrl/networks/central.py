@@ -22,7 +22,7 @@ POLICY = "policy"
 
 
 def policy_space(network: NetworkConfig, space: Space) -> Space:
-    """What the policy sees of observations of a space."""
+    """The part of an observation space that the policy sees."""
     if not network.central_value:
         return space
     assert isinstance(space, Dict), "`network.central_value` goes with the wrapper central_observation"

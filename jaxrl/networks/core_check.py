@@ -65,7 +65,7 @@ def check_core(core: Core | type[Core] | str) -> None:
     """
     label = core if isinstance(core, str) else getattr(core, "__name__", type(core).__name__)
     try:
-        made = _made(label, core)
+        made = _core_of(label, core)
         shape = _check_carry(label, made)
         _Check(label, made, shape).run()
     except (ConfigError, _Fault) as error:
@@ -74,7 +74,7 @@ def check_core(core: Core | type[Core] | str) -> None:
         raise ValueError(f"core {label} raised {modules.one_line(error)}") from error
 
 
-def _made(label: str, core: Core | type[Core] | str) -> Core:
+def _core_of(label: str, core: Core | type[Core] | str) -> Core:
     if isinstance(core, str):
         return build_core(dataclasses.replace(_SMALL, core=core))
     made = constructor(f"core {label}", core)(_SMALL) if isinstance(core, type) else core

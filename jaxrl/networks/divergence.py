@@ -8,8 +8,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.networks.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
+from jaxrl.networks.distributions import Categorical, MultiCategorical
 from jaxrl.networks.gaussian_mixture import GaussianMixture, mixture_divergence
+from jaxrl.networks.gaussians import Gaussian, TanhGaussian
 from jaxrl.networks.mixed import ProductDistribution
 from jaxrl.types import Array
 

@@ -61,9 +61,9 @@ def encoder_names(names: str, space: Space) -> dict[str, str]:
       ConfigError: `names` says `key=name`, but not for each key.
     """
     if not isinstance(space, Dict) or is_graph(space) or names == _JOINT:
-        return {"": _resolved(names, space)}
+        return {"": _resolve(names, space)}
     chosen = _names_by_key(names, space)
-    return {key: _resolved(chosen[key], part) for key, part in space.spaces}
+    return {key: _resolve(chosen[key], part) for key, part in space.spaces}
 
 
 def _names_by_key(names: str, space: Dict) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _names_by_key(names: str, space: Dict) -> dict[str, str]:
     return chosen
 
 
-def _resolved(name: str, space: Space) -> str:
+def _resolve(name: str, space: Space) -> str:
     if name != "auto":
         return name
     if is_graph(space):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import ConfigError, NetworkConfig
 from jaxrl.envs.base import Box, Discrete, EnvSpec, Mixed, MultiDiscrete, Space
-from jaxrl.networks import distributions, mixed
+from jaxrl.networks import distributions, gaussians, mixed
 from jaxrl.networks.gaussian_mixture import GaussianMixtureHead
 from jaxrl.networks.layers import Dense, linear, weights_of
 from jaxrl.networks.operations import Layer, bounds_of
@@ -108,7 +108,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     module = GaussianHead(space)
-    return Head(module, "normal", space.shape, lambda action: distributions.clip(action, low, high))
+    return Head(module, "normal", space.shape, lambda action: gaussians.clip(action, low, high))
 
 
 @HEADS.register("tanh_gaussian")
@@ -122,8 +122,8 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
         module,
         "normal",
         space.shape,
-        to_env=lambda u: distributions.squash(u, low, high),
-        from_env=lambda action: distributions.unsquash(action, low, high),
+        to_env=lambda u: gaussians.squash(u, low, high),
+        from_env=lambda action: gaussians.unsquash(action, low, high),
     )
 
 
@@ -135,7 +135,7 @@ def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     module = GaussianMixtureHead(space, network.mixture_components)
     noise = (space.shape[0] + 1,)
-    return Head(module, "normal", noise, lambda action: distributions.clip(action, low, high))
+    return Head(module, "normal", noise, lambda action: gaussians.clip(action, low, high))
 
 
 @HEADS.register("mixed")
@@ -146,7 +146,7 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
 
     def to_env(action: Array) -> Array:
         parts = [
-            distributions.clip(x, jnp.asarray(part.low, jnp.float32), jnp.asarray(part.high, jnp.float32))
+            gaussians.clip(x, jnp.asarray(part.low, jnp.float32), jnp.asarray(part.high, jnp.float32))
             if isinstance(part, Box)
             else x
             for (_, part), x in zip(space.spaces, space.split(action), strict=True)
@@ -184,8 +184,8 @@ class GaussianHead(nn.Module):
     space: Box
 
     @nn.compact
-    def __call__(self, x: Array, mask: Array | None) -> distributions.Gaussian:
-        return distributions.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+    def __call__(self, x: Array, mask: Array | None) -> gaussians.Gaussian:
+        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
 
     def describe(self) -> Layer:
         return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -195,8 +195,8 @@ class TanhGaussianHead(nn.Module):
     space: Box
 
     @nn.compact
-    def __call__(self, x: Array, mask: Array | None) -> distributions.TanhGaussian:
-        return distributions.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+    def __call__(self, x: Array, mask: Array | None) -> gaussians.TanhGaussian:
+        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -211,11 +211,11 @@ class SoftActorHead(nn.Module):
     size: int
 
     @nn.compact
-    def __call__(self, x: Array, mask: Array | None) -> distributions.TanhGaussian:
+    def __call__(self, x: Array, mask: Array | None) -> gaussians.TanhGaussian:
         mean = Dense(self.size, 0.01, name="mean")(x)
         share = 0.5 * (jnp.tanh(Dense(self.size, 0.01, name="log_std")(x)) + 1.0)
         low, high = _LOG_STD
-        return distributions.TanhGaussian(mean, low + share * (high - low))
+        return gaussians.TanhGaussian(mean, low + share * (high - low))
 
     def describe(self) -> None:
         """No export beside StableHLO knows it."""

@@ -103,73 +103,87 @@ def build(network: NetworkConfig, spec: EnvSpec, heads: Mapping[str, HeadOnTrunk
     check_recurrence(network)
     require_architecture(network)
     trunks = tuple(dict.fromkeys(head.trunk for head in heads.values()))
-    module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
-    core = build_core(network)
     for trunk in trunks:  # the module builds its own; these only check
         build_trunk_encoder(network, spec.observation_space, trunk)
+    module = _Trunks(network, spec, tuple((name, x.trunk, x.module) for name, x in heads.items()))
+    functions = _Functions(network, spec, module, build_core(network), trunks)
+    own = [
+        name for name in (network.architecture or network.encoder, network.core, network.head) if ":" in name
+    ]
+    if own:
+        _try(own, functions.shapes)
+    prepares = bool(network.architecture) and TABLES in functions.shapes()
+    return Network(
+        init=functions.init,
+        initial_carry=functions.initial_carry,
+        apply=functions.apply,
+        prepare=functions.prepare if prepares else None,
+        layers=functions.layers,
+        waits_for_the_carry=core_waits(network),
+        num_features=functions.num_features,
+        describe=functions.describe,
+    )
 
-    def initial_carry(n: int) -> PyTree:
-        return {name: core.initial_carry(n) for name in trunks}
 
-    def example() -> tuple[PyTree, PyTree, Array, Array | None]:
-        obs = zeros(spec.observation_space, (1, 1))
-        mask = jnp.ones((1, 1, spec.mask_size), bool) if spec.has_action_mask else None
-        return obs, initial_carry(1), jnp.zeros((1, 1), bool), mask
+@dataclass(frozen=True, eq=False)  # JAX keeps compiled programs by functions, and so by what has them
+class _Functions:
+    """The functions of a `Network`, where each is explained."""
 
-    def init(key: Array) -> PyTree:
-        return module.init(key, *example())["params"]
+    network: NetworkConfig
+    spec: EnvSpec
+    module: _Trunks
+    core: Core
+    trunks: tuple[str, ...]
 
-    def apply(params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None) -> NetworkOutput:
+    def init(self, key: Array) -> PyTree:
+        return self.module.init(key, *self._example())["params"]
+
+    def initial_carry(self, n: int) -> PyTree:
+        return {name: self.core.initial_carry(n) for name in self.trunks}
+
+    def apply(
+        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+    ) -> NetworkOutput:
         variables = {"params": params}
-        if prepares and TABLES in params:
+        if TABLES in params:
             variables[TABLES] = params[TABLES]
-        out: NetworkOutput = module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
+        out: NetworkOutput = self.module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
         return out
 
-    def prepare(params: PyTree) -> PyTree:
-        _, found = module.apply({"params": params}, *example(), mutable=[TABLES])
+    def prepare(self, params: PyTree) -> PyTree:
+        _, found = self.module.apply({"params": params}, *self._example(), mutable=[TABLES])
         return {**params, TABLES: found[TABLES]}
 
     def layers(
-        params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
+        self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
     ) -> list[tuple[str, Array]]:
         variables = {"params": params}
-        _, seen = module.apply(
+        _, seen = self.module.apply(
             variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
         )
         return list(_outputs(seen["intermediates"], ()))
 
-    def num_features() -> int:
+    def num_features(self) -> int:
         def features(key: Array) -> Array:
-            arguments = example()
-            return apply(init(key), *arguments).features[trunks[0]]
+            return self.apply(self.init(key), *self._example()).features[self.trunks[0]]
 
         return int(jax.eval_shape(features, jax.random.key(0)).shape[-1])
 
-    def describe() -> dict[str, Any] | None:
-        if network.compute_dtype != "float32":
+    def describe(self) -> dict[str, Any] | None:
+        if self.network.compute_dtype != "float32":
             return None
-        found: dict[str, Any] | None = module.apply({}, trunks, method="describe")  # type: ignore[assignment]
+        found: dict[str, Any] | None = self.module.apply({}, self.trunks, method="describe")  # type: ignore[assignment]
         return found
 
-    own = [
-        name for name in (network.architecture or network.encoder, network.core, network.head) if ":" in name
-    ]
-    prepares = bool(network.architecture) and TABLES in jax.eval_shape(
-        lambda key: module.init(key, *example()), jax.random.key(0)
-    )
-    if own:
-        _try(own, lambda: jax.eval_shape(init, jax.random.key(0)))
-    return Network(
-        init=init,
-        initial_carry=initial_carry,
-        apply=apply,
-        prepare=prepare if prepares else None,
-        layers=layers,
-        waits_for_the_carry=core_waits(network),
-        num_features=num_features,
-        describe=describe,
-    )
+    def shapes(self) -> PyTree:
+        """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
+        return jax.eval_shape(lambda key: self.module.init(key, *self._example()), jax.random.key(0))
+
+    def _example(self) -> tuple[PyTree, PyTree, Array, Array | None]:
+        """Arguments of `apply` after `params`, of one step of one environment."""
+        obs = zeros(self.spec.observation_space, (1, 1))
+        mask = jnp.ones((1, 1, self.spec.mask_size), bool) if self.spec.has_action_mask else None
+        return obs, self.initial_carry(1), jnp.zeros((1, 1), bool), mask
 
 
 def describe_trunk(network: NetworkConfig, spec: EnvSpec) -> str:

@@ -50,8 +50,8 @@ class S5(Core):
         a, held = zero_order_hold(self.param("spectrum", _spectrum, (3, states)))
         weight = self.param("input", nn.initializers.normal(math.sqrt(0.5 / size)), (size, 2 * states))
         driven = jnp.split(matmul(u.astype(self.dtype), weight.astype(self.dtype)), 2, axis=-1)
-        b = times(_ranked(held), (driven[0], driven[1]))
-        real, imaginary = linear_recurrence(_ranked(a), b, (carry["real"], carry["imaginary"]), reset_LN)
+        b = times(_add_ranks(held), (driven[0], driven[1]))
+        real, imaginary = linear_recurrence(_add_ranks(a), b, (carry["real"], carry["imaginary"]), reset_LN)
 
         # Twice the real part of a complex product, the factor within the weights.
         state = jnp.concatenate([real, imaginary], axis=-1).astype(self.dtype)
@@ -83,7 +83,7 @@ def zero_order_hold(spectrum: Array) -> tuple[Number, Number]:
     return a, times(less_one, (real / square, -imaginary / square))
 
 
-def _ranked(x: Number) -> Number:
+def _add_ranks(x: Number) -> Number:
     return tuple(part[None, None] for part in x)
 
 

@@ -158,7 +158,7 @@ def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> Stage
         elif word in known and not (isinstance(value, Mapping) and kind.takes_fields):
             flag = flags[command][known[word]]
             if isinstance(flag, FieldFlag):
-                nested[flag.field] = _scaled(f"{stage}.{key}", value, flag.scale)
+                nested[flag.field] = _scale(f"{stage}.{key}", value, flag.scale)
             else:
                 used[known[word]] = _flag(f"{stage}.{key}", value, flag)
         elif kind.takes_fields:
@@ -173,7 +173,7 @@ def _spelt(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _scaled(name: str, value: Any, scale: float) -> Any:
+def _scale(name: str, value: Any, scale: float) -> Any:
     if scale == 1:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):

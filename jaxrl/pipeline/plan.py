@@ -1,4 +1,4 @@
-"""Which stages of a pipeline are to be run, and why."""
+"""The plan of a pipeline: the stages that are to be run, and why."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Planner:
         return {"settings": settings, "files": files, "outputs": made, "versions": dict(self._versions)}
 
     def reason(self, stage: PipelineStage, again: Mapping[str, str] | None = None) -> str:
-        """Why a stage is to be run; "" if it is done.
+        """The reason why a stage is to be run; "" if it is done.
 
         Args:
           stage: the stage.
@@ -129,7 +129,7 @@ class Planner:
                     )
 
     def reasons(self) -> dict[str, str]:
-        """Why each of the selected stages is to be run, by name; those that are done are not in it."""
+        """The reason why each of the selected stages is to be run, by name; without those that are done."""
         again: dict[str, str] = {}
         for name in self.selected:
             if found := self.reason(self.stages[name], again):

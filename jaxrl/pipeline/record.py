@@ -77,14 +77,14 @@ def difference(before: Inputs, now: Inputs) -> str:
             if old.get(name) == new.get(name):
                 continue
             if part == "settings":
-                return f"{name} is {_shown(new.get(name))}, was {_shown(old.get(name))}"
+                return f"{name} is {_text_of(new.get(name))}, was {_text_of(old.get(name))}"
             if part == "versions":
                 return f"{name} {new.get(name)} is installed, was {old.get(name)}"
             return f"the file of {name} has changed" if part == "files" else f"{name} has changed"
     return ""
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     said = "not set" if value is None else str(value) or "empty"
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
 

@@ -130,10 +130,10 @@ def _results(folder: PipelineFolder, stages: Sequence[str]) -> Iterator[tuple[st
         found = results.of(stage, folder.path)
         for name in shown.get(stage, ()):
             if name in found:
-                yield stage, name.replace("_", " ").replace(".", ", "), _shown(found[name])
+                yield stage, name.replace("_", " ").replace(".", ", "), _text_of(found[name])
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """A number in four digits, a whole one in all of them; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         return str(value)
@@ -153,7 +153,7 @@ def _picture(title: str, file: Path) -> Iterator[Section]:
 def _suite(suite: dict[str, Any]) -> Section:
     found = list(evaluations.suite_rows(suite))
     columns = [name for name in _SUITE_HEADINGS if any(row.get(name) is not None for _, _, row in found)]
-    rows = [(mode, category, *(_shown(row.get(name)) for name in columns)) for mode, category, row in found]
+    rows = [(mode, category, *(_text_of(row.get(name)) for name in columns)) for mode, category, row in found]
     headings = ("actions", "category", *(_SUITE_HEADINGS[name] for name in columns))
     return _table(f"Suite {text.printable(str(suite.get('suite')))}", headings, rows, names=2)
 
@@ -162,7 +162,7 @@ def _search(folder: PipelineFolder) -> Iterator[Section]:
     study = Path(StagePlaces(folder.path).study)
     best = results.read(str(study / "result.json")).get("best")
     if isinstance(best, dict) and isinstance(best.get("values"), dict):
-        rows = [(name, _shown(value)) for name, value in best["values"].items()]
+        rows = [(name, _text_of(value)) for name, value in best["values"].items()]
         yield _table("Chosen by the search", ("field", "value"), rows)
     yield from _picture("Importance of the searched fields", study / "importance.png")
 

@@ -68,7 +68,7 @@ class PipelineStage:
 
 @dataclasses.dataclass(frozen=True)
 class StagePlaces:
-    """Where things lie in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
+    """The places in the folder of a pipeline, as text in settings names them: `{data.folder}`, ..."""
 
     folder: str
 
@@ -123,9 +123,9 @@ class _Builder:
     def search(self) -> PipelineStage:
         settings, flags, fields = self._section("search")
         trained, _, train_fields = self._section("train")
-        config = self._named(settings.config or trained.config)
+        config = self._with_places(settings.config or trained.config)
         texts: dict[str, str] = {}
-        space = self._named(settings.space)
+        space = self._with_places(settings.space)
         if (given := self._pipeline.sections["search"].space) is not None:
             space = f"{self._places.folder}/search/space.yaml"
             texts[space] = _yaml(given)
@@ -143,7 +143,7 @@ class _Builder:
     def pretrain(self) -> PipelineStage:
         settings, flags, fields = self._section("pretrain")
         _, _, train_fields = self._section("train")
-        config, data = self._named(settings.config) or self._config(), self._named(settings.data)
+        config, data = self._with_places(settings.config) or self._config(), self._with_places(settings.data)
         arguments = (config, f"--data={data}", *flags, *_field_flags({**train_fields, **fields}))
         run = self._places.run("pretrain")
         return PipelineStage(
@@ -158,7 +158,7 @@ class _Builder:
         _, flags, fields = self._section("train")
         config = self._config()
         if "search" in self._enabled:
-            fields = self._restored(fields)
+            fields = self._restore(fields)
         if "pretrain" in self._enabled and self._clone_may_be_used():
             fields = {"init_from": self._places.run("pretrain"), **fields}
         arguments = (config, *flags, *_field_flags(fields))
@@ -182,7 +182,7 @@ class _Builder:
                 result="episodes.json",
             )
         ]
-        suites = [self._named(suite) for suite in settings.suites]
+        suites = [self._with_places(suite) for suite in settings.suites]
         for number, suite in enumerate(suites, start=1):
             steps.append(
                 Step("evaluate", (run, f"--suite={suite}", checkpoint, *flags), result=f"suite-{number}.json")
@@ -195,7 +195,7 @@ class _Builder:
         return PipelineStage("evaluate", tuple(steps), ("train",), self._files(files), outputs)
 
     def _way_of_model(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """How the policy is to play for gates: as the model acts that is deployed, if there is one."""
+        """The way in which the policy plays for gates: as the model that is deployed, if there is one."""
         asked = {"--sample", "--greedy"} & {*flags}
         draws = self._pipeline.sections["deploy"].settings.format == "stablehlo"
         return ("--greedy",) if "deploy" in self._enabled and not draws and not asked else ()
@@ -241,29 +241,31 @@ class _Builder:
     def _section(self, stage: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
         """(settings, flags as arguments, fields) of a stage, with the places of `{...}` filled in."""
         section = self._pipeline.sections[stage]
-        fields = {name: self._named(x) if isinstance(x, str) else x for name, x in section.fields.items()}
+        fields = {
+            name: self._with_places(x) if isinstance(x, str) else x for name, x in section.fields.items()
+        }
         flags = []
         for name, value in section.flags.items():
             if value is True:
                 flags.append(f"--{name}")
             elif value is not False:
-                flags.append(f"--{name}={self._named(str(value))}")
+                flags.append(f"--{name}={self._with_places(str(value))}")
         return section.settings, tuple(flags), fields
 
     def _config(self) -> str:
         """The config that is trained: the winner of the search, if there is one."""
         if "search" in self._enabled:
             return self._places.winner
-        return self._named(self._pipeline.sections["train"].settings.config)
+        return self._with_places(self._pipeline.sections["train"].settings.config)
 
-    def _restored(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _restore(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that the search sets for its trials alone, as training has them.
 
         The winner's config holds all other fields of training already.
         """
         trials = self._pipeline.sections["search"]
         settings = self._pipeline.sections["train"].settings
-        config = flatten(load_config(self._named(trials.settings.config or settings.config)).to_dict())
+        config = flatten(load_config(self._with_places(trials.settings.config or settings.config)).to_dict())
         before = {name: fields.get(name, config.get(name)) for name in trials.fields}
         return {name: "none" if value is None else value for name, value in before.items()}
 
@@ -275,7 +277,7 @@ class _Builder:
             return True  # It is not there yet.
         return found.get("passed") is not False
 
-    def _named(self, text: str) -> str:
+    def _with_places(self, text: str) -> str:
         for name, place in self._places.names.items():
             text = text.replace(name, place)
         return text

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.config.data_files import read_objects
-from jaxrl.config.local_files import replace_text
 from jaxrl.evaluation.result import Result
 from jaxrl.population.shared_calls import SharedCalls
+from jaxrl.runs.lineage import Lineage
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.trainer import Trainer
 from jaxrl.types import LearnerState, Sharded, marks
@@ -75,12 +72,12 @@ class Exchange:
           members: the names of the members.
           ranges: by the name of the hyperparameter; the others are copied as they are.
           seed: of the draws.
-          lineage: file to which each copy is added as a JSON line: step, member, source, both scores, values.
+          lineage: file to which each copy is added, see `Lineage`.
         """
         self._members = members
         self._ranges = ranges
         self._seed = seed
-        self._lineage = lineage
+        self._lineage = Lineage(lineage)
 
     def callbacks(
         self, calls: SharedCalls, interruption: Interruption
@@ -113,16 +110,13 @@ class Exchange:
 
     def rewind(self, step: int, repeats: bool) -> None:
         """Forgets the copies after `step`, from which the population resumes; with `repeats` also its."""
-        if self._lineage.exists():
-            last = step - 1 if repeats else step
-            kept = [line for line in read_objects(self._lineage) if line["step"] <= last]
-            replace_text(self._lineage, "".join(json.dumps(line) + "\n" for line in kept))
+        self._lineage.rewind(step - 1 if repeats else step)
 
     def choose(self, candidates: Mapping[int, tuple[int, Candidate]]) -> dict[int, LearnerState | None]:
         """The learner with which each member continues, given (step, candidate); None for its own."""
         step = next(iter(candidates.values()))[0]
         found = {member: candidate for member, (_, candidate) in candidates.items()}
-        ranked = self._ranked(found, step)
+        ranked = self._rank(found, step)
         count = max(1, int(_SHARE * len(ranked))) if len(ranked) > 1 else 0
         rng = np.random.default_rng([self._seed, step])
         chosen: dict[int, LearnerState | None] = dict.fromkeys(found)
@@ -137,15 +131,12 @@ class Exchange:
             scores = {"score": found[loser].score, "source_score": found[winner].score}
             names = {"member": self._members[loser], "source": self._members[winner]}
             lines.append({"step": step, **names, **scores, "values": values})
-        with self._lineage.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
+        self._lineage.append(lines)
         return chosen
 
-    def _ranked(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
+    def _rank(self, candidates: Mapping[int, Candidate], step: int) -> list[int]:
         """The members, the worst first; of equal ones those whose values are newer, then by lot."""
-        since = held_since(self._lineage)
+        since = self._lineage.held_since()
         lots = np.random.default_rng([self._seed, step, 1]).permutation(len(self._members))
 
         def place(member: int) -> tuple[float, int, int]:
@@ -157,11 +148,6 @@ class Exchange:
         """The hyperparameters of a copy that may vary."""
         own = {name: float(getattr(learner.hyperparams, name)) for name in self._ranges}
         return {name: self._ranges[name].vary(value, rng) for name, value in own.items()}
-
-
-def held_since(lineage: Path) -> dict[str, int]:
-    """The step of the latest copy that each member took over, by its name; others have their first values."""
-    return {line["member"]: line["step"] for line in read_objects(lineage)} if lineage.exists() else {}
 
 
 def _copy(source: LearnerState, own: LearnerState, values: Mapping[str, float]) -> LearnerState:

@@ -15,7 +15,8 @@ from jaxrl import algorithms
 from jaxrl.algorithms.recurrence import network_on
 from jaxrl.config import Config, ConfigError
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostEnv, HostFactory, HostOptions, has_large_images
+from jaxrl.envs.base import has_large_images
+from jaxrl.envs.host_env import HostEnv, HostFactory, HostOptions
 from jaxrl.experience import curriculum, memory
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions

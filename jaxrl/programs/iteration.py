@@ -151,7 +151,7 @@ class Iteration:
           (state, interval, failed): bool[], whether the loop ended early.
         """
         start = _Repeated(jnp.zeros((), jnp.int32), state, interval, jnp.zeros((), bool))
-        end = jax.lax.while_loop(lambda loop: _unfinished(loop, iterations), self._iteration_of, start)
+        end = jax.lax.while_loop(lambda loop: _goes_on(loop, iterations), self._iteration_of, start)
         return end.state, end.interval, end.failed
 
     def repeat_members(
@@ -192,12 +192,12 @@ class Iteration:
         """
 
         def turn(loop: _Repeated, wanted: Array) -> _Repeated:
-            return unless(~_unfinished(loop, wanted), loop, self._iteration_of(loop))
+            return unless(~_goes_on(loop, wanted), loop, self._iteration_of(loop))
 
         count = len(iterations)
         start = _Repeated(jnp.zeros(count, jnp.int32), states, intervals, jnp.zeros(count, bool))
         end = jax.lax.while_loop(
-            lambda loop: _unfinished(loop, iterations).any(),
+            lambda loop: _goes_on(loop, iterations).any(),
             lambda loop: jax.vmap(turn)(loop, iterations),
             start,
         )
@@ -277,5 +277,5 @@ class Iteration:
         return environment_keys(key, self.learning.axis.index() * n + jnp.arange(n))
 
 
-def _unfinished(loop: _Repeated, iterations: Array) -> Array:
+def _goes_on(loop: _Repeated, iterations: Array) -> Array:
     return (loop.made < iterations) & ~loop.failed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ MEMBERS = "members"
 # Levels below a named folder in which to look for runs.
 _DEPTH = 4
 _WILDCARDS = "*?["
+_LARGEST_LOCK = 4096  # bytes
 # What readers compute with; the rest of a file is only shown.
 _CONFIG: dict[str, Any] = {
     "seed": int | None,
@@ -168,7 +171,7 @@ def read(path: str) -> Run:
 def read_config(folder: epath.Path) -> dict[str, Any]:
     """The fields of config.json by dotted name; raises as `read_json` does."""
     file = folder / "config.json"
-    return _checked(file, flatten(read_json(file)), _CONFIG)
+    return _check_values(file, flatten(read_json(file)), _CONFIG)
 
 
 def read_summary(folder: epath.Path) -> dict[str, Any] | None:
@@ -179,10 +182,10 @@ def read_summary(folder: epath.Path) -> dict[str, Any] | None:
       OSError: it cannot be read.
     """
     file = folder / "summary.json"
-    return _checked(file, flatten(read_json(file)), _SUMMARY) if file.exists() else None
+    return _check_values(file, flatten(read_json(file)), _SUMMARY) if file.exists() else None
 
 
-def _checked(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _check_values(file: epath.Path, values: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     for name in values.keys() & kinds:
         try:
             if kinds[name] is None:
@@ -270,3 +273,15 @@ def _expand(name: str) -> list[epath.Path]:
     if any("**" in part for part in parts):
         raise ConfigError(f"`{name}` must not hold `**`: `*` is any folder, and runs inside are found")
     return sorted(epath.Path(*parts[:first]).glob("/".join(parts[first:])))
+
+
+def lock_holder(folder: epath.Path) -> int | None:
+    """The process that has, or had, a run's lock; None without a lock or on another machine."""
+    if storage.is_remote(folder):
+        return None
+    try:
+        words = read_bytes(folder / ".lock", _LARGEST_LOCK).decode().split()
+    except (OSError, ValueError):
+        return None
+    here = len(words) == 4 and words[3] == socket.gethostname()
+    return int(words[1]) if here and re.fullmatch(r"[0-9]{1,9}", words[1]) else None

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from jaxrl.config.algorithms import algorithm_of
 from jaxrl.config.environment import is_on_host
 from jaxrl.config.errors import RunError
 from jaxrl.config.files import load_config
-from jaxrl.population.hyperparameters import numeric_hyperparameters
 from jaxrl.runs.executor import Executor, ProcessExecutor, visible_gpus
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import pbt, probe, ray_search, report
@@ -85,8 +84,6 @@ def search(
     config: ConfigDict, space: Space, options: SearchOptions, interruption: Interruption
 ) -> SearchResult:
     """Searches as `optimize` does; a signal in `interruption` ends it, and it can be continued."""
-    if options.exchanges:
-        pbt.require_exchangeable(config, space)
     if options.method == "ray":
         ray_search.require_installed(options)
     on_host = is_on_host(config.env.name)
@@ -102,10 +99,12 @@ def search(
             f"`population.seeds` (={config.population.seeds}): a trial is a single run; --population=N "
             "trains N of them as one program"
         )
-    probe.require_trainable(space.probes(config), options.metric)
+    numbers = probe.require_trainable(space.probes(config), options.metric).numbers
+    if options.exchanges:
+        pbt.require_exchangeable(space, numbers)
     folder = SearchFolder(options.folder)
     with _one_line_if_full(folder), folder.claim(check_config(config), space, options):
-        together = options.program_size(alike=not on_host and _varies_numbers(config, space))
+        together = options.program_size(alike=not on_host and _varies_only(numbers, space))
         return _search(Task.of(config, space, options), options, together, folder, interruption)
 
 
@@ -122,9 +121,8 @@ def _one_line_if_full(folder: SearchFolder) -> Iterator[None]:
         ) from error
 
 
-def _varies_numbers(config: ConfigDict, space: Space) -> bool:
+def _varies_only(numbers: Collection[str], space: Space) -> bool:
     """True if all trials can be one program."""
-    numbers = numeric_hyperparameters(config)
     return all(dimension.name in numbers for dimension in space.dimensions)
 
 

@@ -10,18 +10,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxrl.config import ConfigError, check_config
-from jaxrl.config.data_files import read_objects
-from jaxrl.population.exchange import held_since
-from jaxrl.population.hyperparameters import numeric_hyperparameters
+from jaxrl.runs.lineage import Lineage
 from jaxrl.search.space import Space
 from jaxrl.search.trials import StudyTrial
 
-LINEAGE = "lineage.jsonl"
 
-
-def require_exchangeable(config: ConfigDict, space: Space) -> None:
-    """Raises ConfigError if the space varies anything but ranges of numeric hyperparameters."""
-    known = numeric_hyperparameters(config)
+def require_exchangeable(space: Space, known: Sequence[str]) -> None:
+    """Raises ConfigError if the space varies anything but ranges of `known` numeric hyperparameters."""
     for dimension in space.dimensions:
         if dimension.name not in known:
             text = f"is no numeric hyperparameter; those are {', '.join(known)}"
@@ -45,7 +40,7 @@ def exchange_of(config: ConfigDict, space: Space, seed: int, folder: Path) -> di
         ]
         for dimension in space.dimensions
     }
-    return {"ranges": ranges, "seed": seed, "lineage": str(folder / LINEAGE)}
+    return {"ranges": ranges, "seed": seed, "lineage": Lineage.of(folder).path}
 
 
 def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: Path) -> list[StudyTrial]:
@@ -53,14 +48,13 @@ def with_last_values(trials: Sequence[StudyTrial], config: ConfigDict, folder: P
 
     Those that have had theirs longest come first, as of equal scores the first is the best.
     """
-    file = folder / LINEAGE
-    lines = read_objects(file) if file.exists() else ()
-    latest = {line["member"]: _by_field(line["values"], config) for line in lines}
+    lineage = Lineage.of(folder)
+    latest = {copy["member"]: _by_field(copy["values"], config) for copy in lineage.read()}
     found = [
         dataclasses.replace(trial, values={**trial.values, **latest.get(str(trial.number), {})})
         for trial in trials
     ]
-    since = held_since(file)
+    since = lineage.held_since()
     return sorted(found, key=lambda trial: since.get(str(trial.number), 0))
 
 

@@ -1,7 +1,4 @@
-"""A search on Ray, from the command's side: a child process drives Ray Tune, this one shows its records.
-
-Thus Ray's threads, handlers and output stay out of the search and of its caller.
-"""
+"""A search on Ray, from the command's side: a child process drives Ray Tune, this one shows its records."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ import time
 from typing import TextIO
 
 from jaxrl.config import ConfigError, installation
-from jaxrl.config.errors import RunError
-from jaxrl.runs import child_process
-from jaxrl.runs.child_ending import KILL_AFTER, child_environment, reason
+from jaxrl.runs import ray_cluster
 from jaxrl.runs.signals import Interruption
 from jaxrl.search.display import SearchDisplay
 from jaxrl.search.options import SearchOptions
@@ -24,10 +19,8 @@ from jaxrl.search.trials import TrialRecords
 
 _POLL_SECONDS = 0.2
 _MODULES = {"random": "ray", "bayesopt": "bayes_opt", "hyperopt": "hyperopt"}
-# Nothing is sent to Ray's makers; results without a score are those of failed trials.
+# Results without a score are those of failed trials.
 _SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -67,10 +60,9 @@ def run_trials(plan: RayPlan, display: SearchDisplay, interruption: Interruption
         try:
             _watch(plan, process, display, interruption)
         finally:
-            _end(plan, process)
-    if interruption.signum is None and process.returncode:
-        said = reason(process.returncode, plan.log)
-        raise (ConfigError if process.returncode == 2 else RunError)(f"{said} (see {plan.log})")
+            ray_cluster.end_driver(process, plan.stop_file)
+    if interruption.signum is None:
+        ray_cluster.require_success(process, plan.log)
     return True
 
 
@@ -91,14 +83,13 @@ def _take_lock(lock: TextIO, plan: RayPlan) -> bool:
 
 def _start(plan: RayPlan, lock: int) -> subprocess.Popen[bytes]:
     with plan.log.open("wb") as output:
-        return subprocess.Popen(
-            child_process.command("jaxrl.search.ray_tuner", str(plan.file)),
-            stdin=subprocess.DEVNULL,
+        return ray_cluster.start_driver(
+            "jaxrl.search.ray_tuner",
+            str(plan.file),
+            _SETTINGS,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=child_environment() | _SETTINGS,
             pass_fds=(lock,),
-            start_new_session=True,  # Ctrl-C is for the search, which then asks trials to save.
         )
 
 
@@ -126,14 +117,3 @@ def _watch(
         if display.is_due():
             display.update(trials)
         time.sleep(_POLL_SECONDS)
-
-
-def _end(plan: RayPlan, process: subprocess.Popen[bytes]) -> None:
-    """Lets the trials save, and waits until Ray has ended."""
-    if process.poll() is None:
-        plan.stop_file.touch()
-        try:
-            process.wait(KILL_AFTER)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import ray
 from ray import tune
 
 from jaxrl.config.data_files import read_object
 from jaxrl.config.errors import RunError
+from jaxrl.runs import ray_cluster
 from jaxrl.runs.child_ending import KILL_AFTER
 from jaxrl.runs.executor import Ending, PlannedRun, ProcessExecutor, take_lock
-from jaxrl.search import pbt
+from jaxrl.runs.lineage import Lineage
 from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
@@ -52,7 +52,7 @@ class RayTrial(tune.Trainable):
         self._folder = self._plan.folder.trial(self._trial.number).absolute()
         if (copy := _copy_for(self._folder)).exists() and not self._folder.exists():
             copy.rename(self._folder)  # A kill came between the two steps.
-        self._node = f"{os.uname().nodename} ({ray.get_runtime_context().get_node_id()[:8]})"
+        self._node = ray_cluster.this_node()
         self._executor = ProcessExecutor(1)
         self._run: PlannedRun | None = None
         self._endings: list[Ending] = []
@@ -166,8 +166,8 @@ class RayTrial(tune.Trainable):
             "values": {name.rpartition(".")[2]: value for name, value in self._trial.values.items()},
         }
         search = self._plan.folder.path
-        with TrialRecords(search).lock(), (search / pbt.LINEAGE).open("a") as lineage:
-            lineage.write(json.dumps(line) + "\n")
+        with TrialRecords(search).lock():
+            Lineage.of(search).append([line])
         lock = self._wait_until_free(self._plan_run(), take_lock)
         assert lock is not None
         with lock:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from ray.tune.schedulers import (
 )
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
-from jaxrl.runs.executor import usable_cores
+from jaxrl.runs import ray_cluster
 from jaxrl.search import pbt
 from jaxrl.search.ray_plan import NUMBER, PLAN, RayPlan
 from jaxrl.search.ray_proposals import Proposals, Recorder, mode_of
@@ -30,27 +28,27 @@ from jaxrl.search.samplers import RandomSampler
 from jaxrl.search.space import Dimension
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
-_RETRIES = 2  # of a trial whose node was lost
+_FLAGS = {"CPU": "--cpus_per_trial", "GPU": "--gpus_per_trial"}
 _KEPT = 4  # copies of each member
 
 
 def drive(file: str) -> str:
     """Runs the trials that the folder of the plan lacks; returns a problem of the cluster, or ""."""
     plan = RayPlan.read(Path(file))
-    resources = _resources(plan)
-    if (problem := _lacking(resources)) is not None:
+    resources = ray_cluster.resources(plan.options.cpus_per_trial, plan.options.gpus_per_trial)
+    if problem := ray_cluster.shortage(resources, _FLAGS):
         return problem
     shutil.rmtree(_storage(plan), ignore_errors=True)  # Ray's own records; ours list the remaining trials.
     tuner = tune.Tuner(
         tune.with_resources(RayTrial, resources),
         param_space=_space(plan),
-        tune_config=tune.TuneConfig(trial_name_creator=_name, **_deciding(plan)),
+        tune_config=tune.TuneConfig(trial_name_creator=_name, **_decisions(plan)),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(_storage(plan)),
             stop=_Stop(plan),
             callbacks=[Recorder(plan)],
-            failure_config=tune.FailureConfig(max_failures=_RETRIES),
+            failure_config=tune.FailureConfig(max_failures=ray_cluster.RETRIES),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=_KEPT, checkpoint_at_end=False),
             verbose=0,
         ),
@@ -82,26 +80,7 @@ class _Stop(tune.Stopper):
         return self._file.exists()
 
 
-def _resources(plan: RayPlan) -> dict[str, float]:
-    """The resources of each trial."""
-    gpus = plan.options.gpus_per_trial
-    if gpus is None:
-        gpus = 1 if ray.cluster_resources().get("GPU", 0) else 0
-    return {"CPU": plan.options.cpus_per_trial, "GPU": gpus}
-
-
-def _lacking(resources: Mapping[str, float]) -> str | None:
-    """A message about the first resource that no node has enough of; None if all suffice."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for name, count in resources.items():
-        most = max(node.get(name, 0) for node in nodes)
-        if count > most:
-            flag = f"--{name.lower()}s_per_trial"
-            return f"`{flag}` (={count:g}): no node of the cluster has more than {most:g}"
-    return None
-
-
-def _deciding(plan: RayPlan) -> dict[str, Any]:
+def _decisions(plan: RayPlan) -> dict[str, Any]:
     """Scheduler and search algorithm, with the results of trials that have ended."""
     known = TrialRecords(plan.folder.path).read()
     random.seed(plan.options.seed)  # of population based training
@@ -191,38 +170,18 @@ def _draw(dimension: Dimension) -> Callable[[], float]:
     return lambda: dimension.at(random.random())
 
 
-def _connect(plan: RayPlan) -> None:
-    address = plan.options.address
-    given: dict[str, Any] = {"address": address or "local", "logging_level": logging.ERROR}
-    if not address.startswith("ray://"):
-        given |= {"log_to_driver": False}
-    if not address:
-        given |= {"include_dashboard": False, "num_cpus": len(usable_cores())}
-    ray.init(**given)
-
-
 def main(file: str) -> int:
-    """Connects to Ray and drives it there; returns the exit code (2: the cluster cannot be used)."""
+    """Connects to Ray and drives it there; returns the exit code of `ray_cluster.drive`."""
     plan = RayPlan.read(Path(file))
-    try:
-        _connect(plan)
-    except Exception as error:  # Which one depends on the address.
-        where = f"`--address` (={plan.options.address!r})" if plan.options.address else "Ray on this machine"
-        print(f"error: {where} cannot be used: {' '.join(str(error).split())}")
-        return 2
-    # SIGTERM means that the search was killed. Ray would end at once; with the file, trials save first.
-    signal.signal(signal.SIGTERM, lambda *_: plan.stop_file.touch())
-    try:
-        if plan.options.address.startswith("ray://"):
+    address = plan.options.address or ray_cluster.LOCAL
+
+    def work() -> str:
+        if address.startswith("ray://"):
             # Tune decides on the cluster: this machine may be far away from it.
-            problem = ray.get(ray.remote(num_cpus=0)(drive).remote(file))
-        else:
-            problem = drive(file)
-    finally:
-        ray.shutdown()
-    if problem:
-        print(f"error: {problem}")
-    return 2 if problem else 0
+            return str(ray.get(ray.remote(num_cpus=0)(drive).remote(file)))
+        return drive(file)
+
+    return ray_cluster.drive(address, "--address", plan.stop_file, work)
 
 
 if __name__ == "__main__":

@@ -227,12 +227,12 @@ class RunCheckpoints:
         )
         return Restored(
             state=changed,
-            replanned=self._replanned(before, changed.learner, earlier),
+            replanned=self._note_replanned(before, changed.learner, earlier),
             progress=dataclasses.replace(progress, interval=interval),
             metadata=meta.get("metadata", {}),
         )
 
-    def _replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
+    def _note_replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
         """The line on the values that follow the planned length of the run, if that has changed."""
         config, algorithm = self._config, self._learning.algorithm
         is_same = earlier.total_updates == config.total_updates
@@ -256,13 +256,13 @@ class RunCheckpoints:
     def _keeps_memory(self) -> bool:
         return self._learning.learning.memory.checkpointed
 
-    def _stored(self, state: TrainState) -> TrainState:
+    def _stored_part(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""
         state = dataclasses.replace(state, learner=dataclasses.replace(state.learner, elapsed=None))
         return state if self._keeps_memory else dataclasses.replace(state, memory=None)
 
     def _abstract_state(self) -> TrainState:
-        return self._stored(self._learning.abstract_state())
+        return self._stored_part(self._learning.abstract_state())
 
     def _is_saved(self, progress: Progress) -> bool:
         return self._folder is None or self._saved_at == progress.iteration
@@ -279,7 +279,7 @@ class RunCheckpoints:
         }
         evaluation = progress.evaluation_of_state
         score = evaluation.mean if evaluation else None
-        self._folder.checkpoints.save(self._steps(progress), self._stored(state), meta, score)
+        self._folder.checkpoints.save(self._steps(progress), self._stored_part(state), meta, score)
         self._folder.send_logs()
         self._saved_at = progress.iteration
         log.info("step %d: saving a checkpoint", self._steps(progress))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from jaxrl.config import Config
 from jaxrl.config.errors import RunError
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.metrics import reduction
 from jaxrl.metrics.tracing import Traces, host_phase

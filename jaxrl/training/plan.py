@@ -83,7 +83,7 @@ class TrainingPlan:
     def beginning(self, index: int, steps: int) -> str:
         """The line about a stage that begins."""
         stage = self.stages[index]
-        changes = ", ".join(f"{name}={_shown(value)}" for name, value in stage.changes.items())
+        changes = ", ".join(f"{name}={_text_of(value)}" for name, value in stage.changes.items())
         if stage.fresh:
             changes = ", ".join([*([changes] if changes else []), f"fresh {', '.join(stage.fresh)}"])
         return f"stage {index + 1} of {len(self.stages)} ({stage.name}) from step {steps:,}: {changes}"
@@ -125,5 +125,5 @@ class TrainingPlan:
         )
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     return text.number(value) if isinstance(value, float) else str(value)

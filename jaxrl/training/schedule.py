@@ -52,7 +52,7 @@ class Schedule:
         )
 
     def stop_reason(self, progress: Progress) -> str | None:
-        """Why the run ends here; None to train on.
+        """The reason why the run ends here; None to train on.
 
         The name of a signal, "return", "steps", "seconds" or "wall_seconds"; `STAGE` if only the stage ends.
         """

@@ -58,10 +58,10 @@ class Start:
         """
         config = self.config
         if (own := self.checkpoints.restore()) is not None:
-            return _continued(own, "its own checkpoint")
+            return _continue(own, "its own checkpoint")
         if config.resume_from:
             other = self.checkpoints.read("resume_from", config.resume_from)
-            return _continued(other, config.resume_from)
+            return _continue(other, config.resume_from)
         progress = Progress(self.learning.empty_interval())
         _, teacher = self.learning.algorithm.teacher
         if not (config.init_from or teacher):
@@ -83,7 +83,7 @@ class Start:
         return taught
 
 
-def _continued(found: Restored, origin: str) -> StartingPoint:
+def _continue(found: Restored, origin: str) -> StartingPoint:
     return StartingPoint(found.state, found.progress, True, origin, found.replanned)
 
 

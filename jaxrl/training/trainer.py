@@ -15,26 +15,22 @@ from jaxrl.config import Config, largest_device_count, resolve
 from jaxrl.evaluation.modes import add, deciding, mode_name
 from jaxrl.evaluation.result import Result
 from jaxrl.metrics import reduction
-from jaxrl.metrics.tracing import Traces
 from jaxrl.parallel.process_group import is_first
 from jaxrl.programs import memory
-from jaxrl.programs.hyperparameters import program_shape, with_hyperparameters
+from jaxrl.programs.hyperparameters import with_hyperparameters
+from jaxrl.programs.runtime import Runtime
 from jaxrl.reporting.writers import Writer
 from jaxrl.runs.folder import RunFolder
 from jaxrl.training.assembly import Assembly
 from jaxrl.training.callbacks import Callbacks, Notifier
-from jaxrl.training.checkpoints import RunCheckpoints, write_run
+from jaxrl.training.checkpoints import write_run
+from jaxrl.training.equipment import Equipment, assemblies_of
 from jaxrl.training.loop import TrainingLoop
-from jaxrl.training.pipeline import Pipeline
 from jaxrl.training.plan import TrainingPlan
 from jaxrl.training.progress import Progress
-from jaxrl.training.recovery import Recovery
-from jaxrl.training.reporter import Reporter
 from jaxrl.training.run_state import RunState
-from jaxrl.training.saver import StateSaver
-from jaxrl.training.schedule import Schedule
 from jaxrl.training.sources import stored_stage
-from jaxrl.training.start import Start, StartingPoint, keep_earlier_rows
+from jaxrl.training.start import StartingPoint, keep_earlier_rows
 from jaxrl.types import EpisodeTotals, LearnerState, TrainState, Trajectory
 
 log = logging.getLogger(__name__)
@@ -92,11 +88,9 @@ class Trainer:
         self.agent = assembly.runtime.agent
         self._writer = writer
         self._debug = debug
-        self._clock = assembly.clock
         self._run = RunState(self._plan.configs[0], assembly.runtime.learning)
-        self._assemblies = _assemblies(self._plan, assembly)
-        self._checkpoints = RunCheckpoints(folder, assembly.runtime.learning)
-        self._equip(0)
+        self._assemblies = assemblies_of(self._plan, assembly)
+        self._equip(0, saved_at=-1)
         self._totals: EpisodeTotals | None = None
 
     @property
@@ -121,7 +115,7 @@ class Trainer:
 
     @functools.cached_property
     def writer(self) -> Writer:
-        """Where metrics go; the display appears with the first use, not before."""
+        """The writer that gets the metrics; the display appears with the first use, not before."""
         return self._assembly.display() if self._writer is None else self._writer
 
     def rollout(self) -> Trajectory:
@@ -181,7 +175,7 @@ class Trainer:
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
         """
-        config, learning = self._plan.configs[self._stage], self._runtime.learning
+        config, learning = self._equipment.config, self._runtime.learning
         self._run.replace(
             with_hyperparameters(config, learning.algorithm, learning.topology, self.state, hyperparameters)
         )
@@ -206,8 +200,8 @@ class Trainer:
           ConfigError: the folder cannot be written, or holds another run or this very step.
           SaveError: the checkpoint could not be written.
         """
-        progress = self._saver.progress()
-        write_run(path, self.config, self._learning, self.state, progress, metadata or {})
+        progress = self._equipment.saver.progress()
+        write_run(path, self.config, self._equipment.learning, self.state, progress, metadata or {})
 
     def load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Takes the whole state of a run folder, its newest, or of `RUN/checkpoints/STEP`.
@@ -220,8 +214,8 @@ class Trainer:
           ConfigError: it is of another task, network or seed.
         """
         if self._plan.stages:
-            self._equip(stored_stage(None, path))
-        found = self._checkpoints.read("path", path)
+            self._change_equipment(stored_stage(None, path))
+        found = self._equipment.checkpoints.read("path", path)
         self._plan.require(found.progress.stage)
         self._begin(StartingPoint(found.state, found.progress, True, os.fspath(path), found.replanned))
         return dict(found.metadata)
@@ -237,27 +231,29 @@ class Trainer:
           CheckpointError: what is there does not fit the configuration, or none of it is intact.
         """
         if self._plan.stages:
-            self._equip(stored_stage(self.folder, self.config.resume_from))
-        point = self._start.find()
-        if point.progress.stage != self._stage:  # The newest checkpoint was damaged, or stages were removed.
+            self._change_equipment(stored_stage(self.folder, self.config.resume_from))
+        point = self._equipment.start.find()
+        if (
+            point.progress.stage != self._equipment.stage
+        ):  # The newest checkpoint was damaged, or stages were removed.
             self._plan.require(point.progress.stage)
-            self._equip(point.progress.stage)
-            point = self._start.find()
+            self._change_equipment(point.progress.stage)
+            point = self._equipment.start.find()
         self._begin(point)
 
     def _begin(self, point: StartingPoint) -> None:
         self._runtime.close()
         self._run.begin(point)
         self._totals = None
-        self._pipeline.restart(self.progress.interval)
+        self._equipment.pipeline.restart(self.progress.interval)
         if point.continues:
-            self._clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
+            self._assembly.clock.carry_over(self.progress.seconds, self.progress.trained_seconds)
             self.writer.resume_from(self.steps)
             log.info("resumed from the checkpoint of step %d: %s", self.steps, point.origin)
             if point.replanned:
                 self.writer.message(point.replanned)
             return
-        config = self._plan.configs[self._stage]
+        config = self._equipment.config
         endless = config.stop.steps is None and not config.follows_clock
         if endless and getattr(config.learner, "schedule", "constant") != "constant":
             self.writer.message("stop.steps and stop.seconds are none: the learning rate does not fall")
@@ -306,14 +302,14 @@ class Trainer:
 
     def _change_stage(self) -> None:
         """Goes on to the stage that follows, or back to that of the checkpoint after a rollback."""
-        before, stage = self._stage, self.progress.stage
+        before, stage = self._equipment.stage, self.progress.stage
         goes_on = stage == before
         after = before + 1 if goes_on else stage
         if self._assemblies[after] is not self._assembly:
             if goes_on:
-                self._saver.save()  # A signal may end the process while it compiles.
+                self._equipment.saver.save()  # A signal may end the process while it compiles.
             self._runtime.close()
-        self._equip(after)
+        self._change_equipment(after)
         state = self._plan.state_of(self.state, before, after, self._runtime.learning)
         if goes_on:
             forgets = self._plan.configs[before].env != self._plan.configs[after].env
@@ -324,68 +320,31 @@ class Trainer:
         self.writer.message(line)
         log.info("%s", line)
 
-    def _equip(self, index: int) -> None:
-        """Takes what the stage `index` is trained with, and what the latest has of the run."""
-        index = min(index, self._plan.last)
-        config = self._plan.configs[index]
-        self._stage = index
-        self._assembly = assembly = self._assemblies[index]
-        self._runtime = assembly.runtime
-        learning = self._runtime.learning
-        if self._plan.stages:
-            learning = learning.with_config(config)
-        self._learning = learning
-        self._checkpoints = RunCheckpoints(self.folder, learning, saved_at=self._checkpoints.saved_at)
-        self._pipeline = Pipeline(
-            self._runtime, self._clock, assembly.coordinator, one_by_one=bool(self.callbacks.on_iteration)
+    def _equip(self, stage: int, saved_at: int) -> None:
+        """Takes what a stage is trained with; `saved_at` is the iteration that is saved already."""
+        stage = min(stage, self._plan.last)
+        self._equipment = Equipment.of(
+            plan=self._plan,
+            stage=stage,
+            assembly=self._assemblies[stage],
+            run=self._run,
+            folder=self.folder,
+            saved_at=saved_at,
+            one_by_one=bool(self.callbacks.on_iteration),
         )
-        self._saver = StateSaver(
-            self._run, self._checkpoints, self._pipeline, self._clock, assembly.coordinator
-        )
-        self._start = Start(config, learning, self._checkpoints)
+
+    def _change_equipment(self, stage: int) -> None:
+        self._equip(stage, self._equipment.checkpoints.saved_at)
 
     def _loop(self) -> TrainingLoop:
-        config = self._plan.configs[self._stage]
-        runtime = self._runtime
         trace_folder = self.folder.trace_folder if self.folder is not None and is_first() else None
-        programs = self._assembly.programs
-        tell = self.writer.message
-        return TrainingLoop(
-            config=config,
-            assembly=self._assembly,
-            run=self._run,
-            pipeline=self._pipeline,
-            schedule=Schedule(
-                config=config,
-                coordinator=self._assembly.coordinator,
-                stage=self._plan.stage(self._stage),
-                index=self._stage,
-                is_last=self._stage == self._plan.last,
-            ),
-            saver=self._saver,
-            recovery=Recovery(config, runtime, self._checkpoints, self._start, self._debug),
-            reporter=Reporter(config, self._run, runtime, self._clock, self.writer),
-            writer=self.writer,
-            notifier=Notifier(self, self.callbacks),
-            traces=Traces(trace_folder, config.profile_window, programs, tell, self._clock),
-            is_compiled=runtime.compiled is not None,
-        )
+        notifier = Notifier(self, self.callbacks)
+        return self._equipment.loop(self._plan, self.writer, notifier, trace_folder, self._debug)
 
+    @property
+    def _assembly(self) -> Assembly:
+        return self._equipment.assembly
 
-def _assemblies(plan: TrainingPlan, first: Assembly) -> list[Assembly]:
-    """The assembly of each stage; stages with the same program share one.
-
-    Raises:
-      ConfigError: a stage cannot be trained here.
-    """
-    if not plan.stages:
-        return [first]
-    known = {program_shape(plan.configs[0]): first}
-    found = []
-    for i, config in enumerate(plan.configs):
-        shape = program_shape(config)
-        if shape not in known:
-            known[shape] = first.for_config(config)
-        found.append(known[shape])
-        plan.require_renewable(i, found[-1].runtime.learning)
-    return found
+    @property
+    def _runtime(self) -> Runtime:
+        return self._equipment.runtime

@@ -134,7 +134,7 @@ def _parts(learner: LearnerState) -> dict[str, PyTree]:
 
 
 def _place(part: str) -> str:
-    """Where a checkpoint holds a part."""
+    """The place of a part in a checkpoint."""
     return f"learner/policy/{part}" if part in ("params", "obs_stats") else f"learner/{part}"
 
 

@@ -1,4 +1,4 @@
-"""What every algorithm must do: one suite for those that ship and for a DQN from outside."""
+"""The duties of every algorithm: one suite for those that ship and for a DQN from outside."""
 
 from __future__ import annotations
 

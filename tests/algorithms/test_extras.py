@@ -1,4 +1,4 @@
-"""What learning computes of the sequences that it takes is what the agent said when it acted.
+"""Learning computes of its sequences what the agent said when it acted.
 
 Before the first update a ratio of probabilities is 1 and a value is the one that was stored, at every step,
 for every core, across ends of episodes inside sequences. A carry, a reset or a minibatch that is off by one
@@ -18,7 +18,7 @@ import pytest
 from jaxrl import algorithms, envs
 from jaxrl.algorithms.minibatches import Minibatches
 from jaxrl.config import Config
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

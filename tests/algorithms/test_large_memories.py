@@ -1,4 +1,4 @@
-"""What a memory of 1 GB adds to the compiled program, on a CPU and on an H200 that is not there.
+"""A memory of 1 GB adds no copy to the compiled program, on a CPU and on an H200 that is not there.
 
 Only shapes are compiled; nothing of that size is made. `python -m tests.algorithms.test_large_memories`
 prints the figures.

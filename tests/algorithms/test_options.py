@@ -1,4 +1,4 @@
-"""What every configuration offers an algorithm honours, or refuses by name; nothing is silently ignored."""
+"""Options that every configuration has: an algorithm honours them or refuses them by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of updates on one trajectory share; `rolled` and `updated` in conftest.py give them one."""
+"""Helpers of tests of updates on one trajectory; `rolled` and `updated` in conftest.py give them one."""
 
 import jax
 import jax.numpy as jnp

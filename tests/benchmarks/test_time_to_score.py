@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "peers"))
 
 import score_tables
 import scores
+import shipped
 import time_to_score
 
 PEERS = str(Path(scores.__file__).parent)
@@ -48,7 +49,7 @@ def session(tmp_path, **changes):
 @pytest.fixture
 def zoo(monkeypatch):
     """Sets what our trainer is given."""
-    return lambda value: monkeypatch.setattr(scores, "_ZOO", {"cartpole": value, "acrobot": value})
+    return lambda value: monkeypatch.setattr(shipped, "ZOO", {"cartpole": value, "acrobot": value})
 
 
 def test_every_process_leaves_a_sample_and_a_command_with_the_same_folder_adds(tmp_path, trainer, zoo):
@@ -114,6 +115,15 @@ def test_settings_come_from_a_checkout_of_rejax(tmp_path):
     (folder / "cartpole.yaml").write_text(text)
     found = scores.settings(scores.TRAINERS["rejax-ppo"], scores.TASKS["cartpole"], tmp_path)
     assert found == {"num_envs": 5, "learning_rate": 2.5e-4, "total_timesteps": 100_000}
+
+
+def test_settings_of_the_zoo_become_arguments_of_its_algorithms():
+    arguments, others = shipped.zoo_arguments(shipped.ZOO["cartpole"])
+    assert others == {"envs": 8, "steps": 100_000}
+    assert (arguments["n_steps"], arguments["gamma"]) == (32, 0.98)
+    # From the whole of the steps to none: linearly, to zero.
+    assert [arguments["learning_rate"](left) for left in (1.0, 0.5, 0.0)] == [1e-3, 5e-4, 0.0]
+    assert [arguments["clip_range"](left) for left in (1.0, 0.5, 0.0)] == [0.2, 0.1, 0.0]
 
 
 def test_our_command_names_environments_that_there_are():

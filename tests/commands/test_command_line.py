@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jaxrl
-from jaxrl.commands import benchmark, command_line, preflight
+from jaxrl.commands import benchmark, preflight, run_arguments
 from jaxrl.config import ConfigError, check_config
 from jaxrl.config.files import load_config
 from jaxrl.main import main
@@ -36,8 +36,8 @@ def config_file(tmp_path: Path) -> Any:
     return write
 
 
-def parsed(*arguments: str) -> command_line.Arguments:
-    return command_line.parse_training(["jaxrl", f"--config={PPO}", *arguments])
+def parsed(*arguments: str) -> run_arguments.Arguments:
+    return run_arguments.parse_training(["jaxrl", f"--config={PPO}", *arguments])
 
 
 def field(config: Any, name: str) -> Any:
@@ -70,7 +70,7 @@ def test_debug_shows_the_traceback() -> None:
 
 def test_command_line_is_read_without_jax() -> None:
     # A typing mistake must not take the seconds that importing jax does.
-    reads = "from jaxrl.commands import command_line; command_line.parse_training(sys.argv)"
+    reads = "from jaxrl.commands import run_arguments; run_arguments.parse_training(sys.argv)"
     code = f"import sys; {reads}; sys.exit('jax' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code, f"--config={PPO}"], cwd=ROOT, timeout=60)
     assert result.returncode == 0
@@ -212,12 +212,12 @@ def test_override(name: str, text: str, value: Any) -> None:
 
 def test_short_flags_set_fields() -> None:
     given = ["--steps=2e4", "--num_envs", "16", "--learning-rate=1e-3", "--seed", "3", "--duration=0.5"]
-    arguments = command_line.parse_training(["jaxrl train", "pqn", *given, "--output-dir=/tmp/a"])
+    arguments = run_arguments.parse_training(["jaxrl train", "pqn", *given, "--output-dir=/tmp/a"])
     config = arguments.config
     assert (config.stop.steps, config.env.num_envs, config.seed) == (20_000, 16, 3)
     assert (config.pqn.learning_rate, config.stop.seconds) == (1e-3, 1800)
     assert arguments.workdir == "/tmp/a"
-    assert command_line.parse_training(["jaxrl train", "ppo", "--minutes=2"]).config.stop.seconds == 120
+    assert run_arguments.parse_training(["jaxrl train", "ppo", "--minutes=2"]).config.stop.seconds == 120
 
 
 def test_override_with_the_value_as_its_own_argument() -> None:
@@ -238,7 +238,7 @@ def test_shipped_config_goes_by_its_name_in_any_folder(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = command_line.parse_training(["jaxrl train", *arguments, "--config.seed=3"])
+    found = run_arguments.parse_training(["jaxrl train", *arguments, "--config.seed=3"])
     expected = load_config(str(ROOT / "configs/ppo_minatar.py"))
     expected.seed = 3
     assert found.config == expected
@@ -247,7 +247,7 @@ def test_shipped_config_goes_by_its_name_in_any_folder(
 
 @pytest.mark.parametrize("flags", [["--curriculum", "--stages=2"], ["--stages", "2", "--curriculum"]])
 def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
-    config = command_line.parse_training(["jaxrl train", "ppo_platformer", *flags]).config
+    config = run_arguments.parse_training(["jaxrl train", "ppo_platformer", *flags]).config
     assert (config.curriculum.file, config.curriculum.num_stages) == ("auto", 2)
     assert len(check_config(config).curriculum.stages) == 2
 
@@ -255,15 +255,15 @@ def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
 def test_tasks_of_one_policy() -> None:
     tasks = "['CartPole-v1', 'Acrobot-v1']"
     for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
-        config = command_line.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
+        config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
         assert config.env.tasks == ("CartPole-v1", "Acrobot-v1")
     with pytest.raises(ConfigError, match="`--multi-task` needs `--task-list`"):
-        command_line.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
+        run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
 
 
 def test_short_form_of_a_config() -> None:
     whole, quick = (
-        command_line.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config
+        run_arguments.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config
         for flags in ((), ("--quick",))
     )
     assert (whole.env.num_envs, whole.host.num_workers, whole.stop.steps) == (32, 4, 25_000_000)
@@ -272,7 +272,7 @@ def test_short_form_of_a_config() -> None:
 
 
 def test_environment_changes_a_named_config() -> None:
-    found = command_line.parse_training(["jaxrl train", "ppo_mlp", "--env=gymnax:Acrobot-v1"])
+    found = run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--env=gymnax:Acrobot-v1"])
     expected = load_config("ppo_mlp")
     expected.env.name = "gymnax:Acrobot-v1"
     assert found.config == expected
@@ -281,7 +281,7 @@ def test_environment_changes_a_named_config() -> None:
 @pytest.mark.parametrize("flag", ["--env", "--config.env.name"])
 def test_another_environment_says_what_of_the_config_it_leaves_out(flag: str) -> None:
     wrappers = "--config.env.wrappers=time_limit(steps=9)"
-    arguments = command_line.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers])
+    arguments = run_arguments.parse_training(["jaxrl train", "ppo", f"{flag}=gymnax:Acrobot-v1", wrappers])
     found = arguments.config
     assert found.env.name == "gymnax:Acrobot-v1"
     assert found.env.wrappers == ("time_limit(steps=9)",)
@@ -300,7 +300,7 @@ def test_log_level_is_one_of_four() -> None:
 
 
 def test_environment_alone_says_which_config_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    found = command_line.parse_training(["jaxrl train", "--env=gymnax:Pendulum-v1", "--config.seed=3"])
+    found = run_arguments.parse_training(["jaxrl train", "--env=gymnax:Pendulum-v1", "--config.seed=3"])
     assert (found.config.env.name, found.config.seed) == ("gymnax:Pendulum-v1", 3)
     assert found.config.network.separate_value  # as in ppo_continuous
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_continuous")
@@ -318,7 +318,7 @@ def test_config_printed_in_another_form_is_what_would_be_trained(
     monkeypatch.chdir(tmp_path)
     assert main(["jaxrl", "ppo", f"--print-config={form}", "--config.ppo.gamma=0.5"]) == 0
     Path(f"mine.{form}").write_text(capsys.readouterr().out)
-    mine = command_line.parse_training(["jaxrl train", f"mine.{form}"])
+    mine = run_arguments.parse_training(["jaxrl train", f"mine.{form}"])
     assert check_config(mine.config) == check_config(parsed("--config.ppo.gamma=0.5").config)
     assert Path(mine.workdir).parts[:2] == ("runs", "mine")
 
@@ -327,7 +327,7 @@ def test_keys_without_a_counterpart_are_one_line(
     config_file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = config_file("training: {lr: 1e-3}\ntpu: {zone: b}\n", "mine.yaml")
-    arguments = command_line.parse_training(["jaxrl train", file])
+    arguments = run_arguments.parse_training(["jaxrl train", file])
     assert arguments.config.ppo.learning_rate == 1e-3
     arguments.announce()
     assert capsys.readouterr().err == f"{file}: without a counterpart here, and left out: tpu.zone\n"
@@ -339,7 +339,7 @@ def test_printed_config_is_what_would_be_trained(
     monkeypatch.chdir(tmp_path)
     assert main(["jaxrl", "ppo", "--print-config", "--config.ppo.gamma=0.5", "--config.log.writers=csv"]) == 0
     Path("mine.py").write_text(capsys.readouterr().out)
-    mine = command_line.parse_training(["jaxrl train", "mine.py"])
+    mine = run_arguments.parse_training(["jaxrl train", "mine.py"])
     named = parsed("--config.ppo.gamma=0.5", "--config.log.writers=csv")
     assert check_config(mine.config) == check_config(named.config)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]  # nothing was trained

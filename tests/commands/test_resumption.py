@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jaxrl.commands import command_line, next_steps, resumption
+from jaxrl.commands import next_steps, resumption, run_arguments
 from jaxrl.config import ConfigError, check_config, to_json
 from jaxrl.config.files import load_config
 from jaxrl.main import main
@@ -38,8 +38,8 @@ def make_run(path: str, age: float = 0.0, **changes: Any) -> str:
     return path
 
 
-def parsed(*arguments: str) -> command_line.Arguments:
-    return command_line.parse_training(["jaxrl train", *arguments])
+def parsed(*arguments: str) -> run_arguments.Arguments:
+    return run_arguments.parse_training(["jaxrl train", *arguments])
 
 
 def test_latest_run_of_the_config_goes_on() -> None:

@@ -95,7 +95,7 @@ EXTRAS = {"optuna": "optuna", "pareto": "sklearn"}
 
 @pytest.fixture(scope="module")
 def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Any]]:
-    """What the trials of a search come to that nobody kills; those of a population are the random ones."""
+    """The outcomes of a search that nobody kills; those of a population are the random ones."""
 
     @functools.cache
     def outcomes_of(kind: str) -> list[Any]:
@@ -140,7 +140,7 @@ def test_killed_search_continues_with_the_same_command(
 
 
 def outcomes(folder: Path) -> list[Any]:
-    """What every trial tried, and how it went."""
+    """The values of every trial, and how it went."""
     return [(trial["state"], trial["values"], trial["score"]) for _, trial in sorted(trials(folder).items())]
 
 

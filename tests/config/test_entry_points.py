@@ -1,4 +1,4 @@
-"""What installed packages register has a name like what is built in, and is imported when it is asked for."""
+"""Entry points of installed packages: named like what is built in, and imported when they are asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits: the verdict on this machine's devices, and the search for the largest batch."""
+"""Memory: the verdict on this machine's devices, and the search for the largest batch that fits."""
 
 from __future__ import annotations
 

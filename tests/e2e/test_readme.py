@@ -53,7 +53,7 @@ def test_extensions_train_as_shown(tmp_path: Path) -> None:
 
 
 def test_the_tutorials_files_are_not_checked_with_the_code(tmp_path: Path) -> None:
-    """Whoever follows the README in a checkout can still run `make test`."""
+    """A user who follows the README in a checkout can still run `make test`."""
     (tmp_path / "jaxrl").mkdir()
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     for block in BLOCKS:

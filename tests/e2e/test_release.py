@@ -1,4 +1,4 @@
-"""What a release says about itself agrees everywhere."""
+"""A release says the same about itself everywhere."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What tests of host environments share."""
+"""Fixtures of tests of host environments."""
 
 from __future__ import annotations
 
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 
 TIMEOUT = 30.0
 

@@ -1,4 +1,4 @@
-"""What environments there are, and a few random steps of one: `jaxrl environments`."""
+"""The list of environments, and a few random steps of one: `jaxrl environments`."""
 
 from __future__ import annotations
 

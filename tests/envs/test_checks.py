@@ -1,4 +1,4 @@
-"""What a user's own environment may do wrong, and the one line that says so."""
+"""Mistakes of a user's own environment, and the one line that names each."""
 
 from __future__ import annotations
 

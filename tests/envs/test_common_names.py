@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl.commands import command_line
+from jaxrl.commands import run_arguments
 from jaxrl.config import ConfigError, default_config
 from jaxrl.config.common_names import full_name
 from jaxrl.config.resolution import resolve
@@ -71,7 +71,7 @@ def test_name_that_no_suite_has_is_answered_with_the_nearest() -> None:
 
 
 def test_config_takes_the_first_suite_and_says_so() -> None:
-    found = command_line.parse_training(["jaxrl train", "ppo", "--config.env.name=CartPole-v1"])
+    found = run_arguments.parse_training(["jaxrl train", "ppo", "--config.env.name=CartPole-v1"])
     assert found.config.env.name == "gymnax:CartPole-v1"
     assert found.config.env.wrappers != ()  # It is the environment that the config was made for.
     (note,) = found.notes
@@ -80,7 +80,7 @@ def test_config_takes_the_first_suite_and_says_so() -> None:
 
 @pytest.mark.slow
 def test_name_alone_takes_the_config_that_suits_it() -> None:
-    found = command_line.parse_training(["jaxrl train", "--env=HalfCheetah-v4"])
+    found = run_arguments.parse_training(["jaxrl train", "--env=HalfCheetah-v4"])
     assert found.config.env.name == "envpool:HalfCheetah-v4"
     first, second = found.notes
     assert first.startswith("HalfCheetah-v4 is envpool:HalfCheetah-v4")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, Dict, Discrete, HostEnvError, HostOptions
+from jaxrl.envs.base import Box, Dict, Discrete
 from jaxrl.envs.host import qt
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 
 # Without loading it: the adapter must cope with an envpool that was imported before Qt.
 HAS_QT = importlib.util.find_spec("PyQt5") is not None or ctypes.util.find_library("Qt5Gui") is not None

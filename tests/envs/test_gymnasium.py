@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, Dict, Discrete, HostEnvError, HostOptions, InfoMetric, MultiDiscrete
+from jaxrl.envs.base import Box, Dict, Discrete, InfoMetric, MultiDiscrete
 from jaxrl.envs.host.workers import rows_of_workers
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 
 MODULE = "gymnasium:tests.envs.host_environments"
 
@@ -294,7 +295,7 @@ def test_workers_end_with_a_parent_that_is_killed(name):
     script = f"""
 import time, numpy as np
 from jaxrl import envs
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 env = envs.make_host("{MODULE}:{name}").start(HostOptions(seeds=(1, 2), num_workers=2))
 env.recv(0)
 env.send(0, np.zeros(2, int))

@@ -10,8 +10,9 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs import filming, registry, trial
-from jaxrl.envs.base import Box, Discrete, HostEnvError, HostOptions, InfoMetric
+from jaxrl.envs.base import Box, Discrete, InfoMetric
 from jaxrl.envs.host.spaces import space_of
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from tests.envs.parallel_environments import Coming, Pushing
 
 MODULE = "pettingzoo:tests.envs.parallel_environments"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, HostOptions
+from jaxrl.envs.base import Box
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.reports import set_entry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.statistics import EpisodeReports
@@ -180,7 +181,7 @@ def test_wrappers_of_noise_draw_their_own(plain):
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [("action_repeat(times=4)",), ("action_repeat(times=2)",) * 2])
 def test_repeated_actions_lose_no_report(times):
-    """What episodes come to, of 4 steps as one, is what they come to step by step: NaN says nothing."""
+    """Reports of episodes, of 4 steps as one, are those of step by step: NaN says nothing."""
     name = f"{MODULE}:Murmuring"
     how = ("last", "sum", "max", "mean")
     for wrappers, rule in [

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostEnvError
 from jaxrl.envs.host.output import WorkerOutput
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.reporting.logs import log_to
 from tests.envs.test_gymnasium import MODULE, alive, play
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
 
 DEVICE = "tests.envs.wrapped_environments:Whole"

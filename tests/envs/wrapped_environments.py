@@ -131,7 +131,7 @@ def told(observation, action, reward, next_observation, info, scale=1.0):
 
 
 def timed(observation, action, reward, next_observation, info):
-    """What the environment tells as its time."""
+    """The time that the environment tells."""
     return info["time"]
 
 

@@ -1,4 +1,4 @@
-"""What is made of N played episodes, and how long they may be."""
+"""Results of N played episodes, and how long these may be."""
 
 from __future__ import annotations
 

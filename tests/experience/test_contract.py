@@ -1,4 +1,4 @@
-"""What a `Trajectory` promises, of the device collector and of the host collectors: one test for all."""
+"""The promises of a `Trajectory`, of the device collector and of the host collectors: one test for all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.actor_critic import ActorCritic
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Axis, Trajectory
 from tests.compiled_programs import Program, loud, over_time, start, tiny_agent, tiny_config, tiny_program

@@ -36,7 +36,7 @@ def two_rollouts():
 
 @pytest.fixture(scope="module")
 def by_hand(two_rollouts):
-    """What the policy says of the second rollout, step by step from the carry it began with."""
+    """The policy's outputs in the second rollout, step by step from the carry it began with."""
     agent, states, trajectories, _ = two_rollouts
     second = trajectories[1]
     return over_time(

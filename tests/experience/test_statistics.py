@@ -1,4 +1,4 @@
-"""What is reported of episodes, against a plain loop over single steps."""
+"""Reports of episodes, against a plain loop over single steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPEC_NAMES = (*REPORTED, "success")
 
 
 def told(seed: int) -> dict[str, np.ndarray]:
-    """What T steps of B environments said: NaN is nothing. Large numbers with small differences."""
+    """The numbers that T steps of B environments said: NaN is nothing. Large ones with small differences."""
     rng = np.random.default_rng(seed)
     said = rng.normal(size=(5, T, B)).astype(np.float32)
     said[rng.random(said.shape) < 0.3] = np.nan

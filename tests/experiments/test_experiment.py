@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from jaxrl.commands.experiment import main
-from jaxrl.config import ConfigError
+from jaxrl.config import Config, ConfigError
+from jaxrl.config.level_datasets import LevelDataset
+from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.envs.native.platformer.level_files import SHIPPED
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 from jaxrl.experiments.curves import GroupCurve
-from jaxrl.experiments.datasets import LevelDataset
+from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.options import ExperimentOptions, from_mapping
@@ -89,6 +91,22 @@ def test_cells_and_their_folders(tmp_path: Path) -> None:
     assert config.storage.sync_to == "s3://b/experiments/x_1/gcn/no_pretrain/seed_1"
     alone = ExperimentPlan.of(options(), tmp_path).cells[0]
     assert alone.folder == tmp_path / "gcn" / "no_pretrain"
+
+
+def test_an_estimate_multiplies_the_time_of_one_cell(tmp_path: Path) -> None:
+    rates = {"gcn": 500.0, "mlp_baseline": 2000.0}
+
+    def measure(config: Config, seconds: float) -> TrainingCost:
+        return TrainingCost(config.env.num_envs, rates[config.network.architecture], None)
+
+    given = options(architectures=tuple(rates), seeds=(0, 1), total_timesteps=3_600_000, num_envs=8)
+    found = list(estimate(ExperimentPlan.of(given, tmp_path), measure))
+    # 3.6 M steps at 500 a second are 2 hours, at 2,000 half an hour; there are two cells of each.
+    assert [(x.architecture, len(x.cells), x.hours) for x in found] == [
+        ("gcn", 2, 4.0),
+        ("mlp_baseline", 2, 1.0),
+    ]
+    assert [(x.parameters, x.memory) for x in found] == [(8, None)] * 2
 
 
 def test_a_cell_with_pretraining_is_one_more_command(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Training:
         self._started = time.time()
 
     def said(self) -> str:
-        """What it has printed so far."""
+        """The text that it has printed so far."""
         return "".join(log.read_text() for log in self._logs)
 
     def send(self, signum: int) -> None:
@@ -104,11 +104,11 @@ class Training:
         self.wait_until(lambda: text in self.said())
 
     def is_training(self) -> bool:
-        """Whether it has begun."""
+        """True if it has begun."""
         return "\ntraining\n" in self.said()
 
     def is_saving(self) -> bool:
-        """Whether it is writing a checkpoint at this moment."""
+        """True if it is writing a checkpoint at this moment."""
         # Not what an earlier kill has left; a little room, as file systems read a coarser clock.
         return any(t > self._started + 0.05 for t in self._run.unfinished().values())
 
@@ -209,7 +209,7 @@ class Run:
         return max(self.checkpoints)
 
     def damages(self) -> list[str]:
-        """What is wrong with its checkpoints."""
+        """The damages of its checkpoints."""
         return [problem for path in self.checkpoints.values() if (problem := checkpoint_folder.damage(path))]
 
     def lines(self) -> list[str]:

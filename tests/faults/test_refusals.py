@@ -113,7 +113,7 @@ def test_init_from_without_a_checkpoint_is_refused(run: Run, tmp_path: Path, cap
 
 
 class Payload:
-    """What a pickle can do to whoever loads it."""
+    """A pickle that runs code where it is loaded."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker

@@ -68,7 +68,7 @@ class Play:
 
     @property
     def calls(self) -> list[str]:
-        """What was asked, by the words that tell calls apart."""
+        """The calls, by the words that tell them apart."""
         path = self.folder / "calls"
         lines = [shlex.split(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [_summary(words) for words in lines]

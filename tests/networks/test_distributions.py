@@ -8,8 +8,9 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from jaxrl.networks import distributions
-from jaxrl.networks.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
+from jaxrl.networks import distributions, gaussians
+from jaxrl.networks.distributions import Categorical, MultiCategorical
+from jaxrl.networks.gaussians import Gaussian, TanhGaussian
 
 RNG_SEED = 7
 
@@ -227,16 +228,14 @@ def test_tanh_gaussian_keeps_the_pre_squash_action():
 def test_squash_maps_onto_the_bounds():
     # In float32, -1 + (0.7 - -1) is above 0.7: an environment that checks its bounds would refuse it.
     low, high = jnp.array([-2.0, -1.0, 0.0]), jnp.array([2.0, 0.7, 10.0])
-    np.testing.assert_allclose(distributions.squash(jnp.zeros(3), low, high), [0.0, -0.15, 5.0], atol=1e-6)
+    np.testing.assert_allclose(gaussians.squash(jnp.zeros(3), low, high), [0.0, -0.15, 5.0], atol=1e-6)
     u = jnp.linspace(-30.0, 30.0, 1001)[:, None]
-    action = distributions.squash(jnp.broadcast_to(u, (1001, 3)), low, high)
+    action = gaussians.squash(jnp.broadcast_to(u, (1001, 3)), low, high)
     assert (action >= low[None]).all()
     assert (action <= high[None]).all()
     np.testing.assert_array_equal(action[0], low)
     np.testing.assert_array_equal(action[-1], high)
-    np.testing.assert_allclose(
-        distributions.squash(jnp.array([0.5]), -2.0, 2.0), [2 * np.tanh(0.5)], rtol=1e-6
-    )
+    np.testing.assert_allclose(gaussians.squash(jnp.array([0.5]), -2.0, 2.0), [2 * np.tanh(0.5)], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

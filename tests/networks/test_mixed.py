@@ -17,7 +17,7 @@ from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, JaxEnv, Mixed, MultiDi
 from jaxrl.envs.checks import check_types
 from jaxrl.envs.registry import make_host
 from jaxrl.inference.loaded_policy import LoadedPolicy
-from jaxrl.networks import distributions, mixed
+from jaxrl.networks import distributions, gaussians, mixed
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
 from tests.inference.runs import policy_of
@@ -63,7 +63,7 @@ def distribution(batch: int = 7) -> mixed.ProductDistribution:
         (
             distributions.Categorical(jax.random.normal(keys[0], (batch, 3))),
             distributions.MultiCategorical(jax.random.normal(keys[1], (batch, 6)), nvec=(2, 4)),
-            distributions.Gaussian(jax.random.normal(keys[2], (batch, 2)), jnp.full((batch, 2), -0.5)),
+            gaussians.Gaussian(jax.random.normal(keys[2], (batch, 2)), jnp.full((batch, 2), -0.5)),
         ),
         SPACE,
     )

@@ -1,4 +1,4 @@
-"""What XLA is told, and who is heard first."""
+"""Flags of XLA, and whose come first."""
 
 import jax
 import pytest

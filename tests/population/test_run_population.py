@@ -50,7 +50,7 @@ def finished(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """What was learnt: the rows of a run without times and loads."""
+    """The rows of a run without times and loads."""
     read = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     timed = ("time", "host/", "device/")
     return [{k: x for k, x in row.items() if not k.startswith(timed)} for row in read]

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.reporting.writers import MultiWriter
 from jaxrl.training.trainer import Trainer
-from tests.programs.test_host_training import Recorder, tiny_config
+from tests.programs.host_runs import Recorder, tiny_config
 
 
 @pytest.mark.slow

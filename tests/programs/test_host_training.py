@@ -2,131 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import threading
-from collections.abc import Mapping
+import shutil
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
-import jaxrl
-from jaxrl.config import ConfigError, resolve
-from jaxrl.config.errors import RunError
 from jaxrl.diagnostics.throughput import measure
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostOptions
-from jaxrl.experience.host.collector import HostCollectorOptions
-from jaxrl.experience.host.fused_collector import FusedCollector
-from jaxrl.experience.host.stepped_collector import SteppedCollector
-from jaxrl.metrics.clock import Clock
-from jaxrl.parallel.compilation import without_cache
-from jaxrl.parallel.sharding import Topology
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.programs import host_start
-from jaxrl.programs.host_runtime import HostRuntime
-from jaxrl.reporting.writers import MultiWriter, Writer
-from jaxrl.runs.folder import RunFolder
-from jaxrl.runs.signals import Interruption
-from jaxrl.training.assembly import Assembly
-from jaxrl.training.nonfinite import NonFiniteError
-from jaxrl.training.trainer import Trainer
-from jaxrl.types import BehaviourPolicy
-
-ENVS, LENGTH = 8, 8
-STEPS = ENVS * LENGTH  # of one iteration
-MODULE = "gymnasium:tests.envs.host_environments"
-
-
-class Recorder(Writer):
-    def __init__(self) -> None:
-        self.rows: list[dict[str, float]] = []
-
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        self.rows.append(dict(scalars))
-
-
-def tiny_config(
-    iterations: int, name: str = "envpool:CartPole-v1(max_episode_steps=20)", **changes: Any
-) -> ConfigDict:
-    """`host__overlap=False` sets `host.overlap`."""
-    config = jaxrl.default_config()
-    config.seed = 5
-    config.num_devices = 1
-    config.env.update(name=name, num_envs=ENVS)
-    config.network.update(core="lstm", hidden_sizes=(4,), core_size=4)
-    config.normalize.update(observations=True, rewards=True)
-    config.ppo.update(rollout_length=LENGTH, sequence_length=4, num_epochs=1, num_minibatches=2)
-    config.ppo.learning_rate = 1e-2
-    config.ppo.schedule = "constant"
-    config.stop.steps = iterations * STEPS
-    config.evaluate.update(every_steps=0, episodes=3)
-    config.log.every_steps = 2 * STEPS
-    config.checkpoint.every_steps = 0
-    config.update_from_flattened_dict({key.replace("__", "."): value for key, value in changes.items()})
-    return config
-
-
-def trainer(config: ConfigDict, folder: Path | None = None) -> tuple[Trainer, Recorder]:
-    recorder, run = Recorder(), None
-    if folder is not None:
-        run = RunFolder(str(folder))
-        run.create()
-    return Trainer(config, run, MultiWriter([recorder])), recorder
-
-
-def learned(state: Any) -> list[np.ndarray]:
-    parts = (
-        state.learner.policy.params,
-        state.learner.opt_state,
-        state.learner.policy.obs_stats,
-        state.learner.reward_stats,
-    )
-    return [np.asarray(x) for x in jax.tree.leaves(parts)]
-
-
-def assert_same(left: Any, right: Any) -> None:
-    for x, y in zip(learned(left), learned(right), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
-def nothing_is_left() -> bool:
-    return not [t for t in threading.enumerate() if t.name in ("actor", "player")]
-
-
-def runtime_of(config: ConfigDict) -> HostRuntime:
-    return HostRuntime(resolve(config, 1), Topology.of(1), Clock(), lambda: False)
-
-
-def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
-    """A plain loop: roll out with the parameters of `staleness` updates ago, learn, and again."""
-    runtime = runtime_of(config)
-    sharded, resolved = runtime.learning, runtime.learning.learning.config
-    state, index = sharded.initial_state(), jnp.arange(ENVS)
-    seeds, cuts = host_start.start_numbers(runtime.spec, state.key, 0, index)
-    options = HostOptions(tuple(map(int, seeds)), resolved.host.num_groups, 0, 60.0, tuple(map(int, cuts)))
-    env = registry.make_host(resolved.env.name).start(options)
-    how = HostCollectorOptions(LENGTH, resolved.sequence_length, staggered=True)
-    traced = env.traced()
-    assert traced is not None
-    collector = FusedCollector(SteppedCollector(runtime.agent, env, how), traced, how, without_cache)
-    runtime.compile()
-    interval, seen = sharded.empty_interval(), []
-    for i in range(iterations):
-        seen.append(jax.tree.map(jnp.copy, state.learner.policy))
-        keys = host_start.action_keys(state.key, i, index)
-        acting = seen[max(0, i - staleness)]
-        _, trajectory, totals = collector.collect(None, acting, keys)
-        if staleness:
-            trajectory = dataclasses.replace(trajectory, behaviour=BehaviourPolicy(acting.obs_stats))
-        totals = jax.tree.map(lambda x: x[None], totals)
-        state, interval, _ = runtime.compiled(state, interval, trajectory, totals)
-    env.close()
-    return state
+from tests.programs.host_runs import (
+    ENVS,
+    LENGTH,
+    MODULE,
+    STEPS,
+    assert_same,
+    by_hand,
+    learned,
+    nothing_is_left,
+    runtime_of,
+    tiny_config,
+    trainer,
+)
 
 
 @pytest.mark.slow
@@ -223,124 +124,11 @@ def test_resuming_is_deterministic(tmp_path: Path) -> None:
     run.fit()
     again = []
     for folder in ("a", "b"):
-        import shutil
-
         shutil.copytree(tmp_path / "checkpoints", tmp_path / folder / "checkpoints")
         resumed, _ = trainer(tiny_config(4, **config), tmp_path / folder)
         resumed.fit()
         again.append(resumed.state)
     assert_same(*again)
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("raise", "raised RuntimeError: the motor is on fire"),
-        pytest.param("nan", "an observation with NaN or infinity", marks=pytest.mark.slow),
-        pytest.param("shape", "an observation of shape (2,), its space says (3,)", marks=pytest.mark.slow),
-        pytest.param("hang", "did not answer within 1 s", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.slow
-def test_failing_environment_ends_the_run_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str
-) -> None:
-    # The fault waits for the environment with seed 3 to reach step 5 of its episode.
-    monkeypatch.setattr(
-        "jaxrl.programs.host_start.start_numbers",
-        lambda spec, key, iteration, index: (index, index + 1),
-    )
-    name = f"{MODULE}:Faulty(fault={fault!r})"
-    run, _ = trainer(tiny_config(4, name, ppo__rollout_length=4, host__timeout=1.0), tmp_path)
-    with pytest.raises(RunError) as caught:
-        run.fit()
-    assert str(caught.value).startswith(f"{name}, environment 3, step 5: ")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert nothing_is_left()
-    assert run.folder is not None
-    # Step 5 is in the second rollout, so that one iteration is what can be saved.
-    assert run.folder.checkpoints.latest_step() == run.steps == 4 * ENVS
-    assert int(run.state.iteration) == 1
-
-
-@pytest.mark.slow
-def test_environment_that_fails_in_an_evaluation(tmp_path: Path) -> None:
-    changes = {"evaluate__unseen": f"{MODULE}:HangInC", "host__timeout": 0.5, "host__num_workers": 2}
-    run, _ = trainer(tiny_config(2, f"{MODULE}:Count", **changes), tmp_path)
-    with pytest.raises(RunError, match=r"HangInC, environments? \d.* step 1: did not answer within 0.5 s"):
-        run.fit()
-    assert run.folder is not None
-    assert run.folder.checkpoints.latest_step() == 2 * STEPS
-    assert nothing_is_left()
-
-
-@pytest.mark.slow
-def test_exploding_parameters_are_named_by_layer() -> None:
-    run = Trainer(tiny_config(4, ppo__learning_rate=3e38), debug=True)
-    with pytest.raises(NonFiniteError, match="of iteration 2; first layer: .*; operation: ") as raised:
-        run.fit()
-    assert "epoch 1, minibatch 2" in str(raised.value)
-    assert run.progress.iteration == int(run.state.iteration) == 1
-    assert nothing_is_left()
-
-
-@pytest.mark.slow
-def test_rollback_starts_the_environments_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = tiny_config(5, nonfinite="rollback", checkpoint__every_steps=2 * STEPS)
-    run, _ = trainer(config, tmp_path)
-    rollout, poisoned = HostRuntime.rollout, []
-
-    def poison(self: HostRuntime, state: Any) -> Any:
-        state, trajectory, totals = rollout(self, state)
-        if int(state.iteration) == 3 and not poisoned:
-            poisoned.append(trajectory)
-            trajectory = trajectory.replace(reward=trajectory.reward * jnp.nan)
-        return state, trajectory, totals
-
-    monkeypatch.setattr(HostRuntime, "rollout", poison)
-    assert run.fit()["steps"] == 5 * STEPS
-    assert "iteration 4 was not finite: back to step 128" in caplog.text
-    assert all(np.isfinite(x).all() for x in learned(run.state))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [0.0, pytest.param(8.0, marks=pytest.mark.slow)])
-def test_signal_is_answered_within_a_rollout(tmp_path: Path, after: float) -> None:
-    # Not only between iterations, which may last minutes; also while the environments start.
-    folder, interruption = RunFolder(str(tmp_path)), Interruption()
-    folder.create()
-    config = resolve(tiny_config(50, f"{MODULE}:Slow", host__num_workers=2), 1)
-    run = Trainer(config, folder, MultiWriter([Recorder()]), Assembly.build(config, interruption))
-    threading.Timer(after, lambda: setattr(interruption, "signum", 15)).start()
-    summary = run.fit()
-    assert (summary["stop_reason"], run.interrupted) == ("SIGTERM", True)
-    assert run.folder is not None
-    assert run.folder.checkpoints.latest_step() == run.steps == summary["steps"]
-    assert nothing_is_left()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"host__num_groups": 3}, r"`host.num_groups` \(=3\) must divide `env.num_envs` \(=8\)"),
-        ({"host__num_workers": 3}, r"`host.num_groups` \(=2\) must divide `host.num_workers` \(=3\)"),
-        ({"env__wrappers": ("time_limit(steps=3)",)}, "wrappers of observations work"),
-        ({"env__name": "envpool:CartPol-v1"}, "did you mean"),
-        ({"evaluate__unseen": "envpool:Acrobot-v1"}, "`evaluate.unseen` .* has another observation_space"),
-    ],
-)
-def test_bad_input(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        resolve(tiny_config(1, **changes), 1)
-    assert "\n" not in str(caught.value)
-
-
-def test_pure_training_function_needs_device_environments() -> None:
-    with pytest.raises(ConfigError, match="make_train needs a device environment"):
-        jaxrl.make_train(tiny_config(1))
 
 
 def test_wrappers_of_observations() -> None:
@@ -356,7 +144,6 @@ def test_wrappers_of_observations() -> None:
     bare.close()
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True])
 def test_what_environments_tell_is_reported(fused: bool) -> None:

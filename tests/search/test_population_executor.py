@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jaxrl.config import ConfigError
-from jaxrl.population.hyperparameters import numeric_hyperparameters
+from jaxrl.config import ConfigError, check_config
+from jaxrl.evaluation.run_names import numeric_hyperparameters
 from jaxrl.search import SearchOptions, optimize
 from tests.programs.test_make_train import tiny_config
 
@@ -87,7 +87,7 @@ def test_independent_trials_that_differ_in_numbers_are_one_program(
 
 
 def test_numeric_hyperparameters_are_those_of_one_program() -> None:
-    names = numeric_hyperparameters(config())
+    names = numeric_hyperparameters(check_config(config()))
     assert {"ppo.learning_rate", "ppo.gamma", "ppo.clip_range"} <= set(names)
     assert not {"ppo.num_epochs", "ppo.rollout_length", "ppo.target_kl"} & set(names)  # The last is None.
 

@@ -1,4 +1,4 @@
-"""What a resume keeps of hyperparameters, and what the configuration may change."""
+"""Hyperparameters that a resume keeps, and those that the configuration may change."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import pytest
 
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.stepped_collector import SteppedCollector
 from jaxrl.programs import host_start
 from tests.envs.parallel_environments import ENTERS, LEAVES
-from tests.programs.test_host_training import assert_same, nothing_is_left, runtime_of, tiny_config, trainer
+from tests.programs.host_runs import assert_same, nothing_is_left, runtime_of, tiny_config, trainer
 
 MODULE = "pettingzoo:tests.envs.parallel_environments"
 AGENTS, EPISODE = 4, 5  # rows of an episode: four steps, and the one that begins it

@@ -1,4 +1,4 @@
-"""What a start imports, and when."""
+"""The imports of a start, and when they are made."""
 
 import subprocess
 import sys

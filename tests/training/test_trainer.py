@@ -88,7 +88,7 @@ def test_own_loop_learns_what_fit_learns(fitted: tuple[Trainer, Recorder]) -> No
 
 
 def _assert_same_averages(loop: Recorder, fit: Recorder) -> None:
-    """What fit logs for an interval is the average over its iterations; episodes are summed."""
+    """The row that fit logs for an interval is the average over its iterations; episodes are summed."""
     rows = [row for _, row in loop.rows]
     previous = 0
     for step, row in fit.rows:

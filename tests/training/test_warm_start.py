@@ -56,7 +56,7 @@ def with_statistics(state: RolloutState) -> RolloutState:
 
 
 def parts_of(state: RolloutState) -> dict[str, Any]:
-    """What may be taken over, by the names users know."""
+    """The parts that may be taken over, by the names users know."""
     policy = state.policy
     return {"params": policy.params, "obs_stats": policy.obs_stats, "reward_stats": state.reward_stats}
 

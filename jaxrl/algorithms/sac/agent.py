@@ -16,7 +16,7 @@ from jaxrl.algorithms.agent import Agent
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
 from jaxrl.envs.base import Box, Dict, EnvSpec, Space
 from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, SoftActorHead, ValueHead
-from jaxrl.networks.distributions import TanhGaussian, squash
+from jaxrl.networks.gaussians import TanhGaussian, squash
 from jaxrl.types import Acting, Array, PyTree
 
 CRITIC = "critic"  # among the parameters, beside those of the policy's network

@@ -29,7 +29,7 @@ from jaxrl.config import Config, SACConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
-from jaxrl.networks.distributions import TanhGaussian
+from jaxrl.networks.gaussians import TanhGaussian
 from jaxrl.types import Array, Axis, LearnerState, PyTree
 
 _FROM_ACTOR, _FROM_NEXT = 0x534143, 0x534144  # keys of the two draws of an update
@@ -188,24 +188,26 @@ class SAC(ReplayAlgorithm):
             return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), batch.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, batch)
-        critic, opt_state["critic"] = _stepped(h, h.critic_rate, by_critic, critic, opt_state["critic"])
+        critic, opt_state["critic"] = _apply_gradient(
+            h, h.critic_rate, by_critic, critic, opt_state["critic"]
+        )
 
         noise = self._noise(batch, key, _FROM_ACTOR)
 
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
-            chosen, log_prob = self._chosen(learner, actor, batch.obs, noise)
+            chosen, log_prob = self._choose(learner, actor, batch.obs, noise)
             q = self.agent.q_values(critic, batch.obs, jnp.tanh(chosen))
             loss = _sum(losses.policy_loss(q, log_prob, temperature), batch.usable)
             return loss, ({"policy": loss, "log_prob": _sum(log_prob, batch.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, batch)
-        actor, opt_state["policy"] = _stepped(h, h.learning_rate, by_actor, actor, opt_state["policy"])
+        actor, opt_state["policy"] = _apply_gradient(h, h.learning_rate, by_actor, actor, opt_state["policy"])
         log_temperature = learner.log_temperature
         if self.section.learn_temperature:
             by_temperature = jax.grad(losses.temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
-            log_temperature, opt_state["temperature"] = _stepped(
+            log_temperature, opt_state["temperature"] = _apply_gradient(
                 h, h.temperature_rate, by_temperature, log_temperature, opt_state["temperature"]
             )
         after = dataclasses.replace(
@@ -232,13 +234,13 @@ class SAC(ReplayAlgorithm):
         self, learner: SACState, actor: PyTree, batch: Transitions, temperature: Array, noise: Array
     ) -> Array:
         """float32[N], what the critics are to say."""
-        following, log_prob = self._chosen(learner, actor, batch.next_obs, noise)
+        following, log_prob = self._choose(learner, actor, batch.next_obs, noise)
         q = self.agent.q_values(learner.target, batch.next_obs, jnp.tanh(following))
         value = losses.soft_value(q, log_prob, temperature)
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
         return n_step_target(total, discount, batch.terminated, value)
 
-    def _chosen(self, learner: SACState, actor: PyTree, obs: PyTree, noise: Array) -> tuple[Array, Array]:
+    def _choose(self, learner: SACState, actor: PyTree, obs: PyTree, noise: Array) -> tuple[Array, Array]:
         """(action before tanh float32[N, D], its log-probability float32[N])."""
         acting = dataclasses.replace(learner.policy, params=actor)
         out = self.agent.apply(acting, *self.single_steps(obs, None))
@@ -262,7 +264,7 @@ def _sum(x: Array, usable: Array) -> Array:
     return jnp.where(usable, x, 0.0).sum()
 
 
-def _stepped(
+def _apply_gradient(
     h: SACHyperparams, rate: Array, gradient: PyTree, params: PyTree, state: PyTree
 ) -> tuple[PyTree, PyTree]:
     step, state = optimizer(h.max_grad_norm, rate).update(gradient, state)

@@ -16,6 +16,7 @@ from jaxrl.diagnostics.dashboard import query
 from jaxrl.diagnostics.dashboard.run_view import RunView
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
 from jaxrl.runs import records, storage
+from jaxrl.runs.lineage import Lineage
 
 _DEPTH = 7  # levels below the folder: a pipeline's search has its trials five levels down
 _MOST_RUNS = 5000
@@ -89,14 +90,14 @@ class RunCollection:
     def metrics(self, names: Sequence[str]) -> list[str]:
         """The metrics that any of the named runs has."""
         found: set[str] = set()
-        for run in self._named(names):
+        for run in self._runs_of(names):
             found |= run.metrics()
         return sorted({"episode/return", "eval/return"} | found)
 
     def curves(self, names: Sequence[str], metric: str) -> list[dict[str, Any]]:
         """A curve for each kind of run among the named ones: runs that differ in no more than the seed."""
-        runs = self._named(names)
-        fields = self._telling(runs)
+        runs = self._runs_of(names)
+        fields = self._differences(runs)
         kinds: dict[tuple[str, ...], list[RunView]] = {}
         for run in runs:
             kinds.setdefault(tuple(str(run.config.get(field)) for field in fields), []).append(run)
@@ -124,7 +125,7 @@ class RunCollection:
 
     def difference(self, names: Sequence[str]) -> dict[str, Any]:
         """The fields in which the named runs differ, with the value of each run."""
-        runs = self._named(names)
+        runs = self._runs_of(names)
         fields = sorted({field for run in runs for field in run.config})
         rows = []
         for field in fields:
@@ -151,7 +152,7 @@ class RunCollection:
             for record in read_objects(self._folder / search / "trials.jsonl"):
                 if isinstance(record.get("number"), int) and isinstance(record.get("values"), Mapping):
                     found[record["number"]] = record
-            copies = [_copy_of(record) for record in self._lineage(search)]
+            copies = [_copy_of(record) for record in Lineage.of(self._folder / search).read()]
         except OSError:
             return {"fields": [], "trials": [], "copies": []}
         fields = sorted({str(field) for record in found.values() for field in record["values"]})
@@ -161,15 +162,10 @@ class RunCollection:
         ]
         return {"fields": fields, "trials": rows, "copies": copies}
 
-    def _lineage(self, search: str) -> list[Mapping[str, Any]]:
-        """The copies between the members of a population, as population based training notes them."""
-        file = self._folder / search / "lineage.jsonl"
-        return list(read_objects(file)) if file.exists() else []
-
-    def _named(self, names: Sequence[str]) -> list[RunView]:
+    def _runs_of(self, names: Sequence[str]) -> list[RunView]:
         return [self._runs[name] for name in dict.fromkeys(names) if name in self._runs][:_MOST_CURVES]
 
-    def _telling(self, runs: Sequence[RunView]) -> list[str]:
+    def _differences(self, runs: Sequence[RunView]) -> list[str]:
         """Fields in which the runs differ, but for those that tell nothing about the kind of a run."""
         fields = sorted({field for run in runs for field in run.config})
         return [

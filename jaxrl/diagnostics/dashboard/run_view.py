@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import ConfigError, text
-from jaxrl.config.data_files import open_regular, read_bytes
+from jaxrl.config.data_files import open_regular
 from jaxrl.runs import records, storage
 from jaxrl.runs.evaluations import suite_rows
 from jaxrl.runs.records import parse_row
@@ -20,7 +19,6 @@ from jaxrl.runs.records import parse_row
 RUNNING, STOPPED, STALLED, FAILED, FINISHED = "running", "stopped", "stalled", "failed", "finished"
 _TAIL = 1 << 16  # bytes of the end of a file
 _QUIET_SECONDS, _QUIET_INTERVALS = 60.0, 5
-_LARGEST_LOCK = 4096  # bytes
 _LOG_LINES = 200
 FILMS, EPISODES = (".gif", ".mp4"), (".html",)
 _SHOWN = ("episode/return", "eval/return", "time/steps_per_second", "env/success_rate")
@@ -186,14 +184,8 @@ def _stamp(file: epath.Path) -> Any:
 
 def _is_alive(folder: epath.Path) -> bool | None:
     """True if the process that last had the run's lock still runs; None if that is unknown."""
-    if storage.is_remote(folder):
-        return None
-    try:
-        words = read_bytes(folder / ".lock", _LARGEST_LOCK).decode().split()
-    except (OSError, ValueError):
-        return None
-    if len(words) != 4 or words[3] != socket.gethostname() or not re.fullmatch(r"[0-9]{1,9}", words[1]):
+    if (process := records.lock_holder(folder)) is None:
         return None
     import psutil
 
-    return psutil.pid_exists(int(words[1]))
+    return psutil.pid_exists(process)

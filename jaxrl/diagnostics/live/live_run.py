@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +10,6 @@ from typing import Any
 from etils import epath
 
 from jaxrl.config import ConfigError, text
-from jaxrl.config.data_files import read_bytes
 from jaxrl.reporting.display.progress import PACE, RunProgress
 from jaxrl.runs import records, storage
 from jaxrl.runs.records import MetricsTail, Row
@@ -22,7 +19,6 @@ _INTERVAL_ROWS = 20
 # A run is quiet after this many intervals, and this many seconds, without a row.
 _QUIET_INTERVALS, _QUIET_SECONDS = 5, 60
 _MAX_HIGHLIGHTS = 9
-_LARGEST_LOCK = 4096  # bytes
 
 
 class LiveRun:
@@ -62,7 +58,7 @@ class LiveRun:
                     self._config = records.read_config(self._folder)
                 if not self.done or rows:  # It comes after the last row.
                     self._summary = records.read_summary(self._folder)
-                holder = _holder(self._folder)
+                holder = records.lock_holder(self._folder)
                 if holder != (self._process and self._process.pid):
                     self._process = _Process(holder) if holder else None
         except (OSError, ConfigError) as error:
@@ -148,18 +144,6 @@ class LiveRun:
     def _interval(self) -> float:
         """Seconds between rows of training."""
         return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
-
-
-def _holder(folder: epath.Path) -> int | None:
-    """The process that has, or had, the run's lock; None without a lock or on another machine."""
-    if storage.is_remote(folder):
-        return None
-    try:
-        words = read_bytes(folder / ".lock", _LARGEST_LOCK).decode().split()
-    except (OSError, ValueError):
-        return None
-    here = len(words) == 4 and words[3] == socket.gethostname()
-    return int(words[1]) if here and re.fullmatch(r"[0-9]{1,9}", words[1]) else None
 
 
 class _Process:

@@ -41,10 +41,10 @@ class LiveScreen:
         height = options.height or console.height
         footer = Text(self._machine + ("   q quits" if self._keys else ""), style="dim", no_wrap=True)
         footer.truncate(width, overflow="ellipsis")
-        yield self._fitting(console, options, width, height)
+        yield self._fit(console, options, width, height)
         yield footer
 
-    def _fitting(
+    def _fit(
         self, console: Console, options: ConsoleOptions, width: int, height: int
     ) -> Group | Table | Text:
         """The most detailed form of the runs that fits into `height` lines."""
@@ -106,13 +106,13 @@ def _table(runs: Sequence[LiveRun], width: int, height: int) -> Table:
     folder = _common_folder([run.path for run in runs])
     table = Table(box=None, padding=(0, _GAP, 0, 0), width=width, header_style="dim")
     table.add_column(
-        Text(f"run in {_cropped(folder, width - used - 10)}" if folder else "run"), ratio=1, no_wrap=True
+        Text(f"run in {_crop(folder, width - used - 10)}" if folder else "run"), ratio=1, no_wrap=True
     )
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=True)
     for run, row in zip(ordered, rows, strict=False):
         name = text.printable(run.path.removeprefix(folder))
-        table.add_row(Text(_cropped(name, width - used - _GAP)), *row)
+        table.add_row(Text(_crop(name, width - used - _GAP)), *row)
     if len(ordered) > room:
         table.add_row(Text(f"and {len(ordered) - room} more", style="dim"))
     return table
@@ -149,7 +149,7 @@ def _common_folder(paths: Sequence[str]) -> str:
     )
 
 
-def _cropped(name: str, room: int) -> str:
+def _crop(name: str, room: int) -> str:
     """A name without its middle if that is longer than `room`: runs differ at the ends of their names."""
     if len(name) <= room or room < 5:
         return name

@@ -43,7 +43,7 @@ def choose(env: JaxEnv, count: int, seed: int) -> Any:
         return jax.tree.map(lambda x: x[chosen], pool)
     if draw is None:
         raise ConfigError(f"`--levels` (={count}) needs an environment with levels: {env.spec.name} has none")
-    return _drawn(draw, method_of_tasks(env, "is_solvable"), count, seed, env.spec.name)
+    return _draw_solvable(draw, method_of_tasks(env, "is_solvable"), count, seed, env.spec.name)
 
 
 def with_names(env: JaxEnv) -> tuple[tuple[str, ...], Any]:
@@ -54,7 +54,7 @@ def with_names(env: JaxEnv) -> tuple[tuple[str, ...], Any]:
     return tuple(named), jax.tree.map(lambda *xs: np.stack(xs), *named.values())
 
 
-def _drawn(draw: Any, is_solvable: Any, count: int, seed: int, name: str) -> Any:
+def _draw_solvable(draw: Any, is_solvable: Any, count: int, seed: int, name: str) -> Any:
     base = jax.random.fold_in(jax.random.key(seed), _STREAM)
 
     @jax.jit

@@ -10,7 +10,7 @@ from typing import Any
 from jaxrl.config import versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.sections import SAMPLED
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.envs.pictures import CannotRender
 from jaxrl.evaluation import evaluators, trained_policy
 from jaxrl.evaluation.evaluator import Evaluator

@@ -62,7 +62,7 @@ class PlayableLevel:
         told = played.values_by_label(self.task.reports)
         asked = np.asarray(played.played)
         length = np.asarray(played.length, np.float64)[asked]
-        success, cost = _said(told.get(SUCCESS)), _said(told.get(COST))
+        success, cost = _reports_of(told.get(SUCCESS)), _reports_of(told.get(COST))
         return Outcomes(
             score=np.asarray(played.episode_return, np.float64)[asked],
             length=length,
@@ -112,7 +112,7 @@ class SuiteLevels:
         return [level.task for category in self.categories.values() for level in category]
 
 
-def _said(values: np.ndarray | None) -> np.ndarray | None:
+def _reports_of(values: np.ndarray | None) -> np.ndarray | None:
     """The values, 0 in episodes that said nothing; None where none of the level's episodes said anything."""
     if values is None or np.isnan(values).all():
         return None

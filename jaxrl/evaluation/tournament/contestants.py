@@ -1,4 +1,4 @@
-"""Who plays in a tournament: trained policies and scripted players."""
+"""The contestants of a tournament: trained policies and scripted players."""
 
 from __future__ import annotations
 

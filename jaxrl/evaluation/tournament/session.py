@@ -105,7 +105,7 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
         say(session.board())
         allowed = session.allowed
         try:
-            text = read(f"your move ({_listed(allowed)}): ").strip()
+            text = read(f"your move ({_ranges(allowed)}): ").strip()
         except EOFError:
             text = _LEAVE
         if text == _LEAVE:
@@ -120,7 +120,7 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
     return True
 
 
-def _listed(moves: list[int]) -> str:
+def _ranges(moves: list[int]) -> str:
     """Numbers, neighbours as ranges: 0-3, 7."""
     parts: list[list[int]] = []
     for move in moves:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.curriculum import LEVEL_METHODS, STAGES
 from jaxrl.envs import modules
-from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.experience import level_replay
 from jaxrl.experience.curriculum.stage_sampler import StageSampler
 from jaxrl.experience.statistics import EpisodeReports

@@ -15,7 +15,8 @@ import numpy as np
 from jaxrl.config import Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
 from jaxrl.config.stages import Stage, parse
-from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.experience.curriculum.task_tables import TaskTables
 from jaxrl.experience.curriculum.task_weights import TaskWeights
 from jaxrl.experience.curriculum.window import EpisodeWindow, WindowShape, totals

@@ -14,7 +14,8 @@ from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.fields import shown
 from jaxrl.config.stages import Stage, TaskValue
-from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.spaces import Box, Dict, Discrete, bounds
 from jaxrl.envs.tasks import TaskGroup, TaskScale, default_task, task_groups, task_scales
 from jaxrl.types import Array, PyTree

@@ -11,7 +11,8 @@ import numpy as np
 from jaxrl.config import ConfigError
 from jaxrl.config.errors import did_you_mean
 from jaxrl.config.stages import Stage
-from jaxrl.envs.base import HostFactory, JaxEnv
+from jaxrl.envs.base import JaxEnv
+from jaxrl.envs.host_env import HostFactory
 from jaxrl.envs.mixture import TaskMixture, task_of
 from jaxrl.types import Array, Trajectory
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.envs import registry
-from jaxrl.envs.base import Discrete, EnvSpec, HostOptions, MultiDiscrete, group_rows
+from jaxrl.envs.base import Discrete, EnvSpec, MultiDiscrete
+from jaxrl.envs.host_env import HostOptions, group_rows
 from jaxrl.envs.spaces import sample
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.wrappers.time_limit import TimeLimit

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.collector import HostCollector
 from jaxrl.experience.host.waiting import LOOK_EVERY, Cancelled, end
 from jaxrl.types import Acting, Array, EpisodeTotals, PyTree, Trajectory

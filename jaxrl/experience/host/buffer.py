@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.envs.base import HostStep
+from jaxrl.envs.host_env import HostStep
 from jaxrl.experience.statistics import NO_REPORTS, SUCCESS, EpisodeReports
 from jaxrl.types import EpisodeRows, EpisodeTotals, PyTree, Tally
 
@@ -130,7 +130,7 @@ class EpisodeCounter:
         Returns:
           Totals over the games that ended, of numpy numbers.
         """
-        _, games, tallies = self._ended(first, score, game_over, info)
+        _, games, tallies = self._ends_of(first, score, game_over, info)
         return self._totals(games, tallies)[0]
 
     def count_rows(
@@ -142,7 +142,7 @@ class EpisodeCounter:
         task: PyTree,
     ) -> tuple[EpisodeTotals, EpisodeRows]:
         """`count`, and the games one by one; `task` is a tree of [T, B, ...], that of each row's game."""
-        place, games, tallies = self._ended(first, score, game_over, info)
+        place, games, tallies = self._ends_of(first, score, game_over, info)
         totals, found = self._totals(games, tallies)
 
         def put(values: Any, dtype: Any = np.float32) -> Any:
@@ -164,7 +164,7 @@ class EpisodeCounter:
         )
         return totals, rows
 
-    def _ended(
+    def _ends_of(
         self, first: np.ndarray, score: np.ndarray, game_over: np.ndarray, info: Mapping[str, np.ndarray]
     ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, dict[str, Tally]]:
         """((steps, environments), (score, length) in columns, tallies) of the games that ended."""

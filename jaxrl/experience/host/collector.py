@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import jax
 
-from jaxrl.envs.base import HostEnv
+from jaxrl.envs.host_env import HostEnv
 from jaxrl.experience.base import Collector
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.experience.tasks import TaskSampler

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.base import HostEnvError, TracedSteps
+from jaxrl.envs.host_env import HostEnvError, TracedSteps
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.programs import Chosen, GroupPrograms
 from jaxrl.experience.host.stepped_collector import SteppedCollector
@@ -23,7 +23,7 @@ from jaxrl.types import Acting, Array, CollectorState, EpisodeTotals, PyTree, Tr
 
 @flax.struct.dataclass
 class _Group:
-    """Where a group of N environments is: its row has been received and no action sent.
+    """The point that a group of N environments has reached: its row has been received and no action sent.
 
     Attributes:
       handle: see `TracedSteps`.
@@ -119,7 +119,7 @@ class FusedCollector(HostCollector):
         return self._stepped.place(trajectory, self._stepped.games.count(**games))
 
     def _take_over(self) -> list[_Group]:
-        """Where the rollouts stepped from Python have left every group."""
+        """The point at which the rollouts stepped from Python have left every group."""
         stepped, buffer = self._stepped, self._stepped.last_row
         groups = []
         for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):

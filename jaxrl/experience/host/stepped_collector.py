@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import HostEnv, group_environments, group_rows
+from jaxrl.envs.host_env import HostEnv, group_environments, group_rows
 from jaxrl.experience.host.buffer import Buffer, EpisodeCounter
 from jaxrl.experience.host.collector import HostCollector, HostCollectorOptions
 from jaxrl.experience.host.playing import numbers, tasks_of_rows

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from jaxrl.envs.base import HostEnv, HostEnvError, HostStep, group_rows
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostStep, group_rows
 
 T = TypeVar("T")
 

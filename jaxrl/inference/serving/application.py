@@ -123,7 +123,7 @@ class ServingApplication:
         return bytes(body)
 
     async def _post(self, path: str, kind: str, body: bytes, query: bytes) -> bytes:
-        content = messages.decode(kind, body) | _queried(query)
+        content = messages.decode(kind, body) | _query_fields(query)
         if path == "/reset":
             return messages.encode(
                 messages.JSON if kind == messages.NPY else kind, await self.service.reset(content)
@@ -172,7 +172,7 @@ class ServingApplication:
         return self._metrics.text(gauges, counters, service.policy.facts.label)
 
 
-def _queried(query: bytes) -> dict[str, Any]:
+def _query_fields(query: bytes) -> dict[str, Any]:
     """`session` and `reset` of the address, for bodies that are arrays alone."""
     if not query:
         return {}

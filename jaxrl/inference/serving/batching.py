@@ -126,7 +126,7 @@ class Batcher:
 
     def _pass(self, batch: list[BatchRows]) -> None:
         try:
-            given, slots = _gathered(batch)
+            given, slots = _gather(batch)
             action, after = batch[0].policy.run(given)
             self._finish(batch, slots, action, after)
         except Exception as error:
@@ -134,7 +134,7 @@ class Batcher:
 
     async def _pass_in_thread(self, batch: list[BatchRows]) -> None:
         try:
-            given, slots = _gathered(batch)
+            given, slots = _gather(batch)
             loop = asyncio.get_running_loop()
             action, after = await loop.run_in_executor(self._thread, batch[0].policy.run, given)
             self._finish(batch, slots, action, after)
@@ -155,7 +155,7 @@ class Batcher:
             start += len(rows.slots)
 
 
-def _gathered(batch: list[BatchRows]) -> tuple[Named, np.ndarray]:
+def _gather(batch: list[BatchRows]) -> tuple[Named, np.ndarray]:
     """(arguments of the pass, slots of its rows)."""
     first = batch[0]
     if len(batch) == 1:

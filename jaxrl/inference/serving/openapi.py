@@ -1,4 +1,4 @@
-"""What a server says of itself: the model, its spaces and limits, and the OpenAPI document of its paths."""
+"""A server's description of itself: the model, its spaces and limits, the OpenAPI document of its paths."""
 
 from __future__ import annotations
 

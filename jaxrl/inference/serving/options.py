@@ -1,4 +1,4 @@
-"""How a server behaves, and what it refuses."""
+"""The options of a server: how it behaves, and what it refuses."""
 
 from __future__ import annotations
 

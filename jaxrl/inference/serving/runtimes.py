@@ -1,4 +1,4 @@
-"""What runs a policy's files: numpy, ONNX Runtime, or jax for StableHLO.
+"""Runtimes of a policy's files: numpy, ONNX Runtime, or jax for StableHLO.
 
 Each is a function of named arrays, `obs`, `carry.TRUNK.NAME`, `reset` and `action_mask`, all [B, ...], that
 returns the action and the carry, by the same names.

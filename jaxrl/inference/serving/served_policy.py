@@ -148,11 +148,11 @@ class ServedPolicy:
         size = next(n for n in self.sizes if n >= count)
         rows = np.full(size, self.nobody)
         rows[:count] = slots
-        given = {name: _filled(x, size) for name, x in obs.items()}
+        given = {name: _fill(x, size) for name, x in obs.items()}
         given |= {name: x[rows] for name, x in self._carry.items()}
-        given["reset"] = _filled(reset, size, fill=True)
+        given["reset"] = _fill(reset, size, fill=True)
         if mask is not None:
-            given["action_mask"] = _filled(mask, size, fill=True)
+            given["action_mask"] = _fill(mask, size, fill=True)
         return given
 
     def run(self, given: Named) -> tuple[np.ndarray, Named]:
@@ -191,7 +191,7 @@ def read(folder: Path, label: str, runtime: str, largest: int, slots: int) -> Se
             )
         load = functools.partial(runtimes.load, folder=folder, arrays=reader.arrays, carry=tuple(facts.carry))
         chosen = [runtime] if runtime else kinds
-        timings = [_timed(kind, load(kind), facts, reader, largest) for kind in chosen]
+        timings = [_time(kind, load(kind), facts, reader, largest) for kind in chosen]
         if not timings:
             raise ConfigError(f"{label} has no form that runs here: install onnxruntime, or jax")
         timings.sort(key=lambda timing: timing.cost)
@@ -202,7 +202,7 @@ def read(folder: Path, label: str, runtime: str, largest: int, slots: int) -> Se
         raise ConfigError(f"{label} cannot be served: {one_line(repr(error))}") from error
 
 
-def _timed(kind: str, run: Run, facts: ModelFacts, reader: ObservationReader, largest: int) -> RuntimeTiming:
+def _time(kind: str, run: Run, facts: ModelFacts, reader: ObservationReader, largest: int) -> RuntimeTiming:
     """Times the sizes at which each row has the bits that it has in the largest batch, at any place in it.
 
     Libraries multiply a matrix by one vector in another order than by several, for instance.
@@ -214,7 +214,7 @@ def _timed(kind: str, run: Run, facts: ModelFacts, reader: ObservationReader, la
         sizes = [*(n for n in _SIZES if n < largest), largest]
     kept = set(sizes)
     for _ in range(_DRAWS):
-        whole = _drawn(facts, reader, sizes[-1], rng)
+        whole = _draw(facts, reader, sizes[-1], rng)
         reference, order = run(whole), rng.permutation(sizes[-1])
         if not _same(run({name: x[order] for name, x in whole.items()}), reference, order):
             kept = {
@@ -239,7 +239,7 @@ def _same(found: tuple[np.ndarray, Named], reference: tuple[np.ndarray, Named], 
     return all(np.array_equal(ours, theirs[rows]) for ours, theirs in pairs)
 
 
-def _drawn(facts: ModelFacts, reader: ObservationReader, size: int, rng: np.random.Generator) -> Named:
+def _draw(facts: ModelFacts, reader: ObservationReader, size: int, rng: np.random.Generator) -> Named:
     given = reader.drawn(size, rng)
     for name, shape in facts.carry.items():
         given[name] = rng.uniform(-1, 1, (size, *shape)).astype(facts.carry_dtypes[name])
@@ -259,7 +259,7 @@ def _seconds(run: Run, given: Named) -> float:
     return float(np.median(times[1:]))
 
 
-def _filled(x: np.ndarray, size: int, fill: bool = False) -> np.ndarray:
+def _fill(x: np.ndarray, size: int, fill: bool = False) -> np.ndarray:
     """Rows up to `size`, of zeros or of True."""
     if len(x) == size:
         return x

@@ -1,4 +1,4 @@
-"""What the server does with a decoded request: sessions, episodes, actions, new versions of the policy."""
+"""The work on a decoded request: sessions, episodes, actions, new versions of the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `jaxrl serve` is given: a run, a model's folder, or a name in a registry."""
+"""Targets of `jaxrl serve`: a run, a model's folder, or a name in a registry."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def build_architecture(network: NetworkConfig, space: Space) -> nn.Module:
         return _own(network, found, space)
     record = resolved(network)
     activation(network.activation)
-    parts = _seen(network.architecture, record, space)
+    parts = _parts_seen(network.architecture, record, space)
     dtype = DTYPES[network.compute_dtype]
     state = [part for part in parts if part.modality == "state"]
     encoders: list[tuple[str, nn.Module]] = []
@@ -138,7 +138,7 @@ def _own(network: NetworkConfig, made: type[nn.Module], space: Space) -> nn.Modu
         raise ConfigError(f"{given} raised {modules.one_line(error)}") from error
 
 
-def _seen(name: str, record: Architecture, space: Space) -> list[Part]:
+def _parts_seen(name: str, record: Architecture, space: Space) -> list[Part]:
     """The parts of an observation that an architecture sees, in the order of `sees`."""
     parts = parts_of(space)
     there = list(dict.fromkeys(part.modality for part in parts))
@@ -170,10 +170,10 @@ def _encoder(record: Architecture, part: Part, name: str, dtype: jnp.dtype) -> n
             )
         return ConvEncoder(part.space, CONVOLUTIONS["nature"], (), dtype)
     channels = record.local_channels if part.modality == "local" else record.global_channels
-    return ConvEncoder(part.space, _strided(channels, part.space.shape), (), dtype)
+    return ConvEncoder(part.space, _convolutions(channels, part.space.shape), (), dtype)
 
 
-def _strided(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+def _convolutions(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
     """(features, kernel, stride) of each convolution: stride 2 while a side has 8 pixels, then 1."""
     found, side = [], min(shape[:2])
     for features in channels:

@@ -172,7 +172,7 @@ class GraphTransformer(nn.Module):
         columns, relations = len(edges.kinds), self.num_relations
         of_head = jnp.repeat(jnp.eye(self.heads, dtype=self.dtype), self.width // self.heads, axis=0)
         keys, values = (edges.columns(part) for part in memory)
-        asked = matmul(self.query(x, kinds), self._joined(self.attention, transpose=True)).astype(self.dtype)
+        asked = matmul(self.query(x, kinds), self._join(self.attention, transpose=True)).astype(self.dtype)
         of_relation = jnp.split(asked, relations, axis=1)
         scores = [matmul(keys[d] * of_relation[edges.kinds[d]], of_head) for d in range(columns)]
         score = jnp.stack(scores, axis=1).astype(self.dtype)
@@ -185,11 +185,11 @@ class GraphTransformer(nn.Module):
         ]
         parts = [[told[d] for d in range(columns) if edges.kinds[d] == r] for r in range(relations)]
         summed = jnp.concatenate([sum(part, jnp.zeros_like(x)) for part in parts], axis=1)
-        y = matmul(summed, self._joined(self.message, transpose=False)).astype(self.dtype)
+        y = matmul(summed, self._join(self.message, transpose=False)).astype(self.dtype)
         has_edge = jnp.any(edges.mask, axis=1)[:, None]
         return x + jnp.where(has_edge, self.out(nn.gelu(y), kinds), 0)
 
-    def _joined(self, blocks: Array, transpose: bool) -> Array:
+    def _join(self, blocks: Array, transpose: bool) -> Array:
         """Matrices [R, H, d, d] as one, of which each head has a block on the diagonal of each relation.
 
         A CPU is slow at many small products; in the large one all but one of `heads` numbers are zeros.

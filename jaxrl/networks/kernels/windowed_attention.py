@@ -132,16 +132,16 @@ def attend_sequence(
     block = min(length, memory)
     count = -(-length // block)
     padded = count * block - length
-    query, segment = _padded(query_LNHK, padded), _padded(segment_TN, padded, -2)
+    query, segment = _pad(query_LNHK, padded), _pad(segment_TN, padded, -2)
     queries = query.reshape(count, block, *query.shape[1:])
-    keys, values, segments = (_windows(_padded(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN))
+    keys, values, segments = (_windows(_pad(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN))
     own = segment[memory:].reshape(count, block, -1)  # of each query
 
     content, position = (queries + b.astype(queries.dtype)[None, None, None] for b in biases)
     scores = _product("bcnhk,bwnhk->bnhcw", content, keys)
     # Column M - d holds distance d; column c of row i belongs to the key i + c.
     by_distance = _product("bcnhk,whk->bnhcw", position, position_WHK[::-1])
-    scores = (scores + _skewed(by_distance)) / math.sqrt(query_LNHK.shape[-1])
+    scores = (scores + _skew(by_distance)) / math.sqrt(query_LNHK.shape[-1])
     ahead = jnp.arange(block + memory)[None] - jnp.arange(block)[:, None]
     inside = (ahead >= 0) & (ahead <= memory)
     same = own.transpose(0, 2, 1)[..., None] == segments.transpose(0, 2, 1)[:, :, None]
@@ -160,11 +160,11 @@ def _windows(x: Array, count: int) -> Array:
     return jnp.concatenate([blocks[:-1], blocks[1:]], axis=1)
 
 
-def _padded(x: Array, count: int, value: int = 0) -> Array:
+def _pad(x: Array, count: int, value: int = 0) -> Array:
     return jnp.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1), constant_values=value) if count else x
 
 
-def _skewed(x: Array) -> Array:
+def _skew(x: Array) -> Array:
     """[..., C, W] as [..., C, C + W - 1], each row i moved to the right by i, without a gather."""
     *leading, rows, width = x.shape
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, rows)])

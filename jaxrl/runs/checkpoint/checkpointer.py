@@ -7,30 +7,28 @@ restored array is, bit for bit, the one that was saved.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
 from jaxrl.parallel import process_group, sharding
-from jaxrl.runs.checkpoint import checkpoint_files, checkpoint_folder, restoration, state_arrays
+from jaxrl.runs.checkpoint import checkpoint_folder, restoration, state_arrays
 from jaxrl.runs.checkpoint import record as checkpoint_record
 from jaxrl.runs.checkpoint.background_save import BackgroundSave, SaveError
 from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptCheckpoint
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.record import Record
+from jaxrl.runs.checkpoint.upkeep import FolderUpkeep
 
 __all__ = ["CheckpointError", "Checkpointer", "CorruptCheckpoint", "SaveError"]
 
 log = logging.getLogger(__name__)
 
-# Exists once the folder has held a complete checkpoint: without any left, a run must then not start afresh.
-_STARTED = ".started"
 # A save without any progress for this long is given up.
 _STALLED_SECONDS = 30.0
 
@@ -57,11 +55,9 @@ class Checkpointer:
           CheckpointError: the folder is missing and is not to be created, or cannot be.
         """
         self._folder = checkpoint_folder.open_folder(folder)
-        self._keep = keep
-        self._scores: dict[int, float | None] = {}
-        self._ignored: set[str] = set()  # names with a warning in the log
         self._background = BackgroundSave(gives_up)
         self._memories = MemoryItems(self._folder)
+        self._upkeep = FolderUpkeep(self._folder, keep, self._memories)
         if not create and not self._folder.is_dir():
             raise CheckpointError(f"no checkpoints: there is no folder {self._folder}")
         if create:
@@ -97,7 +93,7 @@ class Checkpointer:
             log.warning("%s", error)
         path = self._folder / str(step)
         state, rows = state_arrays.split(state)
-        latest, problem = process_group.everywhere(self._prepare_place(path, bool(rows)))[0]
+        latest, problem = process_group.everywhere(self._upkeep.prepare(path, bool(rows)))[0]
         if problem is not None:
             raise SaveError(path, problem)
         if latest is not None and step < latest:
@@ -111,7 +107,7 @@ class Checkpointer:
             # A save by all would make processes wait for each other, even when the disk fails.
             record = checkpoint_record.seal(step, score, meta, state_arrays.flat(arrays), memory)
             owned = {field: dict(zip(x, map(_own, x.values()), strict=True)) for field, x in arrays.items()}
-            self._background.start(path, owned, record, self._prune, self._clear)
+            self._background.start(path, owned, record, self._upkeep.prune, self._upkeep.clear)
         return True
 
     def save_score(self, step: int, score: float, found: Mapping[str, Any]) -> None:
@@ -123,13 +119,13 @@ class Checkpointer:
             if (record := self._record(step)).score != score:
                 record = dataclasses.replace(record, score=score, meta={**record.meta, **found})
                 checkpoint_folder.replace_record(self._folder / str(step), record)
-            self._scores[step] = score
+            self._upkeep.note_score(step, score)
 
     def all_steps(self) -> tuple[int, ...]:
         """Steps of complete checkpoints, ascending; waits for one that is being written."""
         self._background.join()
         try:
-            return tuple(self._find().steps)
+            return tuple(self._upkeep.find().steps)
         except OSError as error:
             raise CheckpointError(
                 f"{self._folder} cannot be listed: {checkpoint_folder.one_line(error)}"
@@ -145,7 +141,7 @@ class Checkpointer:
 
     def best_step(self) -> int | None:
         """The step with the highest score, the latest of equals; None without a score."""
-        return _best(self._known_scores(self.all_steps()))
+        return self._upkeep.best(self.all_steps())
 
     def meta(self, step: int) -> dict[str, Any]:
         """The `meta` that was saved with `step`.
@@ -220,12 +216,12 @@ class Checkpointer:
                     log.warning("continuing from step %d, the latest intact checkpoint", step)
                 state = restoration.with_memory(self._memories, restored, record, abstract_state)
                 return step, state, dict(record.meta)
-            self._set_aside(step, str(problem))
-        if process_group.everywhere(bool(steps) or self._has_started())[0]:
+            self._upkeep.set_aside(step, str(problem))
+        if process_group.everywhere(bool(steps) or self._upkeep.has_started())[0]:
             raise CheckpointError(
                 f"{self._folder} has held checkpoints, but none that is intact is left (damaged ones are in "
-                f"{self._corrupt}): delete {self._folder.parent} to start over, or choose another --workdir, "
-                "there with --config.init_from to begin from another run"
+                f"{self._upkeep.corrupt}): delete {self._folder.parent} to start over, or choose another "
+                "--workdir, there with --config.init_from to begin from another run"
             )
         return None
 
@@ -235,13 +231,7 @@ class Checkpointer:
         Raises:
           OSError: one cannot be deleted.
         """
-        found = self._find().steps
-        for later in (each for each in found if each > step):
-            checkpoint_files.remove(found[later])
-            self._scores.pop(later, None)
-        self._memories.rewind(step)
-        if min(found, default=step + 1) > step:
-            (self._folder / _STARTED).unlink(missing_ok=True)
+        self._upkeep.rewind(step)
 
     def wait(self) -> None:
         """Blocks until everything is written.
@@ -262,10 +252,6 @@ class Checkpointer:
         problems = [p for p in process_group.everywhere(own) if p]
         if problems:
             raise error or SaveError(path, *problems[0])
-
-    @property
-    def _corrupt(self) -> epath.Path:
-        return self._folder.parent / "corrupt"
 
     def _write_memory(self, path: epath.Path, rows: Mapping[str, Any]) -> dict[str, Any] | None:
         """Writes the rows of a large memory, before the checkpoint `path`; returns their description."""
@@ -293,101 +279,7 @@ class Checkpointer:
                 f"the checkpoint {self._folder / str(step)} cannot be used: {reason}"
             ) from error
 
-    def _find(self) -> checkpoint_folder.Contents:
-        contents = checkpoint_folder.find(self._folder)
-        for path, kind in contents.ignored.items():
-            if path.name not in self._ignored:
-                self._ignored.add(path.name)
-                log.warning("%s is %s, no checkpoint: ignored", path, kind)
-        return contents
-
-    def _has_started(self) -> bool:
-        return (self._folder / _STARTED).exists() or self._corrupt.exists()
-
-    def _set_aside(self, step: int, problem: str) -> None:
-        target = None
-        if process_group.is_first():
-            try:
-                target = str(checkpoint_files.set_aside(self._folder / str(step), self._corrupt))
-            except OSError as error:
-                raise CheckpointError(f"{problem}; and it cannot be set aside: {error}") from error
-        target = process_group.everywhere(target)[0]
-        self._scores.pop(step, None)
-        log.warning("%s; it is now %s", problem, target)
-
-    def _prepare_place(self, path: epath.Path, has_memory: bool) -> tuple[int | None, str | None]:
-        """Frees space and name for a new checkpoint; returns (the latest step, the reason against a save).
-
-        Only the first process does it; the others return (None, None).
-        """
-        if not process_group.is_first():
-            return None, None
-        try:
-            contents = self._find()
-            latest = max(contents.steps, default=None)
-            if latest is None or int(path.name) > latest:
-                self._clear()
-                if has_memory:
-                    self._tidy(lambda: self._memories.clear(contents.steps))
-                if path in contents.ignored:
-                    log.warning(
-                        "%s was in the way: it is now %s",
-                        path,
-                        checkpoint_files.set_aside(path, self._corrupt),
-                    )
-                checkpoint_files.require_space(path)
-        except Exception as error:  # gs:// raises errors of its client
-            return None, checkpoint_folder.one_line(error)
-        return latest, None
-
-    def _clear(self) -> None:
-        """Deletes remains of interrupted saves, so that a full disk has space for the next one."""
-
-        def remove() -> None:
-            for path in self._find().unfinished:
-                # Other processes may still be writing theirs: the next save clears again.
-                with contextlib.suppress(OSError):
-                    checkpoint_files.remove(path)
-
-        self._tidy(remove)
-
-    def _prune(self) -> None:
-        """Deletes the checkpoints that the newest one makes superfluous."""
-
-        def remove() -> None:
-            (self._folder / _STARTED).touch()
-            found = self._find().steps
-            scores = self._known_scores(found)  # those with a damaged record stay
-            for step in scores.keys() - {*sorted(scores)[-self._keep :], _best(scores)}:
-                checkpoint_files.remove(found[step])
-                self._scores.pop(step, None)
-            if self._memories.is_used:
-                self._memories.keep_newest(max(found))
-
-        self._tidy(remove)
-
-    def _tidy(self, work: Callable[[], None]) -> None:
-        """Does work on which no checkpoint depends; a failure is only a warning."""
-        if process_group.is_first():
-            try:
-                work()
-            except Exception as error:  # gs:// raises errors of its client
-                log.warning("%s could not be tidied up: %s", self._folder, checkpoint_folder.one_line(error))
-
-    def _known_scores(self, steps: Iterable[int]) -> dict[int, float | None]:
-        """Scores of the steps whose record is intact."""
-        for step in steps:
-            if step not in self._scores:
-                with contextlib.suppress(CorruptCheckpoint):
-                    self._scores[step] = checkpoint_folder.read_record(self._folder / str(step)).score
-        return {step: self._scores[step] for step in steps if step in self._scores}
-
 
 def _own(array: np.ndarray) -> np.ndarray:
     """The array, or a copy if it is a view of the buffer of a device, which may be donated."""
     return array if array.flags.owndata else array.copy()
-
-
-def _best(scores: Mapping[int, float | None]) -> int | None:
-    scored = [(score, step) for step, score in scores.items() if score is not None]
-    return max(scored)[1] if scored else None

@@ -16,7 +16,7 @@ _CHUNK = 1 << 22
 def write_checksums(folder: Path) -> None:
     """Writes the file with size and SHA-256 of all other files of a folder."""
     files = {
-        path.relative_to(folder).as_posix(): _described(path)
+        path.relative_to(folder).as_posix(): _description_of(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != CHECKSUMS
     }
@@ -54,10 +54,10 @@ def damage(folder: Path) -> list[str]:
 def _is_as(path: Path, wanted: Any) -> bool:
     """Compares the size first: a file of another one, however large, is not read."""
     size = wanted.get("size") if isinstance(wanted, dict) else None
-    return path.stat().st_size == size and _described(path) == wanted
+    return path.stat().st_size == size and _description_of(path) == wanted
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _description_of(path: Path) -> dict[str, Any]:
     digest, size = hashlib.sha256(), 0
     with open_regular(path) as stream:
         while chunk := stream.read(_CHUNK):

@@ -39,7 +39,7 @@ class LocalModels:
         return read_bytes(self._root / path, _LARGEST_SMALL_FILE)
 
     def write(self, path: str, content: bytes) -> None:
-        file = self._made(path)
+        file = self._place_of(path)
         with replacing(file) as stream:
             stream.write(content)
 
@@ -54,7 +54,7 @@ class LocalModels:
         return int(match[1]) if match else None
 
     def point(self, name: str, stage: str, number: int) -> None:
-        link = self._made(f"{name}/{stage}")
+        link = self._place_of(f"{name}/{stage}")
         new = link.with_name(f".{stage}{PARTIAL}")
         new.unlink(missing_ok=True)  # From a kill.
         new.symlink_to(f"versions/{number}")
@@ -62,7 +62,7 @@ class LocalModels:
         _flush(link.parent)
 
     def publish(self, folder: Path, path: str) -> bool:
-        target = self._made(path)
+        target = self._place_of(path)
         new = target.with_name(f".{target.name}{PARTIAL}")
         shutil.rmtree(new, ignore_errors=True)  # From a kill; the lock says that nobody writes it now.
         shutil.copytree(folder, new)
@@ -86,13 +86,13 @@ class LocalModels:
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """The kernel gives the lock back when the process ends, for any reason."""
-        file = self._made(f"{name}/.lock")
+        file = self._place_of(f"{name}/.lock")
         with os.fdopen(no_link(os.fspath(file), os.O_RDWR | os.O_CREAT), "r+") as stream:
             with contextlib.suppress(OSError):  # A file system may have no locks.
                 fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 
-    def _made(self, path: str) -> Path:
+    def _place_of(self, path: str) -> Path:
         """The place of a file, in a folder that exists and is reached without links."""
         place = self._root / path
         require_no_links(self._root, place.parent)

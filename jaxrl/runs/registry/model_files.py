@@ -1,4 +1,4 @@
-"""What a registry asks of the disk or bucket that holds it. Paths are relative to its root."""
+"""The interface of the disk or bucket that holds a registry. Paths are relative to its root."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class ModelRegistry:
                 return found
         versions = self.require(name)
         if is_number:
-            raise ConfigError(f"{name} has no version {wanted}; it has {_listed(versions)}")
+            raise ConfigError(f"{name} has no version {wanted}; it has {_list(versions)}")
         raise ConfigError(f"no version of {name} is {wanted}; `jaxrl models promote` makes one")
 
     def record(self, name: str, number: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class ModelRegistry:
         """
         check_stage("STAGE", stage)
         if number not in (versions := self.require(name)):
-            raise ConfigError(f"{name} has no version {number}; it has {_listed(versions)}")
+            raise ConfigError(f"{name} has no version {number}; it has {_list(versions)}")
         if problems := self.verify(name, number):
             raise RunError(f"{name} version {number} is damaged, {stage} was not moved: {problems[0]}")
         try:
@@ -240,5 +240,5 @@ def _until(past: list[int], current: int | None) -> list[int]:
     return past[: len(past) - past[::-1].index(current)]
 
 
-def _listed(versions: list[int]) -> str:
+def _list(versions: list[int]) -> str:
     return ", ".join(map(str, versions[-10:]))

@@ -1,4 +1,4 @@
-"""What every environment of this project has to fulfil, checked against a loop that restarts by hand."""
+"""The rules for every environment of this project, checked against a loop that restarts by hand."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.envs.adapters import pettingzoo
-from jaxrl.envs.base import HostOptions
+from jaxrl.envs.host_env import HostOptions
 from tests.envs.test_pettingzoo import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -85,7 +85,7 @@ def test_rows_are_those_of_a_plain_loop() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
 def test_rows_without_an_agent_count_for_nothing(algorithm: str) -> None:
-    """Whatever stands in them, learning gives the same parameters, statistics and metrics, bit for bit."""
+    """Learning gives the same parameters, statistics and metrics, bit for bit, whatever stands in them."""
     normalize = {"normalize.observations": True, "normalize.rewards": True}
     program = iteration(algorithm, **normalize)
     state, trajectory, totals = jax.jit(program.rollout)(first_state(program))

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from jaxrl.envs.base import EnvSpec, HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
+from jaxrl.envs.base import EnvSpec
+from jaxrl.envs.host_env import HostEnv, HostEnvError, HostOptions, HostStep, TracedSteps, group_rows
 from jaxrl.types import TrainState
 from tests.compiled_programs import Program, rollout_keys
 
 
 def record(program: Program, state: TrainState, length: int) -> dict[str, np.ndarray]:
-    """What the environments of a device program do in its first rollout, whatever the actions.
+    """The steps of a device program's environments in its first rollout, whatever the actions.
 
     Arrays of [length, B]: obs (before the step), final_obs (after it), reward, terminated, truncated.
     """

@@ -1,4 +1,4 @@
-"""What tests of collecting from host environments share; `device` in conftest.py plays a recorded one."""
+"""Helpers of tests of collecting from host environments; `device` in conftest.py plays a recorded one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxrl.algorithms import Agent
-from jaxrl.envs.base import HostEnv
+from jaxrl.envs.host_env import HostEnv
 from jaxrl.experience.host.collector import HostCollectorOptions
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostEnvError, HostOptions
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.waiting import Cancelled
 from jaxrl.types import Acting

@@ -9,7 +9,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.advantage import gae
-from jaxrl.envs.base import Box, Discrete, EnvSpec, HostOptions, HostStep
+from jaxrl.envs.base import Box, Discrete, EnvSpec
+from jaxrl.envs.host_env import HostOptions, HostStep
 from jaxrl.networks import normalizer
 from jaxrl.types import Acting
 from tests.compiled_programs import loud, over_time, rollout_keys, start, tiny_agent, tiny_program

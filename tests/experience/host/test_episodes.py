@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import Box, Discrete, EnvSpec, HostEnvError, HostOptions
+from jaxrl.envs.base import Box, Discrete, EnvSpec
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.experience.host import episodes as host_episodes
 from jaxrl.experience.host.episodes import HostPlayer, quotas
 from jaxrl.types import Acting

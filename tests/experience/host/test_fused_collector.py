@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
-from jaxrl.envs.base import HostEnvError, HostOptions
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.experience.host.actor import Actor
 from jaxrl.experience.host.fused_collector import FusedCollector
 from jaxrl.experience.host.stepped_collector import SteppedCollector
@@ -151,7 +151,7 @@ def test_broken_environment_ends_the_actor(device, fail, problem):
 
 FOREVER = """
 import sys, time
-from jaxrl.envs.base import HostEnvError
+from jaxrl.envs.host_env import HostEnvError
 from jaxrl.experience.host.actor import Actor
 from tests.compiled_programs import start, tiny_program
 from tests.experience.host.host_env import TracedPlayback, record

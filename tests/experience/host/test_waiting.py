@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import registry
-from jaxrl.envs.base import HostEnvError, HostOptions
+from jaxrl.envs.host_env import HostEnvError, HostOptions
 from jaxrl.experience.host.waiting import Watch, by_group
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from jaxrl import envs
 from jaxrl.algorithms.replay import ReplayPlan
-from jaxrl.envs.base import HostOptions
 from jaxrl.envs.behaviour import check_behaviour
+from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.experience.memory import build
 from jaxrl.experience.replay import Replay, Ring, SequenceReplay, frames
@@ -116,7 +116,7 @@ def test_a_ring_keeps_one_frame_of_each_row() -> None:
 
 
 def restacked(obs: np.ndarray, reset: np.ndarray, count: int) -> np.ndarray:
-    """What a ring that kept [T, B, *] observations gives back of all rows but the first `count` - 1."""
+    """The observations that a ring of [T, B, *] gives back, of all rows but the first `count` - 1."""
     anew = frames.begins_anew(jnp.asarray(obs), jnp.asarray(reset), count)
     row = jnp.broadcast_to(jnp.arange(count - 1, len(obs))[:, None], (len(obs) - count + 1, obs.shape[1]))
     newest = frames.newest(jnp.asarray(obs), count)

@@ -87,7 +87,7 @@ def test_runtimes_act_alike_and_the_fastest_is_taken(model: Path) -> None:
     assert costs == sorted(costs)
     assert {timing.kind for timing in chosen.timings} == set(policies)
     # Every size gives a row the bits of the largest.
-    given = served_policy._drawn(chosen.facts, chosen.reader, 8, np.random.default_rng(5))
+    given = served_policy._draw(chosen.facts, chosen.reader, 8, np.random.default_rng(5))
     action, after = chosen.run(given)
     for size in chosen.sizes:
         part, carry = chosen.run({name: x[:size] for name, x in given.items()})

@@ -18,7 +18,7 @@ import pytest
 
 from jaxrl.networks.kernels import lstm_gpu, lstm_tpu
 from jaxrl.networks.kernels.cells import LSTM
-from jaxrl.networks.kernels.lstm_gpu import Tiles
+from jaxrl.networks.kernels.lstm_gpu_kernels import Tiles
 from jaxrl.networks.kernels.lstm_kernel import fault, interpret, largest_size, lstm_sequence, runs_on
 from jaxrl.networks.kernels.lstm_tpu import Blocks
 from jaxrl.networks.kernels.recurrent_scan import recurrent_scan

@@ -124,7 +124,7 @@ def _restore_onto_fewer(folder: Path) -> dict[str, Any]:
 
 
 def _learned(trainer: Trainer) -> dict[str, Any]:
-    """What every device must hold alike."""
+    """The arrays that every device must hold alike."""
     state = trainer.state
     return {
         "params": state.learner.policy.params,

@@ -35,7 +35,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(tracker: Any, resume_from: int | None, steps: tuple[int, ...], finish: bool = True) -> None:
-    """What a run gives to a tracker."""
+    """The rows that a run gives to a tracker."""
     writer = Background(tracker, every=0.01)
     if resume_from is not None:
         writer.resume_from(resume_from)

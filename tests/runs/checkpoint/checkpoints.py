@@ -77,7 +77,7 @@ def state_at(step: int) -> TrainState:
 
 
 def meta_at(step: int) -> dict[str, Any]:
-    """What a trainer saves beside `state_at(step)`."""
+    """The values that a trainer saves beside `state_at(step)`."""
     progress = {"iteration": step // 5, "seconds": 1.5, "evaluation": None, "evaluated_at": -1}
     return {"config": {"seed": 3}, **progress, "interval": {".iterations": 0}}
 

@@ -1,4 +1,4 @@
-"""What tests of wrong checkpoints share."""
+"""Fixtures of tests of wrong checkpoints."""
 
 from __future__ import annotations
 

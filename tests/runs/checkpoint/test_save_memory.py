@@ -1,4 +1,4 @@
-"""What each save keeps of the memory is tensorstore's; docs/troubleshooting.md names it."""
+"""The memory that each save keeps is tensorstore's; docs/troubleshooting.md names it."""
 
 from __future__ import annotations
 

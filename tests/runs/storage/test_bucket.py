@@ -186,7 +186,7 @@ def test_nothing_is_taken_for_missing_that_is_out_of_reach(
     gcs.rule = lambda request: status
     with pytest.raises(CheckpointError):
         checkpoints.all_steps()
-    checkpoints._clear()
+    checkpoints._upkeep.clear()
     gcs.rule = lambda request: None
     assert gcs.files("runs") == before
 

@@ -12,6 +12,11 @@ from jaxrl.envs.native.platformer.level_files import PARTS, read_levels
 _MAKE = "jaxrl prepare-data --env=jaxrl:Platformer --output=data/levels makes data/levels/train and /test"
 
 
+def absolute(place: str) -> str:
+    """A file or folder that exists by its absolute path; others, and parts of the package, as they are."""
+    return place if place in ("", *PARTS) or not Path(place).exists() else str(Path(place).absolute())
+
+
 @dataclass(frozen=True)
 class LevelDataset:
     """Levels of the platform game.

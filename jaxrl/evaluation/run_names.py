@@ -1,10 +1,12 @@
-"""python -m jaxrl.evaluation.metric_names: the names of the metrics of runs, before them.
+"""python -m jaxrl.evaluation.run_names: the names of metrics and of numbers of runs, before them.
 
-Reads a list of configurations from standard input and writes what is known of them, both as JSON.
+Reads a list of configurations from standard input and writes what is known of them, both as JSON; the other
+side is `jaxrl.runs.names`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -44,18 +46,27 @@ def metric_names(config: Config) -> set[str]:
     return {name for name in found if not name.startswith(OPEN)}
 
 
+def numeric_hyperparameters(config: Config) -> list[str]:
+    """Their names as fields, such as "ppo.learning_rate"; those that are None in `config` are left out."""
+    names = [field.name for field in dataclasses.fields(algorithms.hyperparameters(config))]
+    return [f"{config.section}.{name}" for name in names if getattr(config.learner, name) is not None]
+
+
 def main() -> int:
-    """Writes `names`, of all configurations, and `open`; or the first error, and returns 2."""
+    """Writes the fields of `RunNames`; or the first error, and returns 2."""
     known: set[str] = set()
+    numbers: list[str] | None = None
     for data in json.loads(sys.stdin.read()):
         fields = {name: value for name, value in data.items() if name not in ("derived", "device_count")}
         try:
             fields["network"]["recurrence"] = "auto"  # Devices of a run may have kernels that a CPU lacks.
-            known |= metric_names(resolve(ConfigDict(fields), 1))
+            config = resolve(ConfigDict(fields), 1)
+            known |= metric_names(config)
+            numbers = numeric_hyperparameters(config) if numbers is None else numbers
         except ConfigError as error:
             print(" ".join(str(error).split()))
             return 2
-    print(json.dumps({"names": sorted(known), "open": OPEN}))
+    print(json.dumps({"metrics": sorted(known), "open": OPEN, "numbers": numbers or []}))
     return 0
 
 

@@ -1,0 +1,239 @@
+"""The interface of environments on the host: `HostEnv`, what it answers, and how a batch is started.
+
+A `HostEnv` is a BATCH of C++ or Python environments that reset themselves on the step after an end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from jaxrl.envs.base import EnvSpec
+
+
+class HostEnvError(RuntimeError):
+    """A host environment failed. The message is one line: environment, index, step and what happened."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HostStep:
+    """The answers of environments to an action for each of N rows; arrays [N, ...] of numpy, or traced ones.
+
+    A row is an environment, or an agent of one: those of several have `len(spec.agents)` rows each, in order.
+    Environments reset on the NEXT step: the row after an end ignores its action and carries no transition,
+    it only delivers the new episode's first observation (`first`). The row that ends an episode delivers
+    its true final observation. Arrays may be overwritten by the next `send` to the same group.
+
+    Attributes:
+      obs: tree of [N, ...], as the environment stores it; `HostEnv.decode` makes the spec's space of it.
+      reward: float32[N], what the learner gets; 0 where `first`.
+      terminated, truncated: bool[N]; False where `first`.
+      first: bool[N]; `obs` is the first of its episode, and nothing else in this row counts. So it is too
+        while the row's agent is not there, where `obs` does not count either.
+      score: float32[N], the reward that episode statistics report: not clipped.
+      game_over: bool[N]; the episode that statistics report ended here. A lost life can end the learner's
+        episode (`terminated`) and not the game.
+      info: float32[N] by name, those of `HostOptions.info_keys`; NaN where an environment says nothing.
+        Rows where `first` do not count. Empty where there is a `team`.
+      team: of environments of several agents, their steps as wholes, by which episodes are counted: without
+        `obs`, and with the sum of the rewards as `score`. None of other environments.
+    """
+
+    obs: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    first: np.ndarray
+    score: np.ndarray
+    game_over: np.ndarray
+    info: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    team: HostStep | None = None
+
+    @property
+    def done(self) -> np.ndarray:
+        """bool[N]: the learner's episode ended here, in either way."""
+        return self.terminated | self.truncated
+
+    @property
+    def of_environments(self) -> HostStep:
+        """The steps by which episodes are counted: `team`, or of environments of one agent the rows."""
+        return self if self.team is None else self.team
+
+
+@runtime_checkable
+class HostEnv(Protocol):
+    """B environments on the host, in G groups of equal size that step independently.
+
+    While one group steps, the policy can choose the actions of another. For every group `recv` comes
+    first and delivers the first observations; then `send` and `recv` alternate; each group may have its own
+    thread. Any method may raise HostEnvError, after which no process is left and only `close`
+    may follow.
+
+    Attributes:
+      spec: of one environment.
+      num_envs, num_groups: B and G. Of several agents a group has B / G * agents rows, see `HostStep`.
+      timeout: seconds after which the caller of `recv` should take it for hung; None if `recv` raises.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    num_groups: int
+    timeout: float | None
+
+    def send(self, group: int, action: np.ndarray) -> None:
+        """Starts a step of the group with actions [B / G, *A]; returns at once."""
+        ...
+
+    def deal(self, group: int, task: np.ndarray) -> None:
+        """Says what episodes of the group are asked to be that begin with its next step.
+
+        Args:
+          group: not between `send` and `recv`.
+          task: float64[B / G, F], by `HostOptions.task_names`; NaN leaves a number to the environment.
+        """
+        raise HostEnvError(f"{self.spec.name} takes no tasks")
+
+    def recv(self, group: int) -> HostStep:
+        """Waits for the group's step."""
+        ...
+
+    def decode(self, obs: Any) -> Any:
+        """Turns `HostStep.obs`, with any leading dimensions, into observations of the spec's space.
+
+        Pure JAX: what is cheaper on the device, such as moving the channels of images, happens there.
+        """
+        ...
+
+    def action_mask(self, obs: Any) -> Any:
+        """bool[..., A], the actions allowed at `HostStep.obs`; None if the environment has no masks."""
+        return None
+
+    def traced(self) -> TracedSteps | None:
+        """The steps that a program compiled for the CPU can make itself; None if it cannot."""
+        return None
+
+    def interrupt(self) -> None:
+        """Called from another thread: makes a `recv` that waits there fail, where that is possible."""
+        ...
+
+    def close(self) -> None:
+        """Ends everything that was started; may be called twice."""
+        ...
+
+
+class TracedSteps(Protocol):
+    """Steps of a `HostEnv` for compiled programs: once one has made some, Python must make no more.
+
+    Attributes:
+      handles: uint8[H] of each group, what puts its calls in order: each takes one and returns the next.
+    """
+
+    handles: list[np.ndarray]
+
+    @property
+    def is_ready(self) -> bool:
+        """True once programs may step them; Python has to until then."""
+        ...
+
+    def send(self, group: int, handle: jax.Array, action: jax.Array) -> jax.Array:
+        """Starts a step of the group with actions [N, *A]; returns the next handle. Traced, like `recv`."""
+        ...
+
+    def recv(self, group: int, handle: jax.Array, first: jax.Array) -> tuple[jax.Array, HostStep, jax.Array]:
+        """Waits for the step.
+
+        Args:
+          group: which.
+          handle: the last.
+          first: bool[N], which episodes begin with this row: the row before ended others.
+
+        Returns:
+          (handle, step, bool[N]: True where its observation is finite).
+        """
+        ...
+
+    def stepped(self, reward: np.ndarray, finite: np.ndarray) -> None:
+        """Checks T steps of all groups that a program has made.
+
+        Args:
+          reward: float32[T, B].
+          finite: bool[T, B], as it came from `recv`.
+
+        Raises:
+          HostEnvError: a reward or an observation was not finite.
+        """
+        ...
+
+
+def group_environments(env: HostEnv, group: int) -> slice:
+    """The environments of a group."""
+    size = env.num_envs // env.num_groups
+    return slice(group * size, (group + 1) * size)
+
+
+def group_rows(env: HostEnv, group: int) -> slice:
+    """The rows of a group: its environments, or their agents."""
+    size = env.num_envs // env.num_groups * env.spec.num_agents
+    return slice(group * size, (group + 1) * size)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOptions:
+    """Settings with which a batch of host environments is started.
+
+    Attributes:
+      seeds: one per environment, integers in [0, 2^31); their number is the number of environments.
+      num_groups: G; divides the number of environments.
+      num_workers: processes (or threads of an environment pool) over all groups; 0 chooses by the cores.
+      timeout: seconds after which an environment that does not answer counts as hung.
+      first_episode_steps: per environment, cut its first episode off (`truncated`) after so many steps, so
+        that environments with a fixed time limit do not all end together; None leaves them alone.
+      info_keys: what of the environments' info each step hands on.
+      task_names: the numbers that `HostEnv.deal` gives; empty: no tasks are chosen.
+    """
+
+    seeds: tuple[int, ...]
+    num_groups: int = 1
+    num_workers: int = 0
+    timeout: float = 60.0
+    first_episode_steps: tuple[int, ...] | None = None
+    info_keys: tuple[str, ...] = ()
+    task_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_groups < 1 or not self.seeds or len(self.seeds) % self.num_groups:
+            raise ValueError(f"num_groups (={self.num_groups}) must divide num_envs (={len(self.seeds)})")
+        if self.num_workers < 0 or self.num_workers % self.num_groups:
+            raise ValueError(
+                f"num_workers (={self.num_workers}) must be a multiple of num_groups (={self.num_groups})"
+            )
+
+
+class HostFactory(Protocol):
+    """A host environment by name, checked but not started."""
+
+    spec: EnvSpec
+
+    def decode(self, obs: Any) -> Any:
+        """The spec of every `HostEnv` it starts."""
+        ...
+
+    def action_mask(self, obs: Any) -> Any:
+        """As that of every `HostEnv` it starts."""
+        ...
+
+    def require_info(self, key: str) -> None:
+        """Raises ValueError if it is known that `key` will never be in the environments' info."""
+        ...
+
+    def start(self, options: HostOptions) -> HostEnv:
+        """Starts a batch.
+
+        Raises:
+          HostEnvError: an environment failed while starting.
+        """
+        ...

@@ -1,0 +1,225 @@
+"""The arguments that say what to train: a config, changes of its fields, a folder, and processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from jaxrl.commands import command_line, resumption
+from jaxrl.commands.arguments import parse
+from jaxrl.commands.training_arguments import (
+    ARGUMENTS,
+    FLAGS_OF_FIELDS,
+    LEARNER,
+    LOG_LEVEL,
+    MULTI_TASK,
+    OUTPUT_DIR,
+    SHORT_FLAGS,
+)
+from jaxrl.config import ConfigError, check_config, words
+from jaxrl.config.algorithms import algorithm_of, section_of
+from jaxrl.config.built_in import DEFAULT
+from jaxrl.config.common_names import full_name
+from jaxrl.config.declarations import declared_fields
+from jaxrl.config.errors import did_you_mean
+from jaxrl.config.files import load_config
+from jaxrl.config.overrides import override
+from jaxrl.config.own_environment import move
+from jaxrl.config.selection import suitable_config
+from jaxrl.config.text import one_line, printable
+from jaxrl.parallel.processes import Processes, find
+from jaxrl.reporting.logs import LEVELS
+from jaxrl.runs import storage
+
+_FLAGS = {"help", *(argument.name for argument in ARGUMENTS if argument.word)}
+
+
+class _Override(NamedTuple):
+    """A flag, the field that it sets, and the text of its value."""
+
+    flag: str
+    field: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """The arguments of a training run.
+
+    Attributes:
+      notes: lines for the user to see once it is known that the configuration can be trained.
+      log_level: from which level on train.log has records.
+    """
+
+    config: ConfigDict
+    workdir: str
+    processes: Processes
+    notes: tuple[str, ...] = ()
+    log_level: str = "info"
+
+    def announce(self) -> None:
+        """Prints the notes on stderr."""
+        for note in self.notes:
+            print(printable(one_line(note), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
+
+
+def parse_training(argv: Sequence[str]) -> Arguments:
+    """Reads what to train, in which folder, with which processes.
+
+    `CONFIG` or `--config=CONFIG` (a file, or the name of a shipped config), `--env=SUITE:NAME`,
+    `--config.SECTION.FIELD=VALUE`, `--workdir=DIR`, `--resume`, `--resume=DIR` and the flags of processes.
+
+    Raises:
+      ConfigError: anything on the command line or in the config file is wrong.
+    """
+    argv, resumed = resumption.split(argv)
+    values, left = parse(ARGUMENTS, argv, known_only=True)
+    positional, overrides = _split_overrides(left)
+    named, environment, workdir, output = (
+        values.pop(name) or "" for name in ("config", "env", "workdir", OUTPUT_DIR)
+    )
+    if (log_level := values.pop(LOG_LEVEL) or "info") not in LEVELS:
+        raise ConfigError(f"`--{LOG_LEVEL}` (={log_level!r}) must be one of {', '.join(LEVELS)}")
+    if workdir and output:
+        raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
+    workdir = workdir or output
+    given, quick = [x for x in (named, *positional) if x], values.pop("quick")
+    if quick and not given:
+        raise ConfigError("`--quick` needs a config that has a short form, such as ppo_parallel")
+    if values.pop(MULTI_TASK) and not any(field == "env.tasks" for _, field, _ in overrides):
+        raise ConfigError("`--multi-task` needs `--task-list`, the environments")
+    if len(given) > 1:
+        raise ConfigError(f"`{given[-1]}` is no flag; flags start with --, and there is one config")
+    if resumed is not None and workdir:
+        raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
+    if resumed is not None and not (given or environment):
+        resumed = resumed or resumption.latest()
+        name, config, notes = "", resumption.stored_config(resumed), [f"resuming {resumed}"]
+    else:
+        name, config, notes = _config(given[0] if given else "", environment, overrides, quick)
+    _set_fields(config, overrides)
+    environment, found = full_name("env.name", check_config(config).env.name)
+    if found:
+        notes.append(found)
+        override(config, "env.name", environment)
+    for field in ("init_from", "resume_from"):
+        _require_folder(field, config.get(field, ""))
+    processes = find(os.environ, **values)
+    if resumed is not None:
+        workdir = resumed or resumption.latest_of(name, config)
+        resumption.require_run(workdir)
+    return Arguments(config, _workdir(workdir, name), processes, tuple(notes), log_level)
+
+
+def _config(
+    given: str, environment: str, overrides: Sequence[_Override], quick: bool
+) -> tuple[str, ConfigDict, list[str]]:
+    """Returns the name of the config, the config, and lines on why it was chosen and what was left out."""
+    notes: list[str] = []
+    if environment and not given:
+        environment, note = full_name("--env", environment)
+        suitable = suitable_config(environment)
+        reason = f"--env={environment}: {suitable.reason}; choose another with --config=NAME"
+        return suitable.name, suitable.config, [*filter(None, [note]), reason]
+    config = load_config(given, notes, quick)
+    name = os.path.splitext(os.path.basename(given))[0]
+    fields = {field: text for _, field, text in overrides}
+    environment = fields.get("env.name", environment)
+    if environment and (moved := move(config, environment, fields)):
+        notes.append(f"{environment} with the config {name}: {moved}")
+    return name, config, notes
+
+
+def _split_overrides(left: Sequence[str]) -> tuple[list[str], list[_Override]]:
+    """Returns what is no flag, and what `--flag=text` and `--flag text` set."""
+    positional: list[str] = []
+    found: list[_Override] = []
+    # Alone it is the environment's own curriculum.
+    following = [*left[1:], "--"]
+    arguments = iter(
+        "--curriculum=auto" if argument == "--curriculum" and after.startswith("--") else argument
+        for argument, after in zip(left, following, strict=False)
+    )
+    for argument in arguments:
+        flag, equals, text = argument.partition("=")
+        name = flag.lstrip("-")
+        if not flag.startswith("-"):
+            positional.append(argument)
+            continue
+        if not is_of_config(name):
+            if name in _FLAGS and equals:
+                raise ConfigError(f"`{flag}` takes no value, so `{argument}` says nothing")
+            hint = words.flag_hint(name, declared_fields(), FLAGS_OF_FIELDS)
+            hint = hint or did_you_mean(name, _FLAGS, prefix="--")
+            raise ConfigError(f"unknown flag `{flag}`{hint}")
+        if not equals:
+            text = next(arguments, "--")
+            if text.startswith("--"):
+                raise ConfigError(f"`{flag}` needs a value: {flag}=VALUE")
+        found.append(_override_of(flag, name, text))
+    return positional, found
+
+
+def is_of_config(name: str) -> bool:
+    """True if the flag `name` sets a field: `config.seed`, or `seed`."""
+    return name.startswith("config.") or name.replace("_", "-") in SHORT_FLAGS
+
+
+def _override_of(flag: str, name: str, text: str) -> _Override:
+    """The field that a flag sets, and its text; those of a short flag are scaled to the field's unit."""
+    short = SHORT_FLAGS.get(name.replace("_", "-"))
+    if short is None:
+        return _Override(flag, name.removeprefix("config."), text)
+    if short.scale == 1:
+        return _Override(flag, short.field, text)
+    try:
+        return _Override(flag, short.field, repr(short.scale * float(text)))
+    except ValueError as error:
+        raise ConfigError(f"`{flag}` (={text!r}) must be a number") from error
+
+
+def _set_fields(config: ConfigDict, overrides: Sequence[_Override]) -> None:
+    """Sets fields, each by one kind of flag: `--steps` and `--config.stop.steps` together are refused."""
+    flags: dict[str, str] = {}
+    # First the algorithm, whose class says which fields there are.
+    for flag, field, text in sorted(overrides, key=lambda given: given.field != "algorithm"):
+        if field.startswith(f"{LEARNER}."):
+            field = section_of(algorithm_of(config)).name + field.removeprefix(LEARNER)
+        if flags.setdefault(field, flag) != flag:
+            raise ConfigError(f"`{flags[field]}` and `{flag}` both set `{field}`: leave one out")
+        override(config, field, text)
+
+
+def named_algorithm(argv: Sequence[str]) -> str:
+    """The value of `--config.algorithm`, on a command line that is not checked; without it the default."""
+    following = dict(itertools.pairwise(argv))
+    found = DEFAULT
+    for argument in argv:
+        flag, equals, text = argument.partition("=")
+        if flag.startswith("-") and flag.lstrip("-") == "config.algorithm":
+            found = text if equals else following.get(argument, DEFAULT)
+    return found
+
+
+def _workdir(given: str | None, config_name: str) -> str:
+    if not given:
+        return os.path.join(resumption.RUNS, config_name, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+    if storage.is_remote(given):
+        storage.require_run_folder("--workdir", given)
+    else:
+        command_line.require_writable_folder("workdir", given)
+    return given
+
+
+def _require_folder(name: str, path: str) -> None:
+    if storage.is_remote(path):
+        storage.require_folder(name, path)
+    elif path and not os.path.isdir(os.path.expanduser(path)):
+        raise ConfigError(f"`{name}` (={path!r}) must be a folder")

@@ -1,0 +1,85 @@
+"""The values that go into a step of a rollout on the device, through it, and out of it."""
+
+from __future__ import annotations
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms import Agent
+from jaxrl.envs.base import TimeStep
+from jaxrl.types import Array, CollectorState, PyTree
+
+
+@flax.struct.dataclass
+class StepInputs:
+    """The inputs of a step [B, ...], or of all [T, B, ...].
+
+    Attributes:
+      keys: of the environments.
+      noise: tree, of the actions.
+      task: tree, of episodes that start in the step; None without a task sampler.
+      starts: first states of episodes, if they are computed ahead.
+    """
+
+    keys: Array
+    noise: PyTree
+    task: PyTree
+    starts: PyTree
+
+
+@flax.struct.dataclass
+class StepReport:
+    """The report of a step on episodes.
+
+    Attributes:
+      info: float32 by key, see `EpisodeReports.told`.
+      reward: float32, the reported one; None where it is the row's own.
+      done: bool, whether the episode ended; None where it is the row's own.
+    """
+
+    info: dict[str, Array]
+    reward: Array | None
+    done: Array | None
+
+
+@flax.struct.dataclass
+class RolloutLoop:
+    """Before a step.
+
+    Attributes:
+      at: where the environments are.
+      final: with `few_kernels`, what the step before left to do.
+    """
+
+    at: CollectorState
+    final: FinalObservations | None
+
+
+@flax.struct.dataclass
+class FinalObservations:
+    """Observations whose value the next step computes: the last ones of episodes where `cut`."""
+
+    obs: PyTree
+    cut: Array
+
+
+def is_cut(timestep: TimeStep) -> Array:
+    """bool[B], where an episode was truncated: the value of its last observation stands for the rest."""
+    return timestep.truncated & ~timestep.terminated
+
+
+def where_cut(cut: Array, tree: PyTree) -> PyTree:
+    """Leaves [B, ...], 0 except where an episode was cut off."""
+    return jax.tree.map(
+        lambda x: jnp.where(cut.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros((), x.dtype)), tree
+    )
+
+
+def randomness(agent: Agent, keys_B: Array, index_B: Array, length: int) -> tuple[Array, PyTree]:
+    """Keys for the environments [T, B] and the action noise [T, B, ...] of a whole rollout, drawn at once."""
+    env_keys_B, noise_keys_B = jax.vmap(jax.random.split, out_axes=1)(keys_B)
+    at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    env_keys_TB = jax.vmap(at, in_axes=(0, None), out_axes=1)(env_keys_B, jnp.arange(length))
+    draw = lambda key, index: agent.draw_noise(key, (length,), index)  # noqa: E731
+    return env_keys_TB, jax.vmap(draw, out_axes=1)(noise_keys_B, index_B)
