@@ -79,7 +79,10 @@ def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) 
     assert known_environment("suite:Walker-v1") == family
     assert known_environment("suite:Hopper-v4") is None
     spec = EnvSpec("suite:Walker2d-v4", VECTOR, MOVES, None)
-    assert choose(spec, True) == ("ppo_mujoco", "it is measured on this environment with ppo.gamma of its own")
+    assert choose(spec, True) == (
+        "ppo_mujoco",
+        "it is measured on this environment with ppo.gamma of its own",
+    )
 
 
 def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:

@@ -70,7 +70,10 @@ def test_shows_one_by_its_common_name_and_the_config_that_suits_it(capsys) -> No
     assert shown.startswith(
         "Acrobot-v1 is gymnax:Acrobot-v1; also envpool:Acrobot-v1, gymnasium:Acrobot-v1\n"
     )
-    assert "config        ppo_mlp, since it is measured on this environment\nreaches       -81 to -73 after" in shown
+    assert (
+        "config        ppo_mlp, since it is measured on this environment\nreaches       -81 to -73 after"
+        in shown
+    )
 
 
 def test_plays_on_the_host() -> None:
