@@ -12,10 +12,12 @@ import threading
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.envs import filming
 from jaxrl.envs.base import Box, Dict, Discrete, InfoMetric, MultiDiscrete
 from jaxrl.envs.host.workers import rows_of_workers
 from jaxrl.envs.host_env import HostEnvError, HostOptions
@@ -352,3 +354,17 @@ def test_environments_are_divided_evenly():
     assert rows_of_workers(8, 2, 4) == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
     assert rows_of_workers(5, 1, 2) == [[[0, 1, 2], [3, 4]]]
     assert rows_of_workers(2, 1, 8) == [[[0], [1]]]
+
+
+def test_a_film_goes_as_the_environment_itself():
+    film, env = filming.film("gymnasium:CartPole-v1", (), 3), gymnasium.make("CartPole-v1")
+    shot, (obs, _), steps = next(film), env.reset(seed=3), 0
+    while not shot.over:
+        np.testing.assert_array_equal(shot.obs, obs)
+        assert (shot.mask, shot.fresh) == (None, None)
+        obs, reward, terminated, truncated, _ = env.step(steps % 2)
+        shot, steps = film.send(np.int32(steps % 2)), steps + 1
+        assert (shot.reward, shot.over) == (reward, terminated or truncated)
+    film.close()
+    np.testing.assert_array_equal(shot.obs, obs)
+    assert steps > 5
