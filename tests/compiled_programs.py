@@ -9,6 +9,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import scipy.stats
 
 from jaxrl import algorithms
@@ -203,8 +204,14 @@ def loud(params: PyTree, factor: float = 100.0) -> PyTree:
 
 def start(program: Program, seed: int = 0) -> TrainState:
     """The initial state with a policy that reacts to its memory."""
-    state = jax.jit(program.init)(jax.random.key(seed))
-    return with_policy(state, params=loud(state.learner.policy.params))
+
+    @jax.jit
+    def first(key: jax.Array) -> TrainState:
+        state = program.init(key)
+        return with_policy(state, params=loud(state.learner.policy.params))
+
+    state: TrainState = first(jax.random.key(seed))
+    return state
 
 
 def over_time(agent: ActorCritic, params: PyTree, obs: PyTree, carry: PyTree, reset: jax.Array) -> PyTree:
@@ -218,11 +225,12 @@ def over_time(agent: ActorCritic, params: PyTree, obs: PyTree, carry: PyTree, re
         return agent.forward(Acting(params, None), obs, carry, reset, None)
 
     outputs, carries = [], []
+    obs, reset = jax.tree.map(np.asarray, (obs, reset))
     for t in range(reset.shape[0]):
         carries.append(carry)
         out = step(jax.tree.map(lambda x: x[t], obs), carry, reset[t])  # noqa: B023
         carry = out.carry
         outputs.append((out.distribution, out.value))
-    stack = lambda *xs: jnp.stack(xs)  # noqa: E731
+    stack = lambda *xs: jnp.asarray(np.stack(xs))  # noqa: E731
     distribution, value = jax.tree.map(stack, *outputs)
     return distribution, value, jax.tree.map(stack, *carries, carry)

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests compile far more than they compute: without LLVM's optimisations, and without the emitters of fusions
 # that go through MLIR, they take a third of the time. The others contract a product and a sum here and
-# not there, so that equal rows of two programs would differ in the last bit: no such instructions.
-_FASTER = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_max_isa=AVX"
+# not there, so that equal rows of two programs would differ in the last bit: no such instructions. A program
+# in one part: the cores are taken by other tests already.
+_FASTER = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_max_isa=AVX "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 os.environ.setdefault("XLA_FLAGS", _FASTER)
+# Programs need not say which line of which file each of their operations comes from.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # Compiled programs are shared by all workers, by the processes that tests start, and by the next test run,
 # which takes half the time; `make clean` removes them.
 _COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
@@ -36,7 +42,7 @@ for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(signum, handler)
 
 
-_MOST_MEMORY = 2 << 30  # bytes of a worker, before it lets go of the programs of earlier modules
+_MOST_MEMORY = 3 << 30  # bytes of a worker, before it lets go of the programs of earlier modules
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -185,7 +185,11 @@ def test_what_is_not_finite_is_found_and_named(
     assert_equal(advanced(runtime, good, 1)[0], advanced(runtime, state, 1)[0])
 
 
-@each_algorithm
+# One with a fresh rollout, and one with a memory; the others are diagnosed by the same calls.
+@pytest.mark.parametrize(
+    "algorithm",
+    [x if x in ("ppo", "dqn") else pytest.param(x, marks=pytest.mark.slow) for x in ALGORITHMS],
+)
 def test_parameters_that_are_not_finite_are_named(algorithm: str) -> None:
     runtime = compiled(algorithm)
     state = runtime.learning.initial_state()

@@ -109,9 +109,9 @@ def test_next_observation_continues_the_rows() -> None:
 
 def filled(iteration: Any, found: list[Trajectory], axis: Axis = Axis()) -> tuple[UniformReplay, Any]:  # noqa: B008
     memory = dataclasses.replace(iteration.learning.algorithm.memory, capacity=3 * LENGTH, axis=axis)
-    state = memory.init(found[0])
+    state, add = memory.init(found[0]), jax.jit(memory.add)
     for trajectory in found:
-        state = memory.add(state, trajectory)
+        state = add(state, trajectory)
     return memory, state
 
 
@@ -120,9 +120,10 @@ def test_what_is_drawn_is_consecutive(added: int) -> None:
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.2)")
     memory, state = filled(iteration, found[:added])
     assert int(state.count) == min(added, 3) * LENGTH
-    sample: Sample = memory.draw(state, found[added - 1], jax.random.key(0))
+    sample: Sample = jax.jit(memory.draw)(state, found[added - 1], jax.random.key(0))
     kept = jax.tree.map(lambda *x: np.concatenate(x), *(t.obs for t in found[max(0, added - 3) : added]))
     obs = np.asarray(sample.rows["obs"])  # [L + 1, N, O], N of environment n % B
+    usable, rows = jax.tree.map(np.asarray, (sample.usable, sample.rows))
     seen = set()
     for n in range(obs.shape[1]):
         (start,) = (i for i in range(0, len(kept), CHUNK) if (kept[i, n % ENVS] == obs[0, n]).all())
@@ -130,18 +131,17 @@ def test_what_is_drawn_is_consecutive(added: int) -> None:
         seen.add(start)
     # Every chunk but the newest, which has no successor yet, and across the end of the ring.
     assert seen == set(range(0, len(kept) - CHUNK, CHUNK))
-    rows = sample.rows
-    np.testing.assert_array_equal(sample.usable, rows["valid"][:-1])  # no environment was started again
-    ends = np.asarray(sample.usable & rows["terminated"][:-1])
+    np.testing.assert_array_equal(usable, rows["valid"][:-1])  # no environment was started again
+    ends = usable & rows["terminated"][:-1]
     assert ends.any()
-    assert not np.asarray(rows["valid"][1:])[ends].any()
+    assert not rows["valid"][1:][ends].any()
 
 
 def test_rows_before_a_restart_have_no_successor() -> None:
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.0)")
     restarted = dataclasses.replace(found[1], reset=found[1].reset.at[0].set(True))
     memory, state = filled(iteration, [found[0], restarted])
-    sample: Sample = memory.draw(state, restarted, jax.random.key(0))
+    sample: Sample = jax.jit(memory.draw)(state, restarted, jax.random.key(0))
     before = np.asarray(sample.rows["reset"][1:])
     assert before.any()
     np.testing.assert_array_equal(sample.usable, ~before)
@@ -152,10 +152,10 @@ def test_devices_draw_the_rows_that_one_draws() -> None:
     iteration, found = rollouts("tests.algorithms.environments:Chance(end=0.2)")
     whole, state = filled(iteration, found)
     key, half = jax.random.key(0), ENVS // 2
-    one = whole.draw(state, found[-1], key)
+    one = jax.jit(whole.draw)(state, found[-1], key)
 
     def of_device(i: int) -> Sample:
-        part = lambda x: x[:, i * half : (i + 1) * half]  # noqa: E731
+        part = lambda x: np.asarray(x)[:, i * half : (i + 1) * half]  # noqa: E731
 
         class Device(Axis):
             def index(self) -> int:
@@ -168,7 +168,8 @@ def test_devices_draw_the_rows_that_one_draws() -> None:
             for t in found
         ]
         memory, state = filled(iteration, mine, Device())
-        return memory.draw(state, mine[-1], key)
+        sample: Sample = jax.jit(memory.draw)(state, mine[-1], key)
+        return sample
 
     parts = [of_device(i) for i in range(2)]
 
@@ -206,7 +207,8 @@ def abstract_runtime(megabytes: int) -> DeviceRuntime:
     return DeviceRuntime(config, Topology.of(1))
 
 
-@pytest.mark.parametrize("megabytes", [256, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [256, 1024])
 def test_large_memory_is_not_copied(megabytes: int) -> None:
     # Not by the choice after an iteration that failed, not by the loops over iterations and draws.
     analysis = abstract_runtime(megabytes).trace().lower().compile().memory_analysis()

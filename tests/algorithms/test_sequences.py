@@ -16,9 +16,10 @@ OVER_TIME = [(1, 2, 2), (1, 1, 8), (2, 3, 2), (2, 1, 4), (4, 6, 2)]
 
 def labelled():
     """int32[T, B]: 100 t + b."""
-    return 100 * jnp.arange(T)[:, None] + jnp.arange(B)[None]
+    return (100 * np.arange(T)[:, None] + np.arange(B)[None]).astype(np.int32)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def dealt(length, group_envs, group_chunks, seed=0):
     """The sequences of an epoch of this device alone."""
     dealing = Dealing(T // length, B, group_envs, group_chunks)
@@ -29,7 +30,7 @@ def dealt(length, group_envs, group_chunks, seed=0):
 def epoch(length, num_minibatches, stored):
     """Labels int32[M, L, N] of each minibatch of an epoch, and carries [M, N, ...] taken from `stored`."""
     sequences = dealt(length, num_minibatches, 1)
-    take = lambda s: (take_sequences(labelled(), s, length), take_carries(stored, s))  # noqa: E731
+    take = lambda s: (take_sequences(jnp.asarray(labelled()), s, length), take_carries(stored, s))  # noqa: E731
     return jax.vmap(take)(sequences)
 
 
@@ -59,8 +60,8 @@ def test_an_epoch_uses_every_step_once(length, num_minibatches):
 @pytest.mark.parametrize("length", [1, 4, 8])
 def test_carries_belong_to_the_sequences(length):
     # correctness 2: a sequence starts from the carry of its own chunk and its own environment.
-    label = 100 * length * jnp.arange(T // length)[:, None] + jnp.arange(B)[None]  # of a chunk's first step
-    labels_MLN, carry_MN2 = epoch(length, M, {"h": jnp.stack([label, label], axis=-1)})
+    label = 100 * length * np.arange(T // length)[:, None] + np.arange(B)[None]  # of a chunk's first step
+    labels_MLN, carry_MN2 = epoch(length, M, {"h": np.stack([label, label], axis=-1)})
     np.testing.assert_array_equal(carry_MN2["h"], np.stack([labels_MLN[:, 0]] * 2, axis=-1))
 
 
@@ -69,10 +70,10 @@ def test_carries_belong_to_the_sequences(length):
 def test_minibatches_over_time_use_every_sequence_once_with_its_carry(length, group_envs, group_chunks):
     # correctness 2, 3 and 4, where minibatches outnumber the environments of a group.
     members = group_envs * group_chunks
-    label = 100 * length * jnp.arange(T // length)[:, None] + jnp.arange(B)[None]
+    label = 100 * length * np.arange(T // length)[:, None] + np.arange(B)[None]
     for seed in range(3):
         sequences = dealt(length, group_envs, group_chunks, seed)
-        take = lambda s: (take_sequences(labelled(), s, length), take_carries(label, s))  # noqa: E731
+        take = lambda s: (take_sequences(jnp.asarray(labelled()), s, length), take_carries(label, s))  # noqa: E731
         labels_MLN, carry_MN = jax.vmap(take)(sequences)
         assert labels_MLN.shape == (members, length, T * B // (length * members))
         np.testing.assert_array_equal(np.sort(labels_MLN, axis=None), np.sort(labelled(), axis=None))
@@ -82,17 +83,22 @@ def test_minibatches_over_time_use_every_sequence_once_with_its_carry(length, gr
 
 def test_sequences_keep_dtypes_and_trailing_dimensions():
     tree = {"image": jnp.zeros((T, B, 2, 3), jnp.uint8), "done": jnp.zeros((T, B), bool)}
-    taken = take_sequences(tree, Sequences(jnp.zeros((2, 3), jnp.int32)), 4)
+    taken = jax.eval_shape(lambda: take_sequences(tree, Sequences(jnp.zeros((2, 3), jnp.int32)), 4))
     assert (taken["image"].shape, taken["image"].dtype) == ((4, 6, 2, 3), jnp.uint8)
     assert (taken["done"].shape, taken["done"].dtype) == ((4, 6), bool)
 
 
 @pytest.mark.parametrize(("length", "group_envs", "group_chunks"), [(4, 3, 1), (8, 2, 1), *OVER_TIME])
 def test_rows_put_back_are_where_they_were_taken(length, group_envs, group_chunks):
-    sequences = dealt(length, group_envs, group_chunks)
-    rows = jnp.stack([labelled(), -labelled()], axis=-1).astype(jnp.float32)
-    taken = jax.vmap(lambda s: take_sequences(rows, s, length))(sequences)
-    back = put_sequences(taken, sequences, length, B)
+    rows = np.stack([labelled(), -labelled()], axis=-1).astype(np.float32)
+
+    @jax.jit
+    def there_and_back():
+        sequences = dealt(length, group_envs, group_chunks)
+        taken = jax.vmap(lambda s: take_sequences(jnp.asarray(rows), s, length))(sequences)
+        return put_sequences(taken, sequences, length, B)
+
+    back = there_and_back()
     assert back.dtype == rows.dtype
     np.testing.assert_array_equal(back, rows)
 

@@ -85,6 +85,7 @@ def test_an_environment_goes_before_its_family(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+@pytest.mark.slow
 def test_what_belongs_to_the_own_environment_of_a_config_is_left_out() -> None:
     found = suitable_config("gymnax:PointRobot-misc")
     assert found.name == "ppo_continuous"

@@ -184,7 +184,8 @@ class Lines(Writer):
         self.lines.append(line)
 
 
-@pytest.mark.parametrize("schedule", ["linear", pytest.param("constant", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
 def test_a_longer_plan_says_that_the_learning_rate_goes_up(tmp_path: Path, schedule: str) -> None:
     shown, again = Lines(), Lines()
     train(tmp_path, tiny_config(3, schedule=schedule), shown)

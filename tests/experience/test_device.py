@@ -157,9 +157,11 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
     np.testing.assert_allclose(trajectory.extras["value"], value, atol=1e-5)
 
     final_obs = obs + np.array([0, 1, 0], np.float32)
-    going_on, params = jnp.zeros(B, bool), state.learner.policy.params
+    value, carries = jax.tree.map(np.asarray, (value, carries))
+    going_on, params = np.zeros(B, bool), state.learner.policy.params
     value_of = jax.jit(lambda o, c: program.agent.forward(Acting(params, None), o, c, going_on, None).value)
     truncated, terminated = np.asarray(trajectory.truncated), np.asarray(trajectory.terminated)
+    trajectory = jax.tree.map(np.asarray, trajectory)
     assert (truncated & terminated).any()
     cut = truncated & ~terminated
     assert cut[:-1].any(axis=1).sum() >= 2
@@ -167,9 +169,9 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
     for t in np.flatnonzero(cut.any(axis=1)):
         row, got = cut[t], np.asarray(trajectory.bootstrap[t])[cut[t]]
         carry = jax.tree.map(lambda x: x[t + 1], carries)  # noqa: B023
-        np.testing.assert_allclose(got, value_of(see(final_obs[t]), carry)[row], atol=1e-5)
-        following = obs[t + 1] if t + 1 < T else after.obs
-        fresh = jax.tree.map(jnp.zeros_like, carry)
+        np.testing.assert_allclose(got, np.asarray(value_of(see(final_obs[t]), carry))[row], atol=1e-5)
+        following = obs[t + 1] if t + 1 < T else np.asarray(after.obs)
+        fresh = jax.tree.map(np.zeros_like, carry)
         wrong = {
             "V(s_t)": value[t],
             "V(reset observation)": value_of(see(following), fresh),
@@ -179,7 +181,7 @@ def test_truncation_bootstraps_with_the_value_of_the_final_observation(normalize
         if normalized:
             wrong["V(raw final observation)"] = value_of(final_obs[t], carry)
         for name, other in wrong.items():
-            assert np.abs(got - other[row]).max() > 1e-3, name
+            assert np.abs(got - np.asarray(other)[row]).max() > 1e-3, name
 
 
 def test_masked_actions_are_never_taken():
@@ -207,7 +209,7 @@ class Echo(JaxEnv):
         return state, TimeStep(jnp.ones(1), action[0], no, no)
 
 
-@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("squash", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_environment_gets_bounded_actions_and_the_trajectory_the_unbounded(squash):
     # correctness 15: clipping or squashing happens on the way to the environment only.
     program = tiny_program(

@@ -76,6 +76,12 @@ def test_every_architecture_has_its_size(name) -> None:
     record = ARCHITECTURES[name]
     size = record.fusion_size or record.state_sizes[-1]
     assert shape_of(architecture=name)[0] == (2, 4, size)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "gat" else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+)
+def test_every_architecture_takes_another_fusion(name) -> None:
     with_others, _ = shape_of(architecture=name, fusion="attention", fusion_size=8)
     assert with_others == (2, 4, 8)
 
@@ -175,10 +181,11 @@ def test_the_agents_level_and_node_are_what_counts() -> None:
     network = dataclasses.replace(NETWORK, architecture="vision_free", sees=("graph",), graph_width=8)
     module = build_architecture(network, space())
     obs = observations()
-    params = module.init(jax.random.key(0), obs)
-    rows = np.asarray(module.apply({"params": params["params"]}, obs))
+    params = {"params": jax.jit(module.init)(jax.random.key(0), obs)["params"]}
+    apply = jax.jit(module.apply)
+    rows = np.asarray(apply(params, obs))
     again = {"graph": jax.tree.map(lambda x: x[::-1], obs["graph"])}
-    np.testing.assert_allclose(module.apply({"params": params["params"]}, obs | again), rows[::-1], rtol=1e-6)
+    np.testing.assert_allclose(apply(params, obs | again), rows[::-1], rtol=1e-6)
     assert not np.allclose(rows[0], rows[1])
     assert not np.allclose(rows[0], rows[2])  # the same level, another node
 

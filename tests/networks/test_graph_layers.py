@@ -116,12 +116,12 @@ def run(name, params, x, kinds, edges: Neighbours):
             return module(x, given, jnp.asarray(of), edges, memory, jnp.asarray(of[np.asarray(edges.index)]))
 
         if params is None:
-            return layer.init(jax.random.key(0), method=apply)["params"]
-        return layer.apply({"params": params}, method=apply)
+            return jax.eval_shape(lambda: layer.init(jax.random.key(0), method=apply))["params"]
+        return jax.jit(lambda params: layer.apply({"params": params}, method=apply))(params)
     layer = GraphAttention(WIDTH, HEADS) if name == "gat" else GraphConvolution(WIDTH)
     if params is None:
-        return layer.init(jax.random.key(0), x, edges)["params"]
-    return layer.apply({"params": params}, x, edges)
+        return jax.eval_shape(lambda: layer.init(jax.random.key(0), x, edges))["params"]
+    return jax.jit(lambda params, x: layer.apply({"params": params}, x, edges))(params, x)
 
 
 LOOPS = {
@@ -165,8 +165,8 @@ def test_padding_changes_nothing_not_even_the_gradient(name, parameters) -> None
         out = run(name, params, jnp.asarray(x), kinds, edges)[:NODES]
         return jnp.sum(out * jnp.arange(out.size, dtype=out.dtype).reshape(out.shape)), out
 
-    (_, before), _ = jax.value_and_grad(loss, has_aux=True)(parameters[name], x, kinds, short)
-    (_, after), _ = jax.value_and_grad(loss, has_aux=True)(parameters[name], padded, padded_kinds, longer)
+    _, before = loss(parameters[name], x, kinds, short)
+    _, after = loss(parameters[name], padded, padded_kinds, longer)
     np.testing.assert_allclose(after, before, rtol=1e-6)
     finite = np.nan_to_num(padded, nan=3.0)  # NaN times zero is NaN in a weight's gradient
     gradients = [
@@ -194,7 +194,7 @@ def test_a_fixed_table_has_the_gradient_of_any_other(parameters) -> None:
 
     def gradient(neighbours):
         out = lambda x: jnp.sum(run("hgt", parameters["hgt"], x, kinds, neighbours) * weight)  # noqa: E731
-        return jax.grad(out)(jnp.asarray(x))
+        return jax.jit(jax.grad(out))(jnp.asarray(x))
 
     found = gradient(fixed)
     np.testing.assert_allclose(found, gradient(replace(fixed, reverse=None)), rtol=1e-5, atol=1e-6)
@@ -207,10 +207,11 @@ def test_counts_of_sorted_kinds_are_the_same_as_kinds(parameters) -> None:
     found = [run("hgt", parameters["hgt"], jnp.asarray(x), k, table(edges)) for k in (kinds, counts)]
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
     dense = KindDense(3, KINDS)
-    params = spread(dense.init(jax.random.key(0), x, counts))
+    params = spread(jax.eval_shape(lambda: dense.init(jax.random.key(0), x, counts)))
     (kernel, bias) = (np.asarray(params["params"][name]) for name in ("kernel", "bias"))
     expected = [row @ kernel[kind] + bias[kind] for row, kind in zip(x, kinds, strict=True)]
-    np.testing.assert_allclose(dense.apply(params, x, counts), expected, rtol=1e-5, atol=1e-6)
+    found = jax.jit(lambda params: dense.apply(params, x, counts))(params)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_each_edge_is_in_the_table_once() -> None:

@@ -52,7 +52,8 @@ def advance(trainer: Trainer) -> list[dict[str, float]]:
     return rows
 
 
-@pytest.mark.parametrize("method", ["accel", pytest.param("learnability", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["accel", "learnability"])
 def test_a_resumed_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     trainer = Trainer(level_config(method), writer=MultiWriter(()))
     for i in range(ITERATIONS):

@@ -59,6 +59,7 @@ def test_rows_without_an_agent_are_not_valid_and_teams_are_counted() -> None:
     np.testing.assert_allclose(totals.episode_return, ended, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_said_of_agents_that_are_not_there_changes_nothing() -> None:
     # And normalisers, minibatches, evaluation and its masks work with rows of agents.
     found = []

@@ -25,6 +25,8 @@ from tests.envs.native import conformance
 
 NAME = "jaxrl:Navigation"
 lidar = jax.jit(sensors.lidar, static_argnums=2)
+# Of any task: operation by operation, each room would be dozens of programs.
+reset = jax.jit(Navigation().reset)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def obstacles(*discs, direction=(0.0, 0.0)) -> Obstacles:
 
 def at(env, position, goal=(3.0, 3.0), discs=None, **params):
     """A state with the robot at a place, and one obstacle or none."""
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = reset(jax.random.key(0), env.default_task)
     absent = obstacles(*[(0.0, 0.0, -1.0)] * 8)
     return state.replace(
         position=jnp.array(position, jnp.float32),
@@ -66,7 +68,7 @@ def test_lidar_sees_walls_and_discs():
 
 
 def test_lidar_is_what_marching_along_the_rays_finds():
-    state, _ = Navigation(sensor_noise=0.0).reset(jax.random.key(3))
+    state, _ = reset(jax.random.key(3), Navigation(sensor_noise=0.0).default_task)
     seen = np.asarray(lidar(state.position, state.obstacles, 24))
     along = np.linspace(0, 5, 5001)
     for ray, (x, y) in enumerate(zip(*directions(24), strict=True)):
@@ -80,14 +82,15 @@ def test_lidar_is_what_marching_along_the_rays_finds():
 
 
 def test_noise_is_about_normal():
-    noise = np.asarray(normal_noise(random_words(jax.random.key(0), 20_000)))
+    noise = np.asarray(jax.jit(lambda key: normal_noise(random_words(key, 20_000)))(jax.random.key(0)))
     assert abs(noise.mean()) < 0.03
     assert noise.std() == pytest.approx(1, abs=0.03)
     assert (np.abs(noise) < 1).mean() == pytest.approx(0.683, abs=0.02)
 
 
 def test_random_words_differ_and_are_even():
-    words = np.stack([np.asarray(random_words(jax.random.key(k), 64)) for k in range(64)])
+    draw = jax.jit(lambda key: random_words(key, 64))
+    words = np.stack([np.asarray(draw(jax.random.key(k))) for k in range(64)])
     assert len(np.unique(words)) == words.size
     bits = (words[..., None] >> np.arange(32, dtype=np.uint32)) & 1
     assert np.abs(bits.mean(axis=(0, 1)) - 0.5).max() < 0.04
@@ -96,12 +99,12 @@ def test_random_words_differ_and_are_even():
 
 def test_layouts_keep_clear_of_start_and_goal():
     env = Navigation()
-    words = jax.vmap(lambda key: random_words(key, words_of_layout(8)))(
-        jax.random.split(jax.random.key(1), 2000)
-    )
     numbers = {name: x for name, x in env.default_task.items() if name != "room"}
     params = NavigationParams(**numbers | {"goal_distance": jnp.float32(4)})
-    found = jax.jit(jax.vmap(lambda w: lay_out(w, params, 8)))(words)
+    found = jax.jit(jax.vmap(lambda key: lay_out(random_words(key, words_of_layout(8)), params, 8)))(
+        jax.random.split(jax.random.key(1), 2000)
+    )
+    found = jax.tree.map(np.asarray, found)
     distance = np.linalg.norm(found.goal - found.position, axis=-1)
     assert distance.min() >= 0.999
     assert distance.max() <= 4.001
@@ -116,10 +119,11 @@ def test_layouts_keep_clear_of_start_and_goal():
 
 def test_obstacles_bounce_off_walls():
     before = obstacles((4.55, 0.0, 0.4), direction=(1.0, 0.0))
-    after = move_obstacles(before, jnp.float32(1))
+    move = jax.jit(move_obstacles)
+    after = move(before, jnp.float32(1))
     assert after.x[0] == pytest.approx(4.6)
     assert after.direction_x[0] == -1
-    assert move_obstacles(after, jnp.float32(1)).x[0] == pytest.approx(4.5)
+    assert move(after, jnp.float32(1)).x[0] == pytest.approx(4.5)
 
 
 def test_reward_is_progress(calm, step):
@@ -166,21 +170,23 @@ def test_timeout_is_truncation(calm, step):
 
 def test_discrete_pushes_are_the_continuous_ones(calm, step):
     env = envs.make(f"{NAME}(control='discrete', obstacles=0, sensor_noise=0.0)")
+    discrete = jax.jit(env.step)
     for action, push in ((0, (0, 0)), (1, (1, 0)), (3, (0, 1)), (4, (-(2**-0.5), 2**-0.5))):
-        state, _ = env.step(jax.random.key(0), at(env, (0, 0)), jnp.int32(action))
-        other, _ = step(jax.random.key(0), at(calm, (0, 0)), jnp.array(push, jnp.float32))
+        state, _ = discrete(jax.random.key(0), at(env, (0, 0)), np.int32(action))
+        other, _ = step(jax.random.key(0), at(calm, (0, 0)), np.array(push, np.float32))
         np.testing.assert_allclose(state.position, other.position, atol=1e-6)
 
 
 def test_goal_conditioned():
     env = envs.make(f"{NAME}(goal_conditioned=True, obstacles=0, sensor_noise=0.0)")
-    state, timestep = env.step(jax.random.key(0), at(env, (0, 0), goal=(0.45, 0)), jnp.zeros(2))
+    step = jax.jit(env.step)
+    state, timestep = step(jax.random.key(0), at(env, (0, 0), goal=(0.45, 0)), jnp.zeros(2))
     assert timestep.reward == 1
     assert timestep.info["success"]
     assert not timestep.done
     np.testing.assert_allclose(timestep.obs["achieved_goal"], state.position)
     np.testing.assert_allclose(timestep.obs["desired_goal"], state.goal)
-    _, timestep = env.step(jax.random.key(0), at(env, (4.74, 0), goal=(0, 0)), jnp.array([1.0, 0.0]))
+    _, timestep = step(jax.random.key(0), at(env, (4.74, 0), goal=(0, 0)), jnp.array([1.0, 0.0]))
     assert timestep.reward == -1
     assert timestep.info["collision"]
     assert not timestep.done
@@ -192,7 +198,7 @@ def test_goal_conditioned():
 def test_the_robot_stops_at_what_it_runs_into():
     env = Navigation(goal_conditioned=True, obstacles=0, sensor_noise=0.0)
     state = at(env, (0, 0), goal=(4, 4), discs=obstacles((0.86, 0.0, 0.6), *[(0.0, 0.0, -1.0)] * 7))
-    state, _ = env.step(jax.random.key(0), state, jnp.array([1.0, 0.0]))
+    state, _ = jax.jit(env.step)(jax.random.key(0), state, jnp.array([1.0, 0.0]))
     np.testing.assert_allclose(state.position, [0.01, 0], atol=1e-6)
     np.testing.assert_array_equal(state.velocity, 0)
 
@@ -298,15 +304,18 @@ def test_a_room_with_a_number_is_always_the_same():
     env = envs.make(NAME)
     task = env.draw_task(jax.random.key(3))
     other = env.draw_task(jax.random.key(4))
-    one, two = (env.reset(jax.random.key(k), task)[0] for k in (1, 2))
+    one, two = (reset(jax.random.key(k), task)[0] for k in (1, 2))
     jax.tree.map(np.testing.assert_array_equal, one, two)
-    assert (one.position != env.reset(jax.random.key(1), other)[0].position).any()
+    assert (one.position != reset(jax.random.key(1), other)[0].position).any()
     # Neighbouring numbers give rooms as different as any two.
     rooms = task["room"] + jnp.arange(200)
-    starts = jax.vmap(lambda room: env.reset(jax.random.key(1), task | {"room": room})[0].position)(rooms)
+    starts = jax.jit(jax.vmap(lambda room: env.reset(jax.random.key(1), task | {"room": room})[0].position))(
+        rooms
+    )
     assert np.abs(np.mean(starts, 0)).max() < 1
     assert np.std(starts, 0).min() > 2
     # Without a number the key decides, as ever.
-    drawn, _ = env.reset(jax.random.key(1))
-    assert (drawn.position != env.reset(jax.random.key(2))[0].position).any()
-    jax.tree.map(np.testing.assert_array_equal, drawn, env.reset(jax.random.key(1), env.default_task)[0])
+    draw = jax.jit(env.reset)
+    drawn, _ = draw(jax.random.key(1))
+    assert (drawn.position != draw(jax.random.key(2))[0].position).any()
+    jax.tree.map(np.testing.assert_array_equal, drawn, draw(jax.random.key(1), env.default_task)[0])

@@ -23,13 +23,15 @@ AGENTS = 4
 def loop_over_one(key: Any, actions_TA: np.ndarray) -> list[dict[str, Any]]:
     """One environment, step by step in Python, with its agents in dicts."""
     env = ProbeAgents()
-    reset, step, present = jax.jit(env.reset), jax.jit(env.step), jax.jit(env.present)
+    reset, step, is_present = jax.jit(env.reset), jax.jit(env.step), jax.jit(env.present)
+    present = lambda state: np.asarray(is_present(state))  # noqa: E731
     state, obs = reset(key)
     there = {a for a in range(AGENTS) if present(state)[a]}
     rows = []
     for t, actions in enumerate(actions_TA):
         step_key = jax.random.fold_in(key, t)
         after, found = step(step_key, state, jnp.asarray(actions))
+        found = jax.tree.map(np.asarray, found)
         ended = {a for a in there if found.terminated[a] or found.truncated[a]}
         remain = {a for a in range(AGENTS) if present(after)[a]} - ended
         over = not remain
@@ -54,16 +56,15 @@ def test_rows_are_those_of_a_plain_loop() -> None:
     env = AgentRows(ProbeAgents())
     keys_B = jax.random.split(jax.random.key(3), 2 * AGENTS)
     actions = np.random.default_rng(0).integers(0, 2, (10, 2 * AGENTS))
-    state, obs = env.reset(keys_B)
-    step = jax.jit(env.step)
+    state, obs = jax.jit(env.reset)(keys_B)
+    step, present = jax.jit(env.step), jax.jit(lambda state: (env.is_turn(state), env.action_mask(state)))
+    keys_of = jax.jit(jax.vmap(jax.random.fold_in, (0, None)))
     expected = [
         loop_over_one(keys_B[n * AGENTS], actions[:, n * AGENTS : (n + 1) * AGENTS]) for n in range(2)
     ]
     for t in range(10):
-        turn, mask = np.asarray(env.is_turn(state)), np.asarray(env.action_mask(state))
-        state, found = step(
-            jax.vmap(jax.random.fold_in, (0, None))(keys_B, t), state, jnp.asarray(actions[t])
-        )
+        turn, mask, obs = map(np.asarray, (*present(state), obs))
+        state, found = step(keys_of(keys_B, t), state, jnp.asarray(actions[t]))
         for n in range(2):
             row = expected[n][t]
             for a in range(AGENTS):
@@ -131,15 +132,21 @@ def test_episodes_are_the_team_s() -> None:
     of_episodes = reward_TB.reshape(3, 4, 4, 4).sum(axis=(1, 3))
     assert float(totals.lowest) == of_episodes.min() < float(totals.highest) == of_episodes.max()
     assert float(totals.tallies["hits"].value) == reward_TB.sum()
-    # The form for GPUs, which packs what a step stores, tells the same of episodes.
-    packed = dataclasses.replace(program, collector=dataclasses.replace(program.collector, few_kernels=True))
-    _, same, again = jax.jit(packed.rollout)(first_state(program))
-    np.testing.assert_array_equal(same.valid, trajectory.valid)
-    np.testing.assert_array_equal(same.reward, trajectory.reward)
-    jax.tree.map(np.testing.assert_array_equal, again, totals)
     ended = np.asarray(trajectory.terminated | trajectory.truncated)
     assert ended.sum() == 12 * AGENTS  # each agent's own episode
     assert not ended[~np.asarray(trajectory.valid)].any()
+
+
+@pytest.mark.slow
+def test_the_form_for_gpus_tells_the_same_of_episodes() -> None:
+    """It packs what a step stores."""
+    program = iteration(**{"env.stagger": False})
+    packed = dataclasses.replace(program, collector=dataclasses.replace(program.collector, few_kernels=True))
+    state = first_state(program)
+    (_, trajectory, totals), (_, same, again) = (jax.jit(p.rollout)(state) for p in (program, packed))
+    np.testing.assert_array_equal(same.valid, trajectory.valid)
+    np.testing.assert_array_equal(same.reward, trajectory.reward)
+    jax.tree.map(np.testing.assert_array_equal, again, totals)
 
 
 def test_films_show_the_environment_and_all_agents() -> None:
@@ -171,16 +178,16 @@ def test_wrappers_of_one_agent_are_refused(wrappers: tuple[str, ...], message: s
 def test_wrappers_of_rows() -> None:
     wrappers = ("agent_id", "reward_scale(factor=0.5)", "time_limit(steps=3)")
     env = registry.make("jaxrl:ProbeAgents", wrappers)
-    state, obs = env.reset(jax.random.key(0))
+    _, obs = jax.jit(env.reset)(jax.random.key(0))
     assert obs.shape == (AGENTS, 13)
     np.testing.assert_array_equal(obs[:, 9:], np.eye(AGENTS))
     rows = AgentRows(env)
     assert rows.spec.max_episode_steps == 3
     keys = jax.random.split(jax.random.key(0), AGENTS)
-    state, _ = rows.reset(keys)
+    (state, _), step = jax.jit(rows.reset)(keys), jax.jit(rows.step)
     rewards = []
     for _ in range(3):
-        state, found = jax.jit(rows.step)(keys, state, jnp.zeros(AGENTS, jnp.int32))
+        state, found = step(keys, state, jnp.zeros(AGENTS, jnp.int32))
         # Learnt from at half, reported as it is.
         assert float(found.team.reward[0]) == 2 * float(found.reward.sum())
         rewards.append(float(found.team.reward[0]))

@@ -35,6 +35,15 @@ def changed(**fields: Any) -> Opponents:
 
 
 @functools.cache
+def update(is_due: bool = False, **fields: Any) -> Any:
+    """`Opponents.update` as one program; if `is_due`, each iteration has the steps of a snapshot."""
+    others = changed(**fields)
+    if is_due:
+        others = dataclasses.replace(others, steps_per_iteration=others.config.every_steps)
+    return jax.jit(others.update)
+
+
+@functools.cache
 def first() -> tuple[OpponentState, Any]:
     """(the first state, the policy)."""
     state = first_state(iteration())
@@ -43,36 +52,38 @@ def first() -> tuple[OpponentState, Any]:
 
 def games(*of_groups: tuple[float, float, float]) -> jax.Array:
     """float32[B, 3], of environments 0 to 3, one of each group; the others play no game."""
-    return jnp.zeros((B, 3)).at[: len(of_groups)].set(np.array(of_groups, np.float32))
+    found = np.zeros((B, 3), np.float32)
+    if of_groups:
+        found[: len(of_groups)] = of_groups
+    return jnp.asarray(found)
 
 
 NONE = (0.0, 0.0, 0.0)
 
 
-def filled(others: Opponents, count: int) -> OpponentState:
+def filled(count: int, **fields: Any) -> OpponentState:
     """After so many more snapshots of the policies 1, 2, ..., by steps alone."""
     state, policy = first()
-    others = dataclasses.replace(others, steps_per_iteration=others.config.every_steps)
     for i in range(1, count + 1):
-        policy = jax.tree.map(lambda x, i=i: jnp.full_like(x, i), policy)
-        state, _ = others.update(state, games(), policy, KEY)
+        policy = jax.tree.map(lambda x, i=i: np.full_like(x, i), policy)
+        state, _ = update(is_due=True, **fields)(state, games(), policy, KEY)
     return state
 
 
 @pytest.mark.slow
 def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
-    state = filled(opponents(), 1)
+    state = filled(1)
     assert state.number.tolist() == [1, 2, 0]
     state = dataclasses.replace(state, playing=jnp.array([1, 0]))
     # Those of the first two groups are against the policy itself and count for nobody.
     results = games((9, 9, 9), (8, 8, 8), (3, 1, 0), (0, 2, 4)).at[6].set(jnp.array([1.0, 0.0, 0.0]))
-    after, metrics = opponents().update(state, results, first()[1], KEY)
+    after, metrics = update()(state, results, first()[1], KEY)
     np.testing.assert_array_equal(after.record, [[0, 2, 4], [4, 1, 0], [0, 0, 0]])
     assert float(metrics["selfplay/win_rate"].value()) == pytest.approx(4 / 11)
     assert float(metrics["selfplay/draw_rate"].value()) == pytest.approx(3 / 11)
     assert int(metrics["selfplay/pool"].value()) == 2
     # Beyond the number of games that counts older ones fade.
-    after, _ = changed(games=5, win_rate=1.0).update(after, games(NONE, NONE, (5, 0, 0)), first()[1], KEY)
+    after, _ = update(games=5, win_rate=1.0)(after, games(NONE, NONE, (5, 0, 0)), first()[1], KEY)
     np.testing.assert_allclose(after.record[1], np.array([9, 1, 0]) / 2)
 
 
@@ -83,7 +94,7 @@ def test_games_are_counted_for_the_snapshot_they_were_played_against() -> None:
 )
 def test_a_beaten_snapshot_makes_another_one_due(results: tuple[float, ...], is_due: bool) -> None:
     state, policy = first()
-    after, _ = changed(games=10).update(state, games(NONE, NONE, results), policy, KEY)
+    after, _ = update(games=10)(state, games(NONE, NONE, results), policy, KEY)
     assert after.number.tolist() == ([1, 2, 0] if is_due else [1, 0, 0])
     assert int(after.snapshot_age) == (0 if is_due else 64)
     if is_due:
@@ -95,22 +106,19 @@ def test_a_beaten_snapshot_makes_another_one_due(results: tuple[float, ...], is_
 
 def test_steps_make_a_snapshot_due() -> None:
     state, policy = first()
-    others = changed(every_steps=100)
-    state, _ = others.update(state, games(), policy, KEY)
+    state, _ = update(every_steps=100)(state, games(), policy, KEY)
     assert state.number.tolist() == [1, 0, 0]
-    state, _ = others.update(state, games(), policy, KEY)
+    state, _ = update(every_steps=100)(state, games(), policy, KEY)
     assert (state.number.tolist(), int(state.snapshot_age)) == ([1, 2, 0], 0)
 
 
 @pytest.mark.parametrize(("drop", "left"), [("oldest", [0, 2, 3]), ("weakest", [1, 0, 3])])
 def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
-    others = changed(drop=drop)
-    state = filled(others, 1)
+    state = filled(1, drop=drop)
     # The first is rated higher than the second here.
     state = dataclasses.replace(state, rating=jnp.array([50.0, 20.0, 0.0]), playing=jnp.array([1, 0]))
-    others = dataclasses.replace(others, steps_per_iteration=others.config.every_steps)
-    policy = jax.tree.map(lambda x: jnp.full_like(x, 7), first()[1])
-    after, _ = others.update(state, games(), policy, KEY)
+    policy = jax.tree.map(lambda x: np.full_like(x, 7), first()[1])
+    after, _ = update(is_due=True, drop=drop)(state, games(), policy, KEY)
     assert after.number.tolist() == left
     assert set(after.playing.tolist()) <= {i for i, number in enumerate(left) if number}
     np.testing.assert_array_equal(after.swapped, after.playing != state.playing)
@@ -128,7 +136,7 @@ def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
 
 def test_hard_opponents_are_drawn_more_often() -> None:
     state = dataclasses.replace(
-        filled(opponents(), 1), record=jnp.array([[6.0, 2.0, 0.0], [0.0, 0.0, 8.0], [0.0] * 3])
+        filled(1), record=jnp.array([[6.0, 2.0, 0.0], [0.0, 0.0, 8.0], [0.0] * 3])
     )
     # Two drawn games more: scores 8/10 and 1/10.
     np.testing.assert_allclose(opponents()._weights(state)[:2], [0.2**2, 0.9**2], rtol=1e-6)

@@ -15,6 +15,8 @@ from jaxrl.experience.replay import PrioritizedReplayBuffer, priorities, samplin
 from jaxrl.experience.replay.windows import counted_steps
 
 GAMMA = 0.9
+draw_weighted = jax.jit(sampling.draw_weighted, static_argnums=(2, 3))
+draw_uniform = jax.jit(sampling.draw_uniform, static_argnums=(2, 3))
 
 
 def by_hand(reward: Any, terminated: Any, reset: Any, valid: Any) -> tuple[float, int]:
@@ -36,9 +38,13 @@ def test_n_step_returns_of_all_windows() -> None:
     flags = np.array(list(itertools.product([False, True], repeat=12))).T.reshape(3, 4, -1)
     terminated, reset, valid = flags
     reward = np.random.default_rng(0).normal(size=terminated.shape).astype(np.float32)
-    counts = counted_steps(*map(jnp.asarray, flags))
-    found = (counts, *n_step_return(jnp.asarray(reward[:-1]), counts, GAMMA))
-    counted, total, discount = map(np.asarray, found)
+
+    @jax.jit
+    def compute(reward: jax.Array, *flags: jax.Array) -> tuple[jax.Array, ...]:
+        counts = counted_steps(*flags)
+        return counts, *n_step_return(reward[:-1], counts, GAMMA)
+
+    counted, total, discount = map(np.asarray, compute(reward, *flags))
     expected = np.zeros_like(total)
     for n in range(terminated.shape[1]):
         expected[n], steps = by_hand(reward[:, n], terminated[:, n], reset[:, n], valid[:, n])
@@ -53,22 +59,28 @@ def test_rewards_that_do_not_count_may_be_anything() -> None:
 
 
 def test_beta_rises_to_one() -> None:
-    found = [float(priorities.beta_at(jnp.int32(d), 0.4, 100)) for d in (0, 50, 100, 1000)]
+    beta_at = jax.jit(lambda draws: priorities.beta_at(draws, 0.4, 100))
+    found = [float(beta_at(np.int32(d))) for d in (0, 50, 100, 1000)]
     np.testing.assert_allclose(found, [0.4, 0.7, 1.0, 1.0], rtol=1e-6)
 
 
 def test_importance_weights() -> None:
     p = np.array([0.5, 0.25, 0.0, 1e-9], np.float32)
-    found = priorities.importance(jnp.asarray(p), jnp.float32(10.0), jnp.float32(0.7))
+    found = jax.jit(priorities.importance)(p, np.float32(10.0), np.float32(0.7))
     expected = [(10 * x) ** -0.7 if x else 0.0 for x in p.astype(np.float64)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_priorities_that_are_not_finite_do_not_enter() -> None:
-    leaf = jnp.arange(1.0, 5.0)
-    error = jnp.array([jnp.nan, jnp.inf, 3.0, -7.0])
-    new = priorities.leaf_of(error, 0.6)
-    found = priorities.update(leaf, (jnp.arange(4),), new, jnp.array([True, True, True, False]))
+    leaf = np.arange(1.0, 5.0, dtype=np.float32)
+    error = np.array([np.nan, np.inf, 3.0, -7.0], np.float32)
+
+    @jax.jit
+    def update(leaf: jax.Array, error: jax.Array) -> jax.Array:
+        new = priorities.leaf_of(error, 0.6)
+        return priorities.update(leaf, (jnp.arange(4),), new, jnp.array([True, True, True, False]))
+
+    found = update(leaf, error)
     np.testing.assert_allclose(found, [1.0, 2.0, (3 + 1e-5) ** 0.6, 4.0], rtol=1e-6)
 
 
@@ -115,8 +127,9 @@ def test_weighted_draws_have_the_distribution_of_drawing_in_turn(draw: Any, weig
 @pytest.mark.parametrize("few_kernels", [False, True])
 def test_one_huge_weight_hides_no_other(few_kernels: bool) -> None:
     # And nothing is drawn twice, also where everything is drawn.
-    w = jnp.full(10, 1e-4).at[3].set(1e8)
-    drawn, found = map(np.asarray, sampling.draw_weighted(jax.random.key(0), w, 10, few_kernels))
+    w = np.full(10, 1e-4, np.float32)
+    w[3] = 1e8
+    drawn, found = map(np.asarray, draw_weighted(jax.random.key(0), w, 10, few_kernels))
     assert drawn[0] == 3
     assert sorted(drawn) == list(range(10))
     assert found.all()
@@ -124,8 +137,9 @@ def test_one_huge_weight_hides_no_other(few_kernels: bool) -> None:
 
 @pytest.mark.parametrize("few_kernels", [False, True])
 def test_fewer_rows_than_a_batch(few_kernels: bool) -> None:
-    w = jnp.zeros(10).at[jnp.array([0, 4])].set(2.0)
-    drawn, found = map(np.asarray, sampling.draw_weighted(jax.random.key(0), w, 5, few_kernels))
+    w = np.zeros(10, np.float32)
+    w[[0, 4]] = 2.0
+    drawn, found = map(np.asarray, draw_weighted(jax.random.key(0), w, 5, few_kernels))
     assert found.tolist() == [True, True, False, False, False]
     assert sorted(drawn[:2]) == [0, 4]
 
@@ -133,8 +147,8 @@ def test_fewer_rows_than_a_batch(few_kernels: bool) -> None:
 @pytest.mark.parametrize("size", [4, 7, 23])
 def test_uniform_draws(size: int) -> None:
     count, drawn_each = 8_000, 4
-    drawn, found = sampling.draw_uniform(jax.random.key(2), jnp.int32(size), drawn_each, count)
-    assert bool(found.all())
+    drawn, found = map(np.asarray, draw_uniform(jax.random.key(2), np.int32(size), drawn_each, count))
+    assert found.all()
     assert (np.diff(np.sort(drawn, axis=1)) > 0).all()
     seen = np.bincount(np.asarray(drawn).ravel(), minlength=size)
     statistic, degrees = chi_squared(seen, np.full(size, count * drawn_each / size))
@@ -143,13 +157,13 @@ def test_uniform_draws(size: int) -> None:
 
 
 def test_uniform_draws_of_few_rows_say_how_many_there_are() -> None:
-    drawn, found = sampling.draw_uniform(jax.random.key(0), jnp.int32(3), 8, 1)
-    assert sorted(np.asarray(drawn)[0][np.asarray(found)]) == [0, 1, 2]
-    assert not sampling.draw_uniform(jax.random.key(0), jnp.int32(0), 8, 1)[1].any()
+    drawn, found = map(np.asarray, draw_uniform(jax.random.key(0), np.int32(3), 8, 1))
+    assert sorted(drawn[0][found]) == [0, 1, 2]
+    assert not np.asarray(draw_uniform(jax.random.key(0), np.int32(0), 8, 1)[1]).any()
 
 
 def test_largest_rings_do_not_overflow() -> None:
-    drawn, _ = sampling.draw_uniform(jax.random.key(0), jnp.int32(2**27), 15, 1)
+    drawn, _ = draw_uniform(jax.random.key(0), np.int32(2**27), 15, 1)
     assert np.asarray(drawn).min() >= 0
     assert np.asarray(drawn).max() < 2**27
 
@@ -199,10 +213,15 @@ def test_buffer_of_ones_own_beside_a_loop() -> None:
 
 def test_buffer_of_ones_own_that_holds_less_than_a_batch() -> None:
     buffer = PrioritizedReplayBuffer(4)
-    state = buffer.add(buffer.init(jnp.int32(0)), jnp.array([7], jnp.int32))
-    state, items, index, weight = buffer.sample(state, jax.random.key(0), 3)
+
+    @jax.jit
+    def play(key: jax.Array) -> Any:
+        state = buffer.add(buffer.init(jnp.int32(0)), jnp.array([7], jnp.int32))
+        state, *drawn, index, weight = buffer.sample(state, key, 3)
+        return *drawn, index, weight, buffer.update_priorities(state, index, jnp.full(3, 5.0)).leaf
+
+    items, index, weight, leaf = play(jax.random.key(0))
     assert (index.tolist(), weight.tolist(), int(items[0])) == ([0, 4, 4], [1.0, 0.0, 0.0], 7)
-    leaf = buffer.update_priorities(state, index, jnp.full(3, 5.0)).leaf
     np.testing.assert_allclose(leaf, [5.00001**0.6, 0.0, 0.0, 0.0], rtol=1e-6)
 
 

@@ -102,7 +102,7 @@ def test_sequences_are_seen_as_they_were(added: int) -> None:
 def test_episodes_begin_in_both_ways_in_these_tests() -> None:
     found = history(rollouts(9))
     stack, reset = found["obs"], found["reset"]
-    anew = np.asarray(frames.begins_anew(jnp.asarray(stack), jnp.asarray(reset), K))
+    anew = np.asarray(begins_anew(stack, reset, K))
     assert anew.any()
     assert (reset & ~anew).any()
     parts = stack.reshape(*stack.shape[:2], K, CHANNELS)
@@ -115,12 +115,16 @@ def test_a_ring_keeps_one_frame_of_each_row() -> None:
     assert K * state.rows["obs"].nbytes == whole.rows["obs"].nbytes
 
 
-def restacked(obs: np.ndarray, reset: np.ndarray, count: int) -> np.ndarray:
+begins_anew = jax.jit(frames.begins_anew, static_argnums=2)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def restacked(obs: jax.Array, reset: jax.Array, count: int) -> jax.Array:
     """The observations that a ring of [T, B, *] gives back, of all rows but the first `count` - 1."""
-    anew = frames.begins_anew(jnp.asarray(obs), jnp.asarray(reset), count)
+    anew = frames.begins_anew(obs, reset, count)
     row = jnp.broadcast_to(jnp.arange(count - 1, len(obs))[:, None], (len(obs) - count + 1, obs.shape[1]))
-    newest = frames.newest(jnp.asarray(obs), count)
-    return np.asarray(frames.stacked(newest, anew, row, jnp.arange(obs.shape[1]), count))
+    newest = frames.newest(obs, count)
+    return frames.stacked(newest, anew, row, jnp.arange(obs.shape[1]), count)
 
 
 def test_the_wrapper_on_the_device() -> None:
@@ -134,17 +138,21 @@ def test_the_wrapper_on_the_device() -> None:
         # As the collector of learners that need final observations: they are rows of their own.
         return (state, after.obs, after.done), (obs, reset, after.final_obs, after.done)
 
-    state, obs = env.reset(jax.random.split(jax.random.key(0), 3))
-    keys = jax.random.split(jax.random.key(1), 30)
-    _, (obs, reset, final, done) = jax.lax.scan(step, (state, obs, jnp.ones(3, bool)), keys)
-    assert np.asarray(done).all(axis=1).any()  # all end together
+    @jax.jit
+    def play() -> Any:
+        start = env.reset(jax.random.split(jax.random.key(0), 3))
+        keys = jax.random.split(jax.random.key(1), 30)
+        return jax.lax.scan(step, (*start, jnp.ones(3, bool)), keys)[1]
+
+    obs, reset, final, done = map(np.asarray, play())
+    assert done.all(axis=1).any()  # all end together
     rows, begins = [], []
-    for t in range(len(keys)):
+    for t in range(len(obs)):
         rows.append(obs[t])
         begins.append(reset[t])
         if done[t].any():
             rows.append(final[t])
-            begins.append(jnp.zeros(3, bool))
+            begins.append(np.zeros(3, bool))
     stacks = np.stack(rows)
     np.testing.assert_array_equal(restacked(stacks, np.stack(begins), 4), stacks[3:])
 
@@ -164,7 +172,7 @@ def test_atari_of_envpool(lives: bool) -> None:
         env.send(0, random.integers(0, 4, 2))
     env.close()
     stacks, reset = np.stack(obs), np.stack(first)
-    anew = np.asarray(frames.begins_anew(jnp.asarray(stacks), jnp.asarray(reset), 3))
+    anew = np.asarray(begins_anew(stacks, reset, 3))
     assert (reset & ~anew).any() == lives
     assert anew[1:].any()
     np.testing.assert_array_equal(restacked(stacks, reset, 3), stacks[2:])

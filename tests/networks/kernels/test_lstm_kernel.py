@@ -72,14 +72,15 @@ def assert_close(got: PyTree, expected: PyTree, tolerance: float = 1e-5) -> None
 @pytest.mark.parametrize(
     ("platform", "length", "rows", "size"),
     [
-        ("tpu", L, N, H),
+        pytest.param("tpu", L, N, H, marks=pytest.mark.slow),
         pytest.param("tpu", 34, 3, H, marks=pytest.mark.slow),  # two turns over time
         # Two blocks of environments, of which the second is not full.
         pytest.param("tpu", 7, 270, H, marks=pytest.mark.slow),
         ("tpu", 2, 2, 1),
-        ("gpu", 3, 18, 70),  # two blocks of environments and two tiles of units, the second of each not full
+        # Two blocks of environments and two tiles of units, the second of each not full.
+        pytest.param("gpu", 3, 18, 70, marks=pytest.mark.slow),
         pytest.param("gpu", L, 16, 16, marks=pytest.mark.slow),  # full tiles, weights that stay
-        pytest.param("gpu", 2, 2, 1, marks=pytest.mark.slow),
+        ("gpu", 2, 2, 1),
         pytest.param("gpu", 4, 20, 200, marks=pytest.mark.slow),  # four tiles
     ],
 )
