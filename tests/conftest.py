@@ -61,14 +61,21 @@ def programs() -> Iterator[None]:
         trim(0)
 
 
-# Folders with the longest files come first, so that no worker is left with one at the end.
+# Folders with the longest files come first, so that no worker is left with one at the end; xdist would sort
+# files by their number of tests (`--no-loadscope-reorder` in pyproject.toml).
 LONGEST_FIRST = (
+    "tests/e2e/",
+    "tests/pipeline/",
     "tests/training/",
     "tests/programs/",
     "tests/population/",
     "tests/parallel/",
-    "tests/e2e/",
     "tests/faults/",
+    "tests/algorithms/",
+    "tests/experience/",
+    "tests/inference/",
+    "tests/envs/",
+    "tests/networks/",
 )
 
 

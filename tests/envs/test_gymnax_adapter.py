@@ -87,15 +87,19 @@ def test_environment_whose_data_are_missing(monkeypatch):
 def test_same_transitions_as_gymnax(name):
     env = envs.make(f"gymnax:{name}")
     reference, params = gymnax.make(name)
-    state, _ = env.reset(jax.random.key(1))
     _, reference_state = reference.reset(jax.random.key(1), params)
-    step = jax.jit(env.step)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    state, _ = reset(jax.random.key(1))
+
+    @jax.jit
+    def draw(t):
+        key = jax.random.fold_in(jax.random.key(2), t)
+        # gymnax splits its key in this way and resets by itself; the successor is in its info.
+        return key, sample_action(env, key), jax.random.split(key)
+
     num_done = 0
     for t in range(40):
-        key = jax.random.fold_in(jax.random.key(2), t)
-        action = sample_action(env, key)
-        # gymnax splits its key in this way and resets by itself; the successor is in its info.
-        step_key, reset_key = jax.random.split(key)
+        key, action, (step_key, reset_key) = draw(t)
         state, timestep = step(step_key, state, action)
         _, reference_state, reward, terminated, truncated, info = reference.step(
             key, reference_state, action, params
@@ -105,22 +109,22 @@ def test_same_transitions_as_gymnax(name):
         assert (bool(timestep.terminated), bool(timestep.truncated)) == (bool(terminated), bool(truncated))
         if timestep.done:
             num_done += 1
-            state, _ = env.reset(reset_key)
+            state, _ = reset(reset_key)
     assert num_done > 0
 
 
 def test_step_computes_no_reset(monkeypatch):
     # gymnax's own `step` resets every environment at every step and throws most of it away.
     env = envs.make("gymnax:CartPole-v1")
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
     monkeypatch.setattr(type(env._env), "reset_env", None)
-    env.step(jax.random.key(1), state, jnp.int32(0))
+    jax.eval_shape(env.step, jax.random.key(1), state, jnp.int32(0))
 
 
 def test_both_flags_may_be_true():
     # correctness 9: the limit and the natural end may fall on one step; neither hides the other here.
     env = envs.make("gymnax:MemoryChain-bsuite(memory_length=3, max_steps_in_episode=4)")
-    _, timesteps = play(env, 4, jax.random.key(0))
+    _, timesteps = jax.jit(partial(play, env, 4))(jax.random.key(0))
     np.testing.assert_array_equal(timesteps.terminated, [False, False, False, True])
     np.testing.assert_array_equal(timesteps.truncated, [False, False, False, True])
 
@@ -141,7 +145,7 @@ def test_max_episode_steps_is_the_length_of_an_episode(name, steps):
     # correctness 24: staggering needs the step at which episodes really end, not a limit never reached.
     env = envs.make(f"gymnax:{name}")
     assert env.spec.max_episode_steps == steps
-    _, timesteps = play(env, steps, jax.random.key(0))
+    _, timesteps = jax.jit(partial(play, env, steps))(jax.random.key(0))
     np.testing.assert_array_equal(timesteps.done, [False] * (steps - 1) + [True])
 
 

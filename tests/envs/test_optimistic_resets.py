@@ -64,26 +64,27 @@ def test_every_step_is_that_of_resets_at_once() -> None:
 def test_no_two_environments_start_alike_and_a_batch_may_be_divided() -> None:
     keys = jax.random.split(jax.random.key(1), 2 * B)
     over, env = jnp.ones(2 * B, jnp.int32), with_ratio(Scripted(), 4)
-    begun, _ = env.reset(keys)
-    state, timestep = jax.jit(env.step)(keys, begun, over)
+    begun, _ = jax.jit(env.reset)(keys)
+    state, timestep = jax.tree.map(np.asarray, jax.jit(env.step)(keys, begun, over))
     assert len(np.unique(timestep.obs[:, 0])) == 2 * B
     assert not np.isin(timestep.obs, timestep.final_obs).any()
     np.testing.assert_array_equal(state.env["big"][:, 6, 6], timestep.obs[:, 0])
     # Half of the batch alone, as on one of two devices.
     half = jax.tree.map(lambda x: x[B:], begun)
-    np.testing.assert_array_equal(env.step(keys[B:], half, over[B:])[1].obs, timestep.obs[B:])
+    np.testing.assert_array_equal(jax.jit(env.step)(keys[B:], half, over[B:])[1].obs, timestep.obs[B:])
 
 
 def test_members_of_a_population_do_not_disturb_each_other() -> None:
     # Under vmap the loop goes on until the member with most ended episodes is done.
     env = with_ratio(Scripted(), 5)
     keys = jax.random.split(jax.random.key(2), 2 * B).reshape(2, B)
-    states = jax.vmap(lambda keys: env.reset(keys)[0])(keys)
-    actions = jnp.stack([jnp.ones(B, jnp.int32), jnp.zeros(B, jnp.int32).at[3].set(1)])
+    states = jax.jit(jax.vmap(lambda keys: env.reset(keys)[0]))(keys)
+    actions = np.stack([np.ones(B, np.int32), np.arange(B, dtype=np.int32) == 3])
     _, together = jax.jit(jax.vmap(env.step))(keys, states, actions)
+    step = jax.jit(env.step)
     for member in range(2):
         state = jax.tree.map(lambda x, i=member: x[i], states)
-        _, alone = env.step(keys[member], state, actions[member])
+        _, alone = step(keys[member], state, actions[member])
         np.testing.assert_array_equal(together.obs[member], alone.obs)
 
 
@@ -91,15 +92,15 @@ def test_members_of_a_population_do_not_disturb_each_other() -> None:
 def test_as_many_resets_as_episodes_end_rounded_up_to_whole_rounds(ended: int, computed: int) -> None:
     resets: list[int] = []
     env, keys = with_ratio(Scripted(resets), 4), jax.random.split(jax.random.key(1), 8)
-    state, obs = env.reset(keys)
+    state, obs = jax.jit(env.reset)(keys)
     jax.effects_barrier()
     resets.clear()
-    action = (jnp.arange(8) >= 8 - ended).astype(jnp.int32)
+    action = (np.arange(8) >= 8 - ended).astype(np.int32)
     _, timestep = jax.jit(env.step)(keys, state, action)
     jax.block_until_ready(timestep)
     jax.effects_barrier()
     assert len(resets) == computed
-    np.testing.assert_array_equal((timestep.obs != obs).all(axis=1), action == 1)
+    np.testing.assert_array_equal((np.asarray(timestep.obs) != np.asarray(obs)).all(axis=1), action == 1)
 
 
 def test_the_wrapper_says_how_many() -> None:

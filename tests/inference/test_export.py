@@ -201,7 +201,7 @@ def test_own_networks_are_exported_or_refused(run: Path, tmp_path: Path) -> None
     policy = policy_of(env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export:doubled")
     function = PolicyFunction.of(policy)
     arguments = function.example(2)
-    ours = jax.device_get(function(*arguments))
+    ours = jax.device_get(jax.jit(function)(*arguments))
     for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax")):
         exporting.write(policy, function, tmp_path, kind)
         runner, name = exporting.read(function, tmp_path, kind)
@@ -261,7 +261,7 @@ def test_numpy_needs_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
                           cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
     function = PolicyFunction.of(trained_policy.load(str(run)))
     _, carry, reset = function.example(3)
-    ours = function(np.ones((3, 4), np.float32), carry, reset)
+    ours = jax.jit(function)(np.ones((3, 4), np.float32), carry, reset)
     np.testing.assert_allclose(json.loads(done.stdout), ours["distribution"]["logits"], rtol=1e-4, atol=1e-5)
 
 

@@ -25,8 +25,14 @@ def encode(space, obs, encoder="auto", **fields):
     """(features, number of parameters)."""
     network = dataclasses.replace(NETWORK, encoder=encoder, **fields)
     module = build_encoder(network, space)
-    params = module.init(jax.random.key(0), obs)
-    return module.apply(params, obs), sum(x.size for x in jax.tree.leaves(params))
+    features, params = jax.jit(module.init_with_output)(jax.random.key(0), obs)
+    return np.asarray(features), sum(x.size for x in jax.tree.leaves(params))
+
+
+def built(space, obs):
+    """(the encoder as a program, its parameters)."""
+    module = build_encoder(NETWORK, space)
+    return jax.jit(module.apply), jax.jit(module.init)(jax.random.key(0), obs)
 
 
 def test_discrete_observations_are_one_hot():
@@ -152,12 +158,11 @@ def test_dict_features_are_concatenated_in_the_order_of_the_keys():
 
 
 def test_every_key_of_a_dict_matters():
-    obs = {"vector": jnp.full((1, 3), 0.5), "image": jnp.full((1, 10, 10, 2), 255, jnp.uint8)}
-    module = build_encoder(NETWORK, DICT)
-    params = module.init(jax.random.key(0), obs)
-    before = module.apply(params, obs)
+    obs = {"vector": np.full((1, 3), 0.5, np.float32), "image": np.full((1, 10, 10, 2), 255, np.uint8)}
+    apply, params = built(DICT, obs)
+    before = np.asarray(apply(params, obs))
     for key in obs:
-        assert (module.apply(params, obs | {key: jnp.zeros_like(obs[key])}) != before).any()
+        assert (np.asarray(apply(params, obs | {key: np.zeros_like(obs[key])})) != before).any()
 
 
 def test_joint_is_an_mlp_over_all_parts():
@@ -241,49 +246,53 @@ GRAPH = Dict(
 def chain():
     """Nodes 0 - 1 - 2 - 3, the agent at 0; node 4 and the last edges are padding."""
     return {
-        "agent": jnp.zeros((1,), jnp.int16),
-        "edge_mask": jnp.array([[True, True, True, False, False, False]]),
-        "edges": jnp.array([[[1, 0], [2, 1], [3, 2], [0, 0], [4, 0], [3, 0]]], jnp.int16),
-        "node_mask": jnp.array([[True, True, True, True, False]]),
-        "nodes": jnp.arange(10, dtype=jnp.float32).reshape(1, NODES, 2) / 10,
+        "agent": np.zeros((1,), np.int16),
+        "edge_mask": np.array([[True, True, True, False, False, False]]),
+        "edges": np.array([[[1, 0], [2, 1], [3, 2], [0, 0], [4, 0], [3, 0]]], np.int16),
+        "node_mask": np.array([[True, True, True, True, False]]),
+        "nodes": np.arange(10, dtype=np.float32).reshape(1, NODES, 2) / 10,
     }
 
 
 def test_graphs_are_encoded_without_their_padding():
     obs = chain()
-    module = build_encoder(NETWORK, GRAPH)
-    params = module.init(jax.random.key(0), obs)
-    before = module.apply(params, obs)
+    apply, params = built(GRAPH, obs)
+    before = np.asarray(apply(params, obs))
     assert before.shape == (1, 8)
-    padded = obs | {"nodes": obs["nodes"].at[0, 4].set(7.0), "edges": obs["edges"].at[0, 3:].set(2)}
-    np.testing.assert_array_equal(module.apply(params, padded), before)
-    for key, changed in {
-        "agent": jnp.ones((1,), jnp.int16),
-        "edge_mask": obs["edge_mask"].at[0, 4].set(True),
-        "node_mask": obs["node_mask"].at[0, 4].set(True),
-        "nodes": obs["nodes"].at[0, 2].set(0.0),
-    }.items():
-        assert (module.apply(params, obs | {key: changed}) != before).any()
+
+    def changed(key, index, value):
+        other = np.array(obs[key])
+        other[index] = value
+        return {key: other}
+
+    padded = obs | changed("nodes", (0, 4), 7.0) | changed("edges", (0, slice(3, None)), 2)
+    np.testing.assert_array_equal(apply(params, padded), before)
+    for one in (
+        changed("agent", 0, 1),
+        changed("edge_mask", (0, 4), True),
+        changed("node_mask", (0, 4), True),
+        changed("nodes", (0, 2), 0.0),
+    ):
+        assert (np.asarray(apply(params, obs | one)) != before).any()
 
 
 def test_the_order_of_the_nodes_of_a_graph_does_not_matter():
     obs, order = chain(), np.array([3, 1, 4, 0, 2])
     place = np.argsort(order)  # of each old node
     moved = {
-        "agent": jnp.asarray(place[obs["agent"]]),
+        "agent": place[obs["agent"]].astype(np.int16),
         "edge_mask": obs["edge_mask"],
-        "edges": jnp.asarray(place[obs["edges"]]),
+        "edges": place[obs["edges"]].astype(np.int16),
         "node_mask": obs["node_mask"][:, order],
         "nodes": obs["nodes"][:, order],
     }
-    module = build_encoder(NETWORK, GRAPH)
-    params = module.init(jax.random.key(0), obs)
-    np.testing.assert_allclose(module.apply(params, moved), module.apply(params, obs), rtol=1e-5, atol=1e-6)
+    apply, params = built(GRAPH, obs)
+    np.testing.assert_allclose(apply(params, moved), apply(params, obs), rtol=1e-5, atol=1e-6)
 
 
 def test_graphs_have_leading_dimensions_and_other_keys_beside_them():
     space = Dict((("graph", GRAPH), ("vector", VECTOR)))
-    graph = {key: jnp.broadcast_to(x[0], (2, 3, *x.shape[1:])) for key, x in chain().items()}
+    graph = {key: np.broadcast_to(x[0], (2, 3, *x.shape[1:])) for key, x in chain().items()}
     features, _ = encode(space, {"graph": graph, "vector": jnp.zeros((2, 3, 3))})
     assert features.shape == (2, 3, 16)
     np.testing.assert_allclose(features[1, 2], features[0, 0], rtol=1e-6)
@@ -308,8 +317,7 @@ def test_graphs_that_are_named_are_encoded_as_those_in_rows():
     kinds = {"node_kinds": np.zeros((1, NODES), np.int8), "edge_kinds": np.zeros((1, EDGES), np.int8)}
     graphs = LevelGraphs(**{key: x for key, x in row.items() if key != "agent"}, **kinds)
     obs = chain()
-    module = build_encoder(NETWORK, GRAPH)
-    params = module.init(jax.random.key(0), obs)
-    named = build_encoder(NETWORK, GraphSpace.of(graphs))
-    found = named.apply(params, {"agent": obs["agent"], "level": jnp.zeros(1, jnp.int32)})
-    np.testing.assert_array_equal(found, module.apply(params, obs))
+    apply, params = built(GRAPH, obs)
+    named = jax.jit(build_encoder(NETWORK, GraphSpace.of(graphs)).apply)
+    found = named(params, {"agent": obs["agent"], "level": np.zeros(1, np.int32)})
+    np.testing.assert_array_equal(found, apply(params, obs))

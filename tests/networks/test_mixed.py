@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from jaxrl import envs
 from jaxrl.config import resolve
@@ -58,12 +59,13 @@ class Told(gymnasium.Env[np.ndarray, Any]):
 
 
 def distribution(batch: int = 7) -> mixed.ProductDistribution:
-    keys = jax.random.split(jax.random.key(0), 3)
+    rng = np.random.default_rng(0)
+    normal = lambda size: rng.normal(size=(batch, size)).astype(np.float32)  # noqa: E731
     return mixed.ProductDistribution(
         (
-            distributions.Categorical(jax.random.normal(keys[0], (batch, 3))),
-            distributions.MultiCategorical(jax.random.normal(keys[1], (batch, 6)), nvec=(2, 4)),
-            gaussians.Gaussian(jax.random.normal(keys[2], (batch, 2)), jnp.full((batch, 2), -0.5)),
+            distributions.Categorical(normal(3)),
+            distributions.MultiCategorical(normal(6), nvec=(2, 4)),
+            gaussians.Gaussian(normal(2), np.full((batch, 2), -0.5, np.float32)),
         ),
         SPACE,
     )
@@ -82,25 +84,34 @@ def test_parts_are_those_that_were_joined() -> None:
 
 
 def test_log_probability_and_entropy_are_sums_over_parts() -> None:
-    d = distribution()
-    choice, pair, push = d.parts
-    action = d.sample(jax.random.normal(jax.random.key(1), (7, 5)))
-    parts = SPACE.parts(action)
-    expected = choice.log_prob(parts["choice"]) + pair.log_prob(parts["pair"]) + push.log_prob(parts["push"])
-    np.testing.assert_allclose(d.log_prob(action), expected, rtol=1e-6)
-    np.testing.assert_allclose(d.entropy(), choice.entropy() + pair.entropy() + push.entropy(), rtol=1e-6)
-    np.testing.assert_array_equal(SPACE.parts(d.mode())["choice"], choice.mode())
+    @jax.jit
+    def compute(d: mixed.ProductDistribution, noise: Any) -> tuple[Any, Any]:
+        choice, pair, push = d.parts
+        action = d.sample(noise)
+        parts = SPACE.parts(action)
+        expected = (
+            choice.log_prob(parts["choice"]) + pair.log_prob(parts["pair"]) + push.log_prob(parts["push"]),
+            choice.entropy() + pair.entropy() + push.entropy(),
+            choice.mode(),
+        )
+        return (d.log_prob(action), d.entropy(), SPACE.parts(d.mode())["choice"]), expected
+
+    noise = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32)
+    found, expected = compute(distribution(), noise)
+    for one, sums in zip(found[:2], expected[:2], strict=True):
+        np.testing.assert_allclose(one, sums, rtol=1e-6)
+    np.testing.assert_array_equal(found[2], expected[2])
 
 
 def test_samples_follow_the_parts() -> None:
     count = 20_000
-    d = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], (count, *x.shape[1:])), distribution())
-    # Also the ends of what a normal number may be.
-    noise = jax.random.normal(jax.random.key(2), (count, 5)).at[0].set(9.0).at[1].set(-9.0)
-    found = SPACE.parts(d.sample(noise))
-    expected = jax.nn.softmax(d.parts[0].logits[0])
+    d = jax.tree.map(lambda x: np.broadcast_to(x[:1], (count, *x.shape[1:])), distribution())
+    noise = np.random.default_rng(2).normal(size=(count, 5)).astype(np.float32)
+    noise[0], noise[1] = 9.0, -9.0  # the ends of what a normal number may be
+    found = SPACE.parts(np.asarray(jax.jit(lambda d, noise: d.sample(noise))(d, noise)))
+    expected = scipy.special.softmax(d.parts[0].logits[0])
     np.testing.assert_allclose(np.bincount(found["choice"], minlength=3) / count, expected, atol=0.015)
-    second = jax.nn.softmax(d.parts[1].logits[0, 2:])
+    second = scipy.special.softmax(d.parts[1].logits[0, 2:])
     np.testing.assert_allclose(np.bincount(found["pair"][:, 1], minlength=4) / count, second, atol=0.015)
     np.testing.assert_allclose(found["push"][2:].mean(0), d.parts[2].mean[0], atol=0.02)
 
@@ -144,10 +155,10 @@ def test_what_cannot_be_a_part_is_one_line() -> None:
 
 def test_wrappers_see_one_vector() -> None:
     env = envs.make("jaxrl:ProbeMixed", ("sticky_actions(probability=1.0)", "previous_action"))
-    state, obs = env.reset(jax.random.key(0))
+    state, obs = jax.jit(env.reset)(jax.random.key(0))
     assert obs.shape == (3 + 3 + 5 + 2 + 1,)
     action = jnp.array([2, 1, 2, 0.5, -0.5], jnp.float32)
-    _, step = env.step(jax.random.key(1), state, action)
+    _, step = jax.jit(env.step)(jax.random.key(1), state, action)
     np.testing.assert_array_equal(step.obs[3:-1], [0, 0, 1, 0, 1, 0, 0, 1, 0.5, -0.5])
 
 
