@@ -266,6 +266,7 @@ def test_squashed_actions_are_learnt_as_they_were_before(tmp_path: Path) -> None
     assert np.isfinite(head.from_env(action)).all()
 
 
+@pytest.mark.slow
 def test_two_right_actions_are_averaged_by_a_gaussian_but_not_by_a_mixture(tmp_path: Path) -> None:
     """Half of the demonstrations go left, half go right; straight ahead is what nobody has shown."""
     name = "tests.algorithms.environments:Chance(continuous=True)"

@@ -113,10 +113,10 @@ def on_device(config: Config) -> tuple[Any, Acting, list[Trajectory]]:
     def collect(state: Any, key: Array) -> tuple[Any, Trajectory]:
         return iteration.collector.collect(state, acting, jax.random.split(key, ENVS))[:2]
 
-    learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(config))
+    learner = jax.jit(algorithm.init)(jax.random.key(0), algorithm.hyperparameters(config))
     acting = algorithm.acting(learner)
     acting = dataclasses.replace(acting, params=loud(acting.params))
-    state, found = iteration.collector.init(jax.random.split(jax.random.key(1), ENVS)), []
+    state, found = jax.jit(iteration.collector.init)(jax.random.split(jax.random.key(1), ENVS)), []
     for i in range(ROLLOUTS):
         state, trajectory = collect(state, jax.random.key(2 + i))
         found.append(trajectory)
@@ -127,7 +127,8 @@ def on_host(config: Config, fused: bool) -> tuple[Any, Acting, list[Trajectory]]
     factory = envs.make_host(ON_HOST)
     agent = algorithms.build_agent(config, factory.spec)
     algorithm = algorithms.build(config, agent, Axis())
-    acting = algorithm.acting(algorithm.init(jax.random.key(0), algorithm.hyperparameters(config)))
+    learner = jax.jit(algorithm.init)(jax.random.key(0), algorithm.hyperparameters(config))
+    acting = algorithm.acting(learner)
     acting = dataclasses.replace(acting, params=loud(acting.params))
     env = factory.start(HostOptions(seeds=tuple(range(ENVS)), num_groups=2))
     options = HostCollectorOptions(LENGTH, CHUNK)
@@ -201,7 +202,9 @@ def carries_by_hand(agent: Any, acting: Acting, trajectories: list[Trajectory]) 
     return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), before, last)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "pqn", "uniform_dqn", pytest.param("a2c", marks=slow)])
+@pytest.mark.parametrize(
+    "algorithm", ["ppo", *(pytest.param(name, marks=slow) for name in ("pqn", "uniform_dqn", "a2c"))]
+)
 def test_a_carry_of_another_step_is_found(algorithm: str) -> None:
     config = tiny_config(algorithm)
     agent, acting, trajectories = on_device(config)

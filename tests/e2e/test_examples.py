@@ -110,7 +110,7 @@ def test_reinforce_updates_with_rewards_to_go(example: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "metric", "weight"),
     [
-        ("slow_features", "features/change", 0.01),
+        pytest.param("slow_features", "features/change", 0.01, marks=pytest.mark.slow),
         ("predict_next", "features/prediction_error", 0.1),
     ],
 )

@@ -291,7 +291,7 @@ def test_interrupt_ends_a_wait_in_another_thread(start):
     timer.join()
 
 
-@pytest.mark.parametrize("name", ["Count", "HangInC"])
+@pytest.mark.parametrize("name", [pytest.param("Count", marks=pytest.mark.slow), "HangInC"])
 def test_workers_end_with_a_parent_that_is_killed(name):
     # Also where an environment hangs in C code and no Python of the worker runs any more.
     script = f"""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,22 +33,34 @@ print("done", flush=True)
 """
 
 
-def run(how: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _PROCESS, how], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+@pytest.fixture(scope="module")
+def processes() -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """One that gets stuck and one that does not, beside each other: they sleep most of the time."""
+    pipe = subprocess.PIPE
+    started = {
+        how: subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, how], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
+        )
+        for how in ("stuck", "fine")
+    }
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
 
 
-def test_a_stuck_process_ends_with_a_message() -> None:
+def test_a_stuck_process_ends_with_a_message(processes: dict[str, subprocess.Popen[str]]) -> None:
     begun = time.monotonic()
-    stuck = run("stuck")
-    assert (stuck.returncode, stuck.stdout) == (75, "worked\n")
-    assert stuck.stderr.startswith("error: no progress in the phase `train` for ")
-    assert "(--watchdog=0.4)" in stuck.stderr
-    assert len(stuck.stderr.splitlines()) == 1
+    output, error = processes["stuck"].communicate(timeout=60)
+    assert (processes["stuck"].returncode, output) == (75, "worked\n")
+    assert error.startswith("error: no progress in the phase `train` for ")
+    assert "(--watchdog=0.4)" in error
+    assert len(error.splitlines()) == 1
     assert time.monotonic() - begun < 30
 
 
-def test_work_compilation_and_the_time_after_are_left_alone() -> None:
-    fine = run("fine")
-    assert (fine.returncode, fine.stdout, fine.stderr) == (0, "worked\ndone\n", "")
+def test_work_compilation_and_the_time_after_are_left_alone(
+    processes: dict[str, subprocess.Popen[str]],
+) -> None:
+    output, error = processes["fine"].communicate(timeout=60)
+    assert (processes["fine"].returncode, output, error) == (0, "worked\ndone\n", "")

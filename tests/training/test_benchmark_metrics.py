@@ -39,6 +39,7 @@ def test_timed_run_says_what_its_time_has_bought(tmp_path: Path) -> None:
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_run_without_a_clock_writes_none(tmp_path: Path) -> None:
     assert not trained(tmp_path).exists()
 

@@ -244,6 +244,7 @@ def test_rollback_without_a_checkpoint_starts_again() -> None:
         run.fit()
 
 
+@pytest.mark.slow
 def test_nan_only_in_an_evaluation_halts(tmp_path: Path) -> None:
     # Whole episodes reach the fault, while training has only begun its first ones.
     run, _ = trainer(faulty(evaluate__every_steps=2 * STEPS), tmp_path)

@@ -141,6 +141,7 @@ def test_make_train_reads_no_teacher() -> None:
         jaxrl.make_train(config_fields("ppo", learner__teacher="a run"))
 
 
+@pytest.mark.slow
 def test_a_mixture_stays_where_its_teacher_is() -> None:
     """PPO on a mixture of Gaussians: ratio 1 and no divergence from itself at first, both later."""
     env = "tests.algorithms.environments:Chance(continuous=True)"

@@ -158,7 +158,7 @@ def test_the_exit_opens_by_the_switch(room, play):
 
 def test_observations(room):
     env = envs.make(f"{NAME}(observation=('state', 'local', 'global'), category='simple')")
-    state, obs = env.start(jnp.int32(0))
+    state, obs = jax.jit(env.start)(jnp.int32(0))
     one = env.levels[0]
     planes = np.asarray(obs["global"])
     for plane, letter in enumerate("#xKES"):
@@ -179,7 +179,7 @@ def test_observations(room):
 
 def test_the_graph_is_that_of_the_tiles():
     env = envs.make(f"{NAME}(observation='graph', category='simple')")
-    _, obs = env.start(jnp.int32(2))
+    _, obs = jax.jit(env.start)(jnp.int32(2))
     graphs, one = env.spec.observation_space["graph"].graphs, env.levels[2]
     found = {name: getattr(graphs, name)[2] for name in ("nodes", "node_mask", "node_kinds", "edges")}
     found |= {name: getattr(graphs, name)[2] for name in ("edge_mask", "edge_kinds")}
@@ -219,7 +219,7 @@ def test_the_graph_is_that_of_the_tiles():
 
 def test_the_player_moves_through_the_graph():
     env = envs.make(f"{NAME}(observation=('graph', 'local'), category='medium')")
-    state, first = env.start(jnp.int32(0))
+    state, first = jax.jit(env.start)(jnp.int32(0))
     step, seen = jax.jit(env.step), [int(first["graph"]["agent"])]
     graphs = env.spec.observation_space["graph"].graphs
     edges = graphs.edges[0][graphs.edge_mask[0]]
