@@ -135,9 +135,7 @@ def test_a_full_pool_drops_one(drop: str, left: list[int]) -> None:
 
 
 def test_hard_opponents_are_drawn_more_often() -> None:
-    state = dataclasses.replace(
-        filled(1), record=jnp.array([[6.0, 2.0, 0.0], [0.0, 0.0, 8.0], [0.0] * 3])
-    )
+    state = dataclasses.replace(filled(1), record=jnp.array([[6.0, 2.0, 0.0], [0.0, 0.0, 8.0], [0.0] * 3]))
     # Two drawn games more: scores 8/10 and 1/10.
     np.testing.assert_allclose(opponents()._weights(state)[:2], [0.2**2, 0.9**2], rtol=1e-6)
     np.testing.assert_array_equal(changed(opponents="uniform")._weights(state), np.ones(3))
