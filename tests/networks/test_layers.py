@@ -18,17 +18,16 @@ def svd(weight):
 
 def test_convolution_takes_any_leading_dimensions():
     conv = layers.Conv(3, 3)
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3, 6, 6, 2)), jnp.float32)
-    params = conv.init(jax.random.key(0), x)
-    y = conv.apply(params, x)
+    x = np.random.default_rng(1).normal(size=(2, 3, 6, 6, 2)).astype(np.float32)
+    y, params = jax.jit(conv.init_with_output)(jax.random.key(0), x)
     assert y.shape == (2, 3, 4, 4, 3)
-    np.testing.assert_allclose(y[1, 2], conv.apply(params, x[1, 2]), atol=1e-6)
+    np.testing.assert_allclose(y[1, 2], jax.jit(conv.apply)(params, x[1, 2]), atol=1e-6)
 
 
 @pytest.mark.parametrize("gain", [np.sqrt(2), 0.01, 1.0])
 def test_dense_is_orthogonal(gain):
     # correctness 17.
-    params = layers.Dense(5, gain, jnp.bfloat16).init(jax.random.key(0), jnp.ones(8))["params"]
+    params = jax.jit(layers.Dense(5, gain, jnp.bfloat16).init)(jax.random.key(0), jnp.ones(8))["params"]
     np.testing.assert_allclose(svd(params["kernel"]), gain, rtol=1e-5)
     np.testing.assert_array_equal(params["bias"], 0.0)
     # correctness 22: parameters stay float32 whatever computes with them.
@@ -37,7 +36,7 @@ def test_dense_is_orthogonal(gain):
 
 def test_convolution_is_orthogonal():
     # correctness 17.
-    params = layers.Conv(5, 3).init(jax.random.key(0), jnp.ones((6, 6, 2)))["params"]
+    params = jax.jit(layers.Conv(5, 3).init)(jax.random.key(0), jnp.ones((6, 6, 2)))["params"]
     np.testing.assert_allclose(svd(params["kernel"].reshape(-1, 5)), np.sqrt(2), rtol=1e-5)
 
 
@@ -54,7 +53,7 @@ def test_bias_gradients_are_sums_in_float32(layer, shape):
     # correctness 28: a sum in bfloat16 stands still at 256 times its terms.
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=shape), jnp.float32)
-    params = layer.init(jax.random.key(0), x)
+    params = jax.jit(layer.init)(jax.random.key(0), x)
     y = jax.eval_shape(layer.apply, params, x)
     assert y.dtype == jnp.bfloat16
     # Of two values that bfloat16 holds exactly: what is lost is lost in the sum.
@@ -66,8 +65,8 @@ def test_bias_gradients_are_sums_in_float32(layer, shape):
 
 def test_a_bias_is_added_before_the_result_is_rounded():
     # Numbers of bfloat16 above 1 are 2^-7 apart: 1 + 2^-9 alone is rounded to 1, and 1 + 2^-8 to 1 again.
-    params = {"params": {"kernel": jnp.ones((2, 1)), "bias": jnp.full(1, 2.0**-8)}}
-    y = layers.Dense(1, 1.0, jnp.bfloat16).apply(params, jnp.asarray([1.0, 2.0**-9]))
+    params = {"params": {"kernel": np.ones((2, 1), np.float32), "bias": np.full(1, 2.0**-8, np.float32)}}
+    y = jax.jit(layers.Dense(1, 1.0, jnp.bfloat16).apply)(params, np.array([1.0, 2.0**-9], np.float32))
     np.testing.assert_array_equal(y.astype(jnp.float32), [1 + 2.0**-7])
 
 
@@ -80,7 +79,8 @@ def test_orthogonal_weights_under_vmap_are_those_of_each_key() -> None:
     # Seeds are vmapped: a batch of QR decompositions can block the threads that XLA runs programs on.
     init = orthogonal(math.sqrt(2))
     keys = jax.random.split(jax.random.key(0), 3)
-    together = jax.jit(jax.vmap(lambda key: init(key, (16, 8))))(keys)
+    draw = lambda key: init(key, (16, 8))  # noqa: E731
+    together, alone = np.asarray(jax.jit(jax.vmap(draw))(keys)), jax.jit(draw)
     for key, weights in zip(keys, together, strict=True):
-        np.testing.assert_allclose(weights, init(key, (16, 8)), atol=1e-6)
+        np.testing.assert_allclose(weights, alone(key), atol=1e-6)
         np.testing.assert_allclose(weights.T @ weights, 2 * np.eye(8), atol=1e-5)

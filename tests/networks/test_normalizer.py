@@ -10,6 +10,8 @@ import pytest
 from jaxrl.networks import normalizer
 
 BATCHES, T, B, FEATURES = 100, 100, 50, 2  # 5e5 rows of 2 features: 1e6 numbers
+update = jax.jit(normalizer.update)
+normalize = jax.jit(normalizer.normalize, static_argnames="clip")
 
 
 def large_mean_data():
@@ -41,7 +43,7 @@ def test_a_million_numbers_with_a_large_mean():
 def test_one_huge_batch_with_a_large_mean():
     # The first batch has no running mean to lean on: its own two passes must suffice.
     data = large_mean_data().reshape(1000, 500, FEATURES)
-    stats = jax.jit(normalizer.update)(normalizer.init(data[0, 0]), data)
+    stats = update(normalizer.init(data[0, 0]), data)
     assert_moments(stats, data.reshape(-1, FEATURES), rtol=1e-5)
 
 
@@ -57,9 +59,9 @@ def test_mean_keeps_moving_after_many_batches():
 
 def test_update_by_hand():
     # {1, 3} has mean 2 and m2 2; with {8}: mean 4, m2 9 + 1 + 16 = 26.
-    stats = normalizer.update(normalizer.init(jnp.float32(0)), jnp.array([1.0, 3.0]))
+    stats = update(normalizer.init(jnp.float32(0)), jnp.array([1.0, 3.0]))
     assert (stats.count, stats.mean[0], stats.m2[0]) == (2, 2, 2)
-    stats = normalizer.update(stats, jnp.array([8.0]))
+    stats = update(stats, jnp.array([8.0]))
     np.testing.assert_allclose([stats.count, stats.mean[0], stats.m2[0]], [3, 4, 26], rtol=1e-6)
 
 
@@ -70,14 +72,15 @@ def test_devices_equal_one_device(num_devices):
     rng = np.random.default_rng(1)
     data = (100 + 10 * np.arange(16)[None, :, None] + rng.normal(size=(64, 16, 3))).astype(np.float32)
     mask = rng.random((64, 16)) < 0.7
-    update = functools.partial(normalizer.update, psum=lambda tree: jax.lax.psum(tree, "data"))
+    of_device = functools.partial(normalizer.update, psum=lambda tree: jax.lax.psum(tree, "data"))
+    of_devices = jax.jit(jax.vmap(of_device, (None, 1, 1), axis_name="data"))
     stats = normalizer.init(data[0, 0])
     sharded = normalizer.init(data[0, 0])
     for rows in (slice(0, 32), slice(32, 64)):
-        stats = normalizer.update(stats, data[rows], mask[rows])
+        stats = update(stats, data[rows], mask[rows])
         split_data = data[rows].reshape(32, num_devices, -1, 3)
         split_mask = mask[rows].reshape(32, num_devices, -1)
-        per_device = jax.vmap(update, (None, 1, 1), axis_name="data")(sharded, split_data, split_mask)
+        per_device = jax.tree.map(np.asarray, of_devices(sharded, split_data, split_mask))
         for leaf in jax.tree.leaves(per_device):
             np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[0], leaf.shape))
         sharded = jax.tree.map(lambda x: x[0], per_device)
@@ -93,25 +96,25 @@ def test_masked_rows_are_not_seen():
     data = rng.normal(size=(30, 8, 3)).astype(np.float32)
     mask = rng.random((30, 8)) < 0.5
     polluted = np.where(mask[..., None], data, np.float32(np.nan))
-    stats = normalizer.update(normalizer.init(data[0, 0]), polluted, mask)
+    stats = update(normalizer.init(data[0, 0]), polluted, mask)
     assert_moments(stats, data[mask], rtol=1e-5)
 
 
 def test_a_batch_without_valid_rows_changes_nothing():
     stats = normalizer.init(jnp.float32(0))
     nothing = (jnp.full((4, 2), jnp.nan), jnp.zeros((4, 2), bool))
-    jax.tree.map(np.testing.assert_array_equal, normalizer.update(stats, *nothing), stats)
-    stats = normalizer.update(stats, jnp.arange(8.0).reshape(4, 2))
-    jax.tree.map(np.testing.assert_array_equal, normalizer.update(stats, *nothing), stats)
+    jax.tree.map(np.testing.assert_array_equal, update(stats, *nothing), stats)
+    stats = update(stats, jnp.arange(8.0).reshape(4, 2))
+    jax.tree.map(np.testing.assert_array_equal, update(stats, *nothing), stats)
 
 
 def test_normalize_whitens_and_clips():
     data = large_mean_data()
     stats = fold(data)
-    whitened = np.asarray(normalizer.normalize(stats, data))
+    whitened = np.asarray(normalize(stats, data))
     np.testing.assert_allclose(np.mean(whitened, (0, 1, 2), dtype=np.float64), 0, atol=2e-3)
     np.testing.assert_allclose(np.std(whitened, (0, 1, 2), dtype=np.float64), 1, rtol=1e-3)
-    clipped = normalizer.normalize(stats, data, clip=1.5)
+    clipped = np.asarray(normalize(stats, data, clip=1.5))
     assert clipped.max() == 1.5
     assert clipped.min() == -1.5
     np.testing.assert_array_equal(clipped, np.clip(whitened, -1.5, 1.5))
@@ -125,9 +128,9 @@ def test_before_the_first_update_normalize_is_the_identity():
 
 
 def test_a_constant_feature_normalizes_to_zero():
-    data = jnp.full((100, 7, 1), 1e4 + 0.3, jnp.float32)
-    stats = fold(jnp.stack([data] * 5))
-    np.testing.assert_array_equal(normalizer.normalize(stats, data), 0.0)
+    data = np.full((100, 7, 1), 1e4 + 0.3, np.float32)
+    stats = fold(np.stack([data] * 5))
+    np.testing.assert_array_equal(normalize(stats, data), 0.0)
 
 
 def test_only_float_leaves_have_statistics():
@@ -137,9 +140,9 @@ def test_only_float_leaves_have_statistics():
         "alive": jnp.ones((6, 4), bool),
         "speed": jnp.arange(72, dtype=jnp.float32).reshape(6, 4, 3),
     }
-    stats = normalizer.update(normalizer.init(jax.tree.map(lambda x: x[0, 0], obs)), obs)
+    stats = update(normalizer.init(jax.tree.map(lambda x: x[0, 0], obs)), obs)
     assert [x.shape for x in stats.mean] == [(), (3,)]  # joints, speed
-    result = normalizer.normalize(stats, obs)
+    result = normalize(stats, obs)
     for name in ("image", "alive"):
         np.testing.assert_array_equal(result[name], obs[name])
         assert result[name].dtype == obs[name].dtype

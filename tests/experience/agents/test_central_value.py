@@ -143,20 +143,22 @@ def test_rows_have_the_state_of_their_environment() -> None:
     whole, rows = (AgentRows(registry.make("jaxrl:ProbeAgents", w)) for w in (("central_observation",), ()))
     keys = jax.random.split(jax.random.key(3), 8)
     step = jax.jit(lambda rows, state, action: rows.step(keys, state, action), static_argnums=0)
-    (state, obs), (plain, own) = whole.reset(keys), rows.reset(keys)
+    (state, obs), (plain, own) = jax.jit(lambda: (whole.reset(keys), rows.reset(keys)))()
+    central_of = jax.jit(jax.vmap(ProbeAgents().central))
     ended = 0
     for t in range(9):
-        central = np.stack([ProbeAgents().central(jax.tree.map(lambda x: x[i], state.env)) for i in (0, 1)])  # noqa: B023
+        central = np.asarray(central_of(state.env))
         np.testing.assert_array_equal(obs["own"], own)
         np.testing.assert_array_equal(obs["central"], central.repeat(4, axis=0))
-        action = jnp.full(8, t % 2, jnp.int32)
+        action = np.full(8, t % 2, np.int32)
         (state, found), (plain, expected) = step(whole, state, action), step(rows, plain, action)
         np.testing.assert_array_equal(found.final_obs["own"], expected.final_obs)
         # Before the reset that may have followed.
-        np.testing.assert_array_equal(found.final_obs["central"][:, :5].argmax(axis=1), t % 4 + 1)
+        final = np.asarray(found.final_obs["central"])
+        np.testing.assert_array_equal(final[:, :5].argmax(axis=1), t % 4 + 1)
         for name in ("reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-        obs, own, ended = found.obs, expected.obs, ended + int(found.team.done.sum())
+        obs, own, ended = found.obs, expected.obs, ended + int(np.asarray(found.team.done).sum())
     assert ended == 16
 
 

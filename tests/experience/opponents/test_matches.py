@@ -157,7 +157,7 @@ def test_opponents_move_until_it_is_the_learners_turn() -> None:
     spec = program.collector.env.spec
     matches = Matches(spec, Uneven(spec), Seats(agent, LATEST, POOLED), Axis()).against(now, snapshots)
     keys = jax.random.split(jax.random.key(5), B)
-    state, _ = matches.reset(keys)
+    state, _ = jax.jit(matches.reset)(keys)
     state, step = jax.jit(matches.step)(keys, state, jnp.zeros(B, jnp.int32))
     first = np.asarray(state.seat) == 0
     assert 0 < first.sum() < B
