@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,13 +18,19 @@ AGENTS = "ProbeAgents"
 NAMES = sorted(f"jaxrl:{name}" for name in native.names() if name.startswith("Probe") and name != AGENTS)
 
 
+@functools.cache
+def programs(env):
+    return jax.jit(env.reset), jax.jit(env.step)
+
+
 def rollout(env, actions, key=0):
     """Steps with `actions`, a list or a function of (state, obs); returns the first obs and timesteps."""
-    state, first = env.reset(jax.random.key(key))
+    reset, step = programs(env)
+    state, first = reset(jax.random.key(key))
     obs, timesteps = first, []
     for t in range(20):
         action = actions(state, obs) if callable(actions) else actions[t]
-        state, timestep = env.step(jax.random.fold_in(jax.random.key(key), t), state, jnp.asarray(action))
+        state, timestep = step(jax.random.fold_in(jax.random.key(key), t), state, jnp.asarray(action))
         obs = timestep.obs
         timesteps.append(timestep)
         if timestep.done:
@@ -32,9 +40,9 @@ def rollout(env, actions, key=0):
 
 def one_step_rewards(name, action_of):
     """Rewards of 32 one-step episodes; the observations must differ where `action_of` uses them."""
-    rewards = []
+    rewards, env = [], envs.make(name)
     for key in range(32):
-        _, (timestep,) = rollout(envs.make(name), lambda state, obs: action_of(obs), key)
+        _, (timestep,) = rollout(env, lambda state, obs: action_of(obs), key)
         assert timestep.terminated
         assert not timestep.truncated
         rewards.append(float(timestep.reward))

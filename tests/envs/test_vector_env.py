@@ -41,6 +41,7 @@ class KeyEnv(JaxEnv):
         return {"time": time, "key": key}, timestep
 
 
+@partial(jax.jit, static_argnums=2)
 def keys_at(key: jax.Array, t: int, num_envs: int) -> jax.Array:
     return jax.vmap(lambda b: jax.random.fold_in(jax.random.fold_in(key, b), t))(jnp.arange(num_envs))
 
@@ -63,7 +64,7 @@ def run(env: VectorEnv, key: jax.Array, num_steps: int, num_envs: int) -> Any:
 def test_against_one_environment_stepped_by_hand(name):
     num_envs, num_steps = 3, 60
     env = envs.make(name)
-    obs_BO, timesteps = run(VectorEnv(env), jax.random.key(0), num_steps, num_envs)
+    obs_BO, timesteps = jax.tree.map(np.asarray, run(VectorEnv(env), jax.random.key(0), num_steps, num_envs))
     reset, step = jax.jit(env.reset), jax.jit(env.step)
     num_done = 0
     for b in range(num_envs):
