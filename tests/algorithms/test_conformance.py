@@ -58,9 +58,13 @@ def compiled(algorithm: str) -> DeviceRuntime:
     return runtime
 
 
+# As one program: leaf by leaf, each shape would be one.
+copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+
+
 def advanced(runtime: DeviceRuntime, state: TrainState, count: int) -> tuple[TrainState, Any, bool]:
     """(state, interval, failed) after iterations from a state that is not donated."""
-    given = jax.tree.map(jnp.copy, state)
+    given = copy(state)
     after, interval, failed = runtime.advance(given, runtime.learning.empty_interval(), count)
     return after, interval, bool(failed)
 
@@ -172,8 +176,8 @@ def test_what_is_not_finite_is_found_and_named(
     state, interval, _ = advanced(runtime, runtime.learning.initial_state(), 2)
     bad = poisoned(state, where, value)
     before = copied(counted(bad))
-    given = jax.tree.map(jnp.copy, bad)
-    after, kept, failed = runtime.advance(given, jax.tree.map(jnp.copy, interval), 3)
+    given = copy(bad)
+    after, kept, failed = runtime.advance(given, copy(interval), 3)
     assert bool(failed)
     # As if the iteration had never been: rows of a memory that it wrote do not count.
     assert_equal(counted(after), before)
