@@ -317,7 +317,16 @@ time.sleep(1000)
     assert set(os.listdir("/dev/shm")) <= before
 
 
-def test_closing_leaves_nothing():
+@pytest.fixture
+def collect():
+    """Collects garbage, and not again what other tests have left, which takes a second or more."""
+    gc.collect()
+    gc.freeze()
+    yield gc.collect
+    gc.unfreeze()
+
+
+def test_closing_leaves_nothing(collect):
     def open_files():
         names = set()
         for number in os.listdir("/proc/self/fd"):
@@ -326,7 +335,6 @@ def test_closing_leaves_nothing():
         return names
 
     factory = envs.make_host(f"{MODULE}:Count")
-    gc.collect()  # what other tests have left to it
     before, shared = open_files(), set(os.listdir("/dev/shm"))
     env = factory.start(HostOptions(seeds=(1, 2, 3, 4), num_groups=2, num_workers=2))
     play(env, np.zeros((2, 4), int))
@@ -338,15 +346,15 @@ def test_closing_leaves_nothing():
     with pytest.raises(ChildProcessError):  # none is left to be waited for: no zombies
         os.waitpid(pids[0], os.WNOHANG)
     del env  # its arrays are the last to hold the memory
-    gc.collect()
+    collect()
     assert open_files() <= before  # what other tests had left open may be closed by now
 
 
-def test_forgotten_environments_end_with_the_last_reference():
+def test_forgotten_environments_end_with_the_last_reference(collect):
     env = envs.make_host(f"{MODULE}:Count").start(HostOptions(seeds=(1, 2)))
     pids = env.process_ids
     del env
-    gc.collect()
+    collect()
     assert not any(map(alive, pids))
 
 

@@ -179,7 +179,7 @@ def test_observations(room):
 
 def test_the_graph_is_that_of_the_tiles():
     env = envs.make(f"{NAME}(observation='graph', category='simple')")
-    _, obs = jax.jit(env.start)(jnp.int32(2))
+    _, obs = env.start(jnp.int32(2))
     graphs, one = env.spec.observation_space["graph"].graphs, env.levels[2]
     found = {name: getattr(graphs, name)[2] for name in ("nodes", "node_mask", "node_kinds", "edges")}
     found |= {name: getattr(graphs, name)[2] for name in ("edge_mask", "edge_kinds")}
