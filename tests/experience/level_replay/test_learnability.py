@@ -37,15 +37,15 @@ def play(task_E, keys_E, quota_E, count):
 def refreshed(made, devices, state):
     axis = Axis("data", devices)
     run = lambda _: made.refresh(state, play, jax.random.key(2), axis)  # noqa: E731
-    found = jax.jit(jax.vmap(run, axis_name="data"))(jnp.arange(devices))
+    found = jax.tree.map(np.asarray, jax.jit(jax.vmap(run, axis_name="data"))(np.arange(devices)))
     for x in jax.tree.leaves(found):
         assert (x == x[:1]).all()
-    return jax.tree.map(lambda x: np.asarray(x[0]), found)
+    return jax.tree.map(lambda x: x[0], found)
 
 
 def test_levels_that_are_solved_sometimes_are_kept():
     made = sampler()
-    state = made.init(jax.random.key(0))
+    state = jax.jit(made.init)(jax.random.key(0))
     found = refreshed(made, 1, state)
     rate = (found.task["goal"] % 5) / EPISODES
     np.testing.assert_allclose(found.learnability, rate * (1 - rate))
@@ -60,13 +60,13 @@ def test_levels_that_are_solved_sometimes_are_kept():
 
 def test_all_candidates_are_played_and_counted():
     made = sampler(candidates=6, kept=6)
-    found = refreshed(made, 1, made.init(jax.random.key(0)))
+    found = refreshed(made, 1, jax.jit(made.init)(jax.random.key(0)))
     assert found.steps == EPISODES * found.task["goal"].sum()
 
 
 def test_a_resumed_run_does_not_choose_or_count_again():
     made = sampler()
-    once = refreshed(made, 1, made.init(jax.random.key(0)))
+    once = refreshed(made, 1, jax.jit(made.init)(jax.random.key(0)))
     jax.tree.map(np.testing.assert_array_equal, refreshed(made, 1, jax.tree.map(jnp.asarray, once)), once)
     later = refreshed(made, 1, jax.tree.map(jnp.asarray, once).replace(iteration=jnp.int32(7)))
     assert later.refreshed == 7
@@ -76,11 +76,13 @@ def test_a_resumed_run_does_not_choose_or_count_again():
 def test_kept_levels_have_their_share_each_as_often_as_the_others():
     made = sampler()
     keys = jax.random.split(jax.random.key(1), 4000)
-    state = made.init(jax.random.key(0))
-    assert not np.asarray(made.choose(state, keys)["kind"]).any()
-    state = jax.tree.map(jnp.asarray, refreshed(made, 1, state))
-    state = state.replace(task=state.task | {"walls": jnp.full((5, 13), 1) * jnp.arange(5)[:, None]})
-    found = made.choose(state, keys)
+    state, choose = jax.jit(made.init)(jax.random.key(0)), jax.jit(made.choose)
+    assert not np.asarray(choose(state, keys)["kind"]).any()
+    state = refreshed(made, 1, state)
+    walls = (
+        np.ones((5, 13), state.task["walls"].dtype) * np.arange(5, dtype=state.task["walls"].dtype)[:, None]
+    )
+    found = choose(state.replace(task=state.task | {"walls": walls}), keys)
     kept = np.asarray(found["kind"]) == 1
     assert abs(kept.mean() - 0.8) < 0.03
     which = np.asarray(found["task"]["walls"])[kept][:, 0]

@@ -44,11 +44,12 @@ def test_every_step_sees_its_own_episode_within_the_window(length, memory):
 @pytest.mark.parametrize("length", [1, 2, 3, 7])
 def test_the_memory_holds_the_last_entries_of_this_episode(length):
     # Two entries were there, of three that fit; an episode begins at the last step but one of the second row.
-    memory = jnp.array([[0.0, 1.0, 2.0]] * N)[..., None]
-    valid = jnp.array([[0.0, 1.0, 1.0]] * N)
-    x = jnp.broadcast_to(10.0 + jnp.arange(length, dtype=jnp.float32)[:, None, None], (length, N, 1))
-    reset = jnp.zeros((length, N), bool).at[max(length - 2, 0), 1].set(True)
-    after, held = entered(memory, valid, x, reset)
+    memory = np.array([[0.0, 1.0, 2.0]] * N, np.float32)[..., None]
+    valid = np.array([[0.0, 1.0, 1.0]] * N, np.float32)
+    x = np.broadcast_to(10.0 + np.arange(length, dtype=np.float32)[:, None, None], (length, N, 1))
+    reset = np.zeros((length, N), bool)
+    reset[max(length - 2, 0), 1] = True
+    after, held = map(np.asarray, jax.jit(entered)(memory, valid, x, reset))
     everything = [0.0, 1.0, 2.0, *(10.0 + t for t in range(length))]
     np.testing.assert_array_equal(after[0, :, 0], everything[-3:])
     np.testing.assert_array_equal(held[0], [float(x > 0) for x in everything[-3:]])
