@@ -137,20 +137,28 @@ def test_statistics_of_tasks_are_those_of_their_rows_alone() -> None:
     )
     mask = rng.random((5, 7)) < 0.8
     obs = {OBSERVATION: jnp.asarray(x), TASK: jnp.asarray(task, jnp.int32)}
-    stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), 3)
-    stats = task_normalizer.update(stats, obs, obs[TASK], jnp.asarray(mask))
-    seen = task_normalizer.normalize(stats, obs, obs[TASK])
+
+    @jax.jit
+    def normalized(obs: Any, mask: Any) -> Any:
+        stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), 3)
+        stats = task_normalizer.update(stats, obs, obs[TASK], mask)
+        return task_normalizer.normalize(stats, obs, obs[TASK])
+
+    @jax.jit
+    def scaled_by_task(returns: Any, task: Any) -> Any:
+        moments = task_normalizer.update(task_normalizer.init(returns[0, 0], 3), returns, task)
+        return task_normalizer.scale_rewards(moments, returns, task)
+
+    seen = jax.tree.map(np.asarray, normalized(obs, mask))
     np.testing.assert_array_equal(seen[TASK], task)
     for i in range(3):
         own = x[mask & (task == i)]
         expected = (x[task == i] - own.mean(0)) / np.sqrt(own.var(0) + 1e-8)
         np.testing.assert_allclose(seen[OBSERVATION][task == i], expected, rtol=2e-4, atol=2e-4)
-    returns = jnp.asarray(x[..., 0])
-    moments = task_normalizer.update(task_normalizer.init(returns[0, 0], 3), returns, obs[TASK])
-    scaled = task_normalizer.scale_rewards(moments, returns, obs[TASK])
+    scaled = np.asarray(scaled_by_task(x[..., 0], obs[TASK]))
     for i in range(3):
         own = x[..., 0][task == i]
-        np.testing.assert_allclose(np.asarray(scaled)[task == i], own / own.std(), rtol=2e-4)
+        np.testing.assert_allclose(scaled[task == i], own / own.std(), rtol=2e-4)
 
 
 @pytest.fixture(scope="module")

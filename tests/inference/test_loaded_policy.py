@@ -73,7 +73,7 @@ def test_sampled_actions_follow_the_distribution_and_the_seed(run: Path) -> None
     obs = np.full((4000, 4), 0.3, np.float32)
     function = PolicyFunction.of(trained_policy.load(str(run), devices=1))
     _, carry, reset = function.example(1)
-    logits = np.asarray(function(obs[:1], carry, reset)["distribution"]["logits"])[0]
+    logits = np.asarray(jax.jit(function)(obs[:1], carry, reset)["distribution"]["logits"])[0]
     probability = np.exp(logits[1]) / np.exp(logits).sum()
     first, again = jaxrl.load(run, seed=3), jaxrl.load(run, seed=3)
     drawn, _ = first.act(obs, sample=True)
@@ -86,7 +86,7 @@ def test_dicts_may_hold_dicts() -> None:
     name = "jaxrl:Platformer(observation='graph', category='simple')"
     loaded = LoadedPolicy(policy_of(env__name=name, network__core="none"))
     env = envs.make(name)
-    _, obs = jax.vmap(env.start)(jnp.arange(2))
+    _, obs = jax.jit(jax.vmap(env.start))(jnp.arange(2))
     batch = jax.tree.map(np.asarray, obs)
     actions, _ = loaded.act(batch)
     for i, action in enumerate(actions):

@@ -38,20 +38,20 @@ def test_the_core_is_its_equations():
     core, rng = S5(D, P), np.random.default_rng(1)
     x, reset = rng.normal(size=(L, N, D)).astype(np.float32), rng.random((L, N)) < 0.2
     carry = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), core.initial_carry(N))
-    params = core.init(jax.random.key(0), x, carry, reset)["params"]
-    params["bias"] = params["bias"] + 0.5
+    params = jax.tree.map(np.asarray, jax.jit(core.init)(jax.random.key(0), x, carry, reset)["params"])
+    params["bias"] = params["bias"] + np.float32(0.5)
     y, last = jax.device_get(jax.jit(core.apply)({"params": params}, x, carry, reset))
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     eigenvalue = -np.exp(p["spectrum"][0]) + 1j * p["spectrum"][1]
     a = np.exp(eigenvalue * np.exp(p["spectrum"][2]))
     b = ((a - 1) / eigenvalue) * (p["input"][:, :P] + 1j * p["input"][:, P:])
     c = (p["output"][:P] - 1j * p["output"][P:]) / 2
-    h = carry["real"] + 1j * carry["imaginary"].astype(np.complex128)
+    h, gelu = carry["real"] + 1j * carry["imaginary"].astype(np.complex128), jax.jit(jax.nn.gelu)
     for t in range(L):
         u = x[t] - x[t].mean(axis=-1, keepdims=True)
         u = u / np.sqrt((u**2).mean(axis=-1, keepdims=True) + 1e-6)
         h = a * np.where(reset[t][:, None], 0.0, h) + u @ b
-        g = np.asarray(jax.nn.gelu(jnp.asarray(2 * (h @ c).real + p["skip"] * u)))
+        g = np.asarray(gelu(2 * (h @ c).real + p["skip"] * u))
         expected = x[t] + g / (1 + np.exp(-(g @ p["gate"] + p["bias"])))
         np.testing.assert_allclose(y[t], expected, atol=1e-5)
     np.testing.assert_allclose(last["real"] + 1j * last["imaginary"], h, atol=1e-5)

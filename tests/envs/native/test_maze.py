@@ -138,9 +138,10 @@ def test_edits_change_a_few_cells_and_never_bury_the_agent_or_the_goal(env, rand
 
 
 def test_a_task_whose_goal_lies_on_its_agent_is_a_random_level(env):
-    one, two = (env.reset(jax.random.key(k), env.default_task)[0] for k in (1, 2))
+    reset = jax.jit(env.reset)
+    one, two = (reset(jax.random.key(k), env.default_task)[0] for k in (1, 2))
     assert (one.walls != two.walls).any()
-    drawn, _ = env.reset(jax.random.key(0), env.draw_task(jax.random.key(1)))
+    drawn, _ = reset(jax.random.key(0), jax.jit(env.draw_task)(jax.random.key(1)))
     np.testing.assert_array_equal(one.walls, drawn.walls)
 
 
