@@ -70,7 +70,7 @@ def test_carries_belong_to_the_sequences(length):
 def test_minibatches_over_time_use_every_sequence_once_with_its_carry(length, group_envs, group_chunks):
     # correctness 2, 3 and 4, where minibatches outnumber the environments of a group.
     members = group_envs * group_chunks
-    label = 100 * length * np.arange(T // length)[:, None] + np.arange(B)[None]
+    label = jnp.asarray(100 * length * np.arange(T // length)[:, None] + np.arange(B)[None])
     for seed in range(3):
         sequences = dealt(length, group_envs, group_chunks, seed)
         take = lambda s: (take_sequences(jnp.asarray(labelled()), s, length), take_carries(label, s))  # noqa: E731
