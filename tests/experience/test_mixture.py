@@ -139,23 +139,23 @@ def test_statistics_of_tasks_are_those_of_their_rows_alone() -> None:
     obs = {OBSERVATION: jnp.asarray(x), TASK: jnp.asarray(task, jnp.int32)}
 
     @jax.jit
-    def normalized(obs: Any, mask: Any) -> Any:
+    def normalize_by_task(obs: Any, mask: Any) -> Any:
         stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), 3)
         stats = task_normalizer.update(stats, obs, obs[TASK], mask)
         return task_normalizer.normalize(stats, obs, obs[TASK])
 
     @jax.jit
-    def scaled_by_task(returns: Any, task: Any) -> Any:
+    def scale_by_task(returns: Any, task: Any) -> Any:
         moments = task_normalizer.update(task_normalizer.init(returns[0, 0], 3), returns, task)
         return task_normalizer.scale_rewards(moments, returns, task)
 
-    seen = jax.tree.map(np.asarray, normalized(obs, mask))
+    seen = jax.tree.map(np.asarray, normalize_by_task(obs, mask))
     np.testing.assert_array_equal(seen[TASK], task)
     for i in range(3):
         own = x[mask & (task == i)]
         expected = (x[task == i] - own.mean(0)) / np.sqrt(own.var(0) + 1e-8)
         np.testing.assert_allclose(seen[OBSERVATION][task == i], expected, rtol=2e-4, atol=2e-4)
-    scaled = np.asarray(scaled_by_task(x[..., 0], obs[TASK]))
+    scaled = np.asarray(scale_by_task(x[..., 0], obs[TASK]))
     for i in range(3):
         own = x[..., 0][task == i]
         np.testing.assert_allclose(scaled[task == i], own / own.std(), rtol=2e-4)

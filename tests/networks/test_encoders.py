@@ -29,7 +29,7 @@ def encode(space, obs, encoder="auto", **fields):
     return np.asarray(features), sum(x.size for x in jax.tree.leaves(params))
 
 
-def built(space, obs):
+def encoder_of(space, obs):
     """(the encoder as a program, its parameters)."""
     module = build_encoder(NETWORK, space)
     return jax.jit(module.apply), jax.jit(module.init)(jax.random.key(0), obs)
@@ -159,7 +159,7 @@ def test_dict_features_are_concatenated_in_the_order_of_the_keys():
 
 def test_every_key_of_a_dict_matters():
     obs = {"vector": np.full((1, 3), 0.5, np.float32), "image": np.full((1, 10, 10, 2), 255, np.uint8)}
-    apply, params = built(DICT, obs)
+    apply, params = encoder_of(DICT, obs)
     before = np.asarray(apply(params, obs))
     for key in obs:
         assert (np.asarray(apply(params, obs | {key: np.zeros_like(obs[key])})) != before).any()
@@ -256,7 +256,7 @@ def chain():
 
 def test_graphs_are_encoded_without_their_padding():
     obs = chain()
-    apply, params = built(GRAPH, obs)
+    apply, params = encoder_of(GRAPH, obs)
     before = np.asarray(apply(params, obs))
     assert before.shape == (1, 8)
 
@@ -286,7 +286,7 @@ def test_the_order_of_the_nodes_of_a_graph_does_not_matter():
         "node_mask": obs["node_mask"][:, order],
         "nodes": obs["nodes"][:, order],
     }
-    apply, params = built(GRAPH, obs)
+    apply, params = encoder_of(GRAPH, obs)
     np.testing.assert_allclose(apply(params, moved), apply(params, obs), rtol=1e-5, atol=1e-6)
 
 
@@ -317,7 +317,7 @@ def test_graphs_that_are_named_are_encoded_as_those_in_rows():
     kinds = {"node_kinds": np.zeros((1, NODES), np.int8), "edge_kinds": np.zeros((1, EDGES), np.int8)}
     graphs = LevelGraphs(**{key: x for key, x in row.items() if key != "agent"}, **kinds)
     obs = chain()
-    apply, params = built(GRAPH, obs)
+    apply, params = encoder_of(GRAPH, obs)
     named = jax.jit(build_encoder(NETWORK, GraphSpace.of(graphs)).apply)
     found = named(params, {"agent": obs["agent"], "level": np.zeros(1, np.int32)})
     np.testing.assert_array_equal(found, apply(params, obs))

@@ -146,7 +146,7 @@ def test_tasks_are_of_the_stage_and_a_share_of_earlier_ones() -> None:
     assert choose._cache_size() == 1
 
 
-def chosen(made: Any) -> Any:
+def draws_of(made: Any) -> Any:
     """500 draws."""
     keys = jax.random.split(jax.random.key(3), 500)
     return jax.jit(lambda key: made.choose(made.init(key), keys))(jax.random.key(0))
@@ -155,7 +155,7 @@ def chosen(made: Any) -> Any:
 def test_categories_are_drawn_level_by_level() -> None:
     env = "jaxrl:Platformer"
     made = sampler({"task": {"category": ["simple", "complex"]}}, env=env, start_stage=1)
-    tasks = chosen(made)["task"]
+    tasks = draws_of(made)["task"]
     levels = registry.make(env).levels
     wanted = {i for i, level in enumerate(levels) if level.category in ("simple", "complex")}
     assert set(np.asarray(tasks["level"]).tolist()) == wanted
@@ -163,7 +163,7 @@ def test_categories_are_drawn_level_by_level() -> None:
 
 def drawn(task: dict[str, Any], env: str) -> dict[str, set[float]]:
     """The values of each field in many tasks of a stage."""
-    tasks = chosen(sampler({"task": task}, env=env, start_stage=1))["task"]
+    tasks = draws_of(sampler({"task": task}, env=env, start_stage=1))["task"]
     return {name: {float(value) for value in np.asarray(x)} for name, x in tasks.items()}
 
 
