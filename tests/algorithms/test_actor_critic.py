@@ -48,9 +48,9 @@ def test_the_description_says_what_auto_stands_for(name, fields, said):
 
 SLOW = pytest.mark.slow
 TRUNKS = [
-    *(("lstm", False), ("lstm", True), ("gru", True), ("mingru", True), ("lru", True)),
+    *(("lstm", False), ("lstm", True), ("mingru", True)),
+    *(pytest.param(core, True, marks=SLOW) for core in ("gru", "lru", "gtrxl")),
     *(pytest.param(core, False, marks=SLOW) for core in ("s5", "gated_delta")),
-    pytest.param("gtrxl", True, marks=SLOW),
     ("none", True),
 ]
 
@@ -141,8 +141,8 @@ def test_gain_of_the_value_is_one():
 
 
 CORES = [
-    *("lstm", "gru", "mingru", "lru", "none"),
-    *(pytest.param(core, marks=SLOW) for core in ("s5", "gated_delta", "gtrxl")),
+    *("lstm", "mingru", "none"),
+    *(pytest.param(core, marks=SLOW) for core in ("gru", "lru", "s5", "gated_delta", "gtrxl")),
 ]
 
 

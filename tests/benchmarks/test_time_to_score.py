@@ -52,6 +52,7 @@ def zoo(monkeypatch):
     return lambda value: monkeypatch.setattr(shipped, "ZOO", {"cartpole": value, "acrobot": value})
 
 
+@pytest.mark.slow
 def test_every_process_leaves_a_sample_and_a_command_with_the_same_folder_adds(tmp_path, trainer, zoo):
     zoo({"sleep": 0.3})
     session(tmp_path, seeds=[0, 1]).run()

@@ -24,7 +24,7 @@ print(choose_devices(config))
     ("name", "sizes", "devices"),
     [
         ("gymnax:CartPole-v1", (64, 32, 4), "2"),
-        ("gymnax:CartPole-v1", (16, 32, 4), "1"),
+        pytest.param("gymnax:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
         pytest.param("envpool:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
         # An image is worth many vectors.
         pytest.param("envpool:Pong-v5", (16, 32, 4), "2", marks=pytest.mark.slow),

@@ -107,10 +107,11 @@ def test_reinforce_updates_with_rewards_to_go(example: Any) -> None:
     assert metrics["reinforce/updates"] == 1  # the first rollout has no statistics to normalise with
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "metric", "weight"),
     [
-        pytest.param("slow_features", "features/change", 0.01, marks=pytest.mark.slow),
+        ("slow_features", "features/change", 0.01),
         ("predict_next", "features/prediction_error", 0.1),
     ],
 )

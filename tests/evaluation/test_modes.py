@@ -45,6 +45,7 @@ def test_the_higher_mean_over_three_evaluations_decides() -> None:
     assert modes.deciding({"greedy": (math.nan,), "sampled": (-9.0,)}) == "sampled"
 
 
+@pytest.mark.slow
 def test_both_modes_play_the_episodes_that_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "MAX_ENVIRONMENTS", 4)  # 6 episodes: two in some, one in others
     env = registry.make("gymnax:CartPole-v1")

@@ -53,6 +53,7 @@ def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
     trainer.close()
 
 
+@pytest.mark.slow
 def test_a_swap_starts_game_and_carries_anew() -> None:
     """In the swapped group alone; games of the others go on with their carries."""
     program = iteration(**BUSY)

@@ -88,6 +88,7 @@ def test_rates_are_exact_and_rows_say_the_stage(straight: tuple[Trainer, Recorde
     ]
 
 
+@pytest.mark.slow
 def test_optimiser_and_counters_go_on_and_episodes_where_they_can(
     straight: tuple[Trainer, Recorder, Path],
 ) -> None:
@@ -117,6 +118,7 @@ def test_optimiser_and_counters_go_on_and_episodes_where_they_can(
     assert int(found[8].collector.episode.episode_length.max()) <= 8
 
 
+@pytest.mark.slow
 def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path]) -> None:
     _, _, folder = straight
     trainer, _ = staged()

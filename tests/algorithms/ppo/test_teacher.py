@@ -100,7 +100,8 @@ def test_the_weight_by_hand() -> None:
     assert float(teacher.weight(2.0, 0.0, jnp.int32(1), 100)) == 0.0
 
 
-@pytest.mark.parametrize("separate", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("separate", [False, True])
 def test_only_the_value_function_warms_up(separate: bool) -> None:
     # Nor do the statistics move that a policy was trained with.
     config = tiny_config(

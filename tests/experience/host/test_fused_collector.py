@@ -46,7 +46,7 @@ def assert_same(left, right):
 @pytest.mark.parametrize(
     ("name", "cuts", "groups"),
     [
-        ("envpool:CartPole-v1(max_episode_steps=20)", None, 1),
+        pytest.param("envpool:CartPole-v1(max_episode_steps=20)", None, 1, marks=pytest.mark.slow),
         ("envpool:CartPole-v1(max_episode_steps=20)", (3, 40, 1, 17, 20, 5, 9, 2), 2),
         pytest.param(
             "envpool:MiniGrid-MemoryS7-v0(max_episode_steps=9, keys=('image',))",

@@ -63,6 +63,7 @@ def test_a_holder_of_this_machine_that_is_dead_is_replaced_at_once(gcs: GcsServe
     lease.release()
 
 
+@pytest.mark.slow
 def test_a_holder_elsewhere_that_does_not_renew_is_replaced_in_time(
     gcs: GcsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
