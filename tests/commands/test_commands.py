@@ -25,7 +25,9 @@ def test_every_command_is_listed_in_one_line(capsys: pytest.CaptureFixture[str])
     assert max(map(len, lines)) <= 80
     modules = {path.stem.replace("_", "-") for path in (ROOT / "jaxrl/commands").glob("[a-z]*.py")}
     # By several commands.
-    shared = {"arguments", "command-line", "next-steps", "resumption", "suite-table", "training-arguments"}
+    shared = set(
+        "arguments command-line next-steps resumption run-arguments suite-table training-arguments".split()
+    )
     assert modules - shared == set(COMMANDS)
 
 

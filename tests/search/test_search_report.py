@@ -11,6 +11,7 @@ import pytest
 
 from jaxrl.config import ConfigError
 from jaxrl.config.files import load_config
+from jaxrl.runs.names import RunNames
 from jaxrl.runs.signals import Interruption
 from jaxrl.search import SearchOptions, optimization, report
 from jaxrl.search.importance import importance
@@ -116,7 +117,7 @@ def test_a_search_says_before_its_trials_that_there_will_be_no_report(
 
     monkeypatch.setattr(report, "require_packages", missing)
     monkeypatch.setattr(optimization, "_executor", no_trials)
-    monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: None)
+    monkeypatch.setattr(optimization.probe, "require_trainable", lambda *_: RunNames((), (), ()))
     config = load_config("ppo_mlp")
     options = SearchOptions(method="random", trials=2, workdir=str(tmp_path / "search"))
     with pytest.raises(Stop):
