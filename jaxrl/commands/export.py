@@ -1,4 +1,4 @@
-"""jaxrl export RUN: writes a policy as StableHLO, ONNX or arrays.
+"""jaxrl export RUN [RUN...]: writes a policy as StableHLO, ONNX or arrays; of several runs their ensemble.
 
 The normaliser is inside; the carry is an input and an output. Every export is
 read back and shown what the trained policy sees while that plays: exit code 1,
@@ -30,6 +30,7 @@ from jaxrl.config.local_files import is_remote
 
 if TYPE_CHECKING:
     from jaxrl.inference.equivalence import EquivalenceCheck
+    from jaxrl.inference.export import Exported
 
 _MOST_STEPS = 1_000_000  # they are played one by one
 FORMATS = ("stablehlo", "onnx", "numpy", "safetensors")
@@ -41,7 +42,9 @@ ARGUMENTS = (
         "stablehlo (runs with jax alone), onnx (onnxruntime), numpy or safetensors (arrays)",
         str,
     ),
-    Argument("--output=DIR", "where to (default: WORKDIR/export/FORMAT)", str),
+    Argument(
+        "--output=DIR", "where to (default: WORKDIR/export/FORMAT; must be given for several runs)", str
+    ),
     CHECKPOINT,
     Argument("--sample", "sample actions, from a key that is one more input (stablehlo only)", bool),
     Argument(
@@ -77,38 +80,76 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, left = parse(ARGUMENTS, argv, positional=True)
-    workdir, kind = run_folder(values["workdir"], left), values["format"]
-    if kind not in FORMATS:
-        raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
+    kind = values["format"]
+    if len(left) > 1 and not values["workdir"]:
+        return _ensemble(values, left)
+    workdir = run_folder(values["workdir"], left)
+    _require_format(kind)
     sample = asked_sample(values)
     if sample and kind != "stablehlo":
         raise ConfigError(
             f"`--sample` needs --format=stablehlo: draw from the distribution that {kind} returns"
         )
-    if values["batch"] and kind in ("numpy", "safetensors"):
-        raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
-    output = values["output"] or f"{workdir}/export/{kind}"
-    if is_remote(output):
-        raise ConfigError(f"`--output` (={output!r}) must be a local folder")
-    command_line.require_writable_folder("output", output)
+    output = _output(values, f"{workdir}/export/{kind}")
 
     from jaxrl.inference.export import export
 
-    chosen = ("checkpoint", "batch", "steps", "trust")
-    arguments: dict[str, Any] = {name: values[name] for name in chosen}
-    result = export(workdir, kind, output, sample=sample, **arguments)
-    print(f"checkpoint  step {result.step:,}")
-    print(f"actions     {result.actions}")
-    print(f"batch       {result.batch}")
+    result = export(workdir, kind, output, sample=sample, **_chosen(values))
     if sample is None and result.mode != result.actions:
         command_line.say(
             f"note        evaluations during training were better {result.mode}: draw from the distribution "
             f"that {kind} returns, or take --format=stablehlo"
         )
+    return _report(result, kind, output)
+
+
+def _ensemble(values: dict[str, Any], runs: Sequence[str]) -> int:
+    """Exports several runs as one; returns the exit code."""
+    kind = values["format"]
+    _require_format(kind)
+    if asked_sample(values):
+        raise ConfigError("`--sample`: several policies together take the best action by their mean")
+    if not values["output"]:
+        raise ConfigError("`--output` is missing: name the folder for the export of several runs")
+    output = _output(values, "")
+
+    from jaxrl.inference.ensemble_export import export_ensemble
+
+    return _report(export_ensemble(runs, kind, output, **_chosen(values)), kind, output)
+
+
+def _output(values: dict[str, Any], default: str) -> str:
+    """The folder to write, which must be a local one that can be written."""
+    kind = values["format"]
+    if values["batch"] and kind in ("numpy", "safetensors"):
+        raise ConfigError(f"`--batch` says nothing to --format={kind}: arrays know no batch")
+    output = values["output"] or default
+    if is_remote(output):
+        raise ConfigError(f"`--output` (={output!r}) must be a local folder")
+    command_line.require_writable_folder("output", output)
+    return output
+
+
+def _require_format(kind: str) -> None:
+    if kind not in FORMATS:
+        raise ConfigError(f"`--format` (={kind!r}) must be one of {', '.join(FORMATS)}")
+
+
+def _chosen(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in ("checkpoint", "batch", "steps", "trust")}
+
+
+def _report(result: Exported, kind: str, output: str) -> int:
+    """Says what was written and how it was checked; returns the exit code."""
+    steps = ", ".join(f"{step:,}" for step in result.steps)
+    print(f"checkpoint  step {steps}" if len(result.steps) == 1 else f"checkpoints steps {steps}")
+    print(f"actions     {result.actions}")
+    print(f"batch       {result.batch}")
     _show(result.check, result.runtime)
     if not result.check.same:
+        acts = "the trained policy" if len(result.steps) == 1 else "the trained policies together"
         print(
-            f"error: the {kind} export does not act as the trained policy; nothing was written",
+            f"error: the {kind} export does not act as {acts}; nothing was written",
             file=sys.stderr,
         )
         return 1

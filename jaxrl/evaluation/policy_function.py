@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,8 +27,67 @@ class NotPolymorphic(Exception):
     """A network can be written for a fixed batch size only. The message is one line."""
 
 
+@dataclasses.dataclass(frozen=True)
+class PolicyMean:
+    """The mean by which several policies act together.
+
+    Attributes:
+      of: log_probabilities, q or actions.
+      sizes: the number of choices of each part of a discrete action; () of a continuous one.
+      is_vector: True if an action has several parts, or could have.
+    """
+
+    of: str
+    sizes: tuple[int, ...]
+    is_vector: bool
+
+
+class ActingFunction(abc.ABC):
+    """A pure function that acts: a `PolicyFunction`, or several that act together.
+
+    Attributes:
+      spec: of the environment.
+      sample: True if actions are drawn, from a key.
+    """
+
+    spec: EnvSpec
+    sample: bool
+
+    @property
+    @abc.abstractmethod
+    def parts(self) -> Mapping[str, PolicyFunction]:
+        """The policies that it consists of, by the prefix of their names: `""`, or `member_0.` and so on."""
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> PolicyMean | None:
+        """The mean of the policies, None of a single one."""
+
+    @abc.abstractmethod
+    def with_parts(self, parts: Sequence[PolicyFunction]) -> ActingFunction:
+        """The same of other policies, in the order of `parts`."""
+
+    @abc.abstractmethod
+    def __call__(self, obs: PyTree, carry: PyTree, reset: Array, *rest: Array) -> dict[str, Any]:
+        """Arguments and result are those of `PolicyFunction`."""
+
+    @abc.abstractmethod
+    def example(self, batch: int) -> tuple[Any, ...]:
+        """Arguments of zeros for a batch."""
+
+    def inputs(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """The arrays of `arguments` by flat names: `obs`, `carry.policy.h`, `reset`, ..."""
+        names = ["obs", "carry", "reset", *self.extras]
+        return {name: x for part, tree in zip(names, arguments, strict=True) for name, x in flat(tree, part)}
+
+    @property
+    def extras(self) -> list[str]:
+        """The arguments after `reset`."""
+        return ["action_mask"] * self.spec.has_action_mask + ["key"] * self.sample
+
+
 @dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, as jit asks of functions
-class PolicyFunction:
+class PolicyFunction(ActingFunction):
     """`(obs, carry, reset[, action_mask][, key]) -> {"action", "value", "distribution", "carry"}`.
 
     Everything that acting needs is inside: the frozen normaliser, the network, the choice of the action and
@@ -53,6 +113,18 @@ class PolicyFunction:
     spec: EnvSpec
     state: Acting
     sample: bool = False
+
+    @property
+    def parts(self) -> Mapping[str, PolicyFunction]:
+        return {"": self}
+
+    @property
+    def mean(self) -> None:
+        return None
+
+    def with_parts(self, parts: Sequence[PolicyFunction]) -> PolicyFunction:
+        (found,) = parts
+        return found
 
     @classmethod
     def of(cls, trained: TrainedPolicy, sample: bool = False) -> PolicyFunction:
@@ -132,16 +204,6 @@ class PolicyFunction:
             return 0.0
         cost: Any = jax.jit(self.agent.prepare).lower(self.state).cost_analysis()
         return float(cost["flops"])
-
-    def inputs(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """The arrays of `arguments` by flat names: `obs`, `carry.policy.h`, `reset`, ..."""
-        names = ["obs", "carry", "reset", *self.extras]
-        return {name: x for part, tree in zip(names, arguments, strict=True) for name, x in flat(tree, part)}
-
-    @property
-    def extras(self) -> list[str]:
-        """The arguments after `reset`."""
-        return ["action_mask"] * self.spec.has_action_mask + ["key"] * self.sample
 
 
 def _random(space: Space, batch: int) -> Any:

@@ -12,12 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config import ConfigError, installation
-from jaxrl.evaluation.policy_function import PolicyFunction, flat, normalized_names
-from jaxrl.inference import numpy_cores, numpy_policy
+from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat, normalized_names
+from jaxrl.inference import numpy_cores, numpy_ensemble, numpy_policy
 from jaxrl.inference.equivalence import Runner
 
 
-def named(function: PolicyFunction) -> dict[str, np.ndarray]:
+def named(function: ActingFunction) -> dict[str, np.ndarray]:
+    """The arrays of each policy of a function, by the prefix of the policy and their names in it."""
+    return {
+        f"{prefix}{name}": x for prefix, part in function.parts.items() for name, x in of_policy(part).items()
+    }
+
+
+def of_policy(function: PolicyFunction) -> dict[str, np.ndarray]:
     """Parameters as `params.*`; mean and standard deviation of each float part of the observation."""
     arrays = dict(flat(jax.device_get(function.state.params), "params"))
     if function.state.obs_stats is not None:
@@ -28,7 +35,7 @@ def named(function: PolicyFunction) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
 
-def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
+def write(function: ActingFunction, folder: Path, kind: str) -> list[str]:
     """Writes the arrays and the modules that run them with numpy.
 
     Args:
@@ -57,21 +64,24 @@ def write(function: PolicyFunction, folder: Path, kind: str) -> list[str]:
             ) from error
         file = "policy.safetensors"
         save_file(arrays, folder / file)
-    runtime = [Path(file) for file in (numpy_policy.__file__, numpy_cores.__file__)]
+    modules = [numpy_policy, numpy_cores, *([numpy_ensemble] if function.mean else [])]
+    runtime = [Path(str(module.__file__)) for module in modules]
     for path in runtime:
         shutil.copyfile(path, folder / path.name)
     return [file, *(path.name for path in runtime)]
 
 
-def read(folder: Path, function: PolicyFunction) -> tuple[Runner, str]:
+def read(folder: Path, function: ActingFunction) -> tuple[Runner, str]:
     """(function that runs the arrays of a folder, name of its runtime).
 
     Built-in networks run with numpy alone, others in jax with the arrays read back.
     """
-    description = numpy_policy.read_description(folder)
-    if description["architecture"] is not None:
-        return numpy_policy.NumpyPolicy(folder), "numpy"
-    rebuilt = jax.jit(_rebuilt(numpy_policy.read_arrays(folder), function))
+    if all(part.agent.architecture() is not None for part in function.parts.values()):
+        return (numpy_ensemble.NumpyEnsemble if function.mean else numpy_policy.NumpyPolicy)(folder), "numpy"
+    parts = [
+        _rebuilt(numpy_policy.read_arrays(folder, prefix), part) for prefix, part in function.parts.items()
+    ]
+    rebuilt = jax.jit(function.with_parts(parts))
     return lambda *arguments: jax.device_get(rebuilt(*arguments)), "jax"
 
 

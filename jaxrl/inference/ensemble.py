@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrl.config import ConfigError
-from jaxrl.envs.base import Box, Discrete, MultiDiscrete
-from jaxrl.inference.loaded_policy import LoadedPolicy
+from jaxrl.inference.ensemble_function import EnsembleFunction
+from jaxrl.inference.loaded_policy import LoadedPolicy, action_program
 
 
 class EnsemblePolicy:
     """The policies of several runs, of the same spaces; networks and algorithms may differ.
 
-    Of discrete actions it takes the one of the highest mean probability, or of the highest mean Q-value;
-    continuous ones are the mean of the members' actions.
+    Of discrete actions it takes the one of the highest mean log-probability, or of the highest mean Q-value;
+    continuous ones are the mean of the members' actions. All members act in one program.
 
         policy = jaxrl.load(["runs/a", "runs/b", "runs/c"])
         action, carry = policy.act(obs, carry)
@@ -29,17 +29,9 @@ class EnsemblePolicy:
 
     def __init__(self, members: Sequence[LoadedPolicy]) -> None:
         """Raises ConfigError if there are none, or if they do not fit together."""
-        if not members:
-            raise ConfigError("`run` (=[]) must name a run")
         self.members = tuple(members)
-        self.spec = members[0].spec
-        if not isinstance(self.spec.action_space, Discrete | MultiDiscrete | Box):
-            raise ConfigError("an action of several parts has no mean: load one run")
-        spaces = [(m.spec.observation_space, m.spec.action_space, m.spec.has_action_mask) for m in members]
-        for member, found in zip(members, spaces, strict=True):
-            if found != spaces[0]:
-                names = f"{member.spec.name} and {self.spec.name}"
-                raise ConfigError(f"the runs must have the same spaces and wrappers; they have {names}")
+        self._function = EnsembleFunction.of([member.function for member in members])
+        self.spec = self._function.spec
 
     def initial_carry(self, batch: int | None = None) -> tuple[Any, ...]:
         """The carry of each member at the start of an episode."""
@@ -51,46 +43,21 @@ class EnsemblePolicy:
         """Chooses what to do at `obs`; arguments and results as those of `LoadedPolicy.act`.
 
         Raises:
-          ConfigError: something has the wrong shape or type, or one member has Q-values and another
-            probabilities.
+          ConfigError: something has the wrong shape or type.
         """
         carries = (None,) * len(self.members) if carry is None else carry
         if not isinstance(carries, tuple) or len(carries) != len(self.members):
             raise ConfigError("`carry` must be what `act` returned, or None")
-        judged = [
-            member.judge(obs, one, reset, action_mask=action_mask)
+        each = [
+            member.arguments(obs, one, reset, action_mask)
             for member, one in zip(self.members, carries, strict=True)
         ]
-        single = self.members[0].is_single(obs)
-        action = self._combined(judged)
-        after = tuple(found["carry"] for found in judged)
-        if not single:
-            return action, after
-        return action[0], jax.tree.map(lambda x: x[0], after)
+        single, (obs_B, _, *rest) = each[0]
+        carry_B = {f"member_{i}": given[1] for i, (_, given) in enumerate(each)}
+        action, after = jax.device_get(self._program(obs_B, carry_B, *rest))
+        carries = tuple(after[name] for name in carry_B)
+        return (action[0], jax.tree.map(lambda x: x[0], carries)) if single else (action, carries)
 
-    def _combined(self, judged: list[dict[str, Any]]) -> np.ndarray:
-        space = self.spec.action_space
-        if isinstance(space, Box):
-            mean = np.mean([found["action"] for found in judged], axis=0)
-            return mean.astype(judged[0]["action"].dtype)
-        assert isinstance(space, Discrete | MultiDiscrete)
-        kinds = {kind for found in judged for kind in found["distribution"]}
-        if len(kinds) > 1:
-            raise ConfigError("runs of Q-values and runs of probabilities have no common mean")
-        (kind,) = kinds
-        sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
-        ends = np.cumsum(sizes)[:-1]
-        parts = [np.split(found["distribution"][kind], ends, axis=-1) for found in judged]
-        chosen = [
-            np.mean([x if kind == "q" else _probabilities(x) for x in part], axis=0).argmax(axis=-1)
-            for part in zip(*parts, strict=True)
-        ]
-        action = chosen[0] if isinstance(space, Discrete) else np.stack(chosen, axis=-1)
-        return action.astype(judged[0]["action"].dtype)
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found: np.ndarray = shifted / shifted.sum(axis=-1, keepdims=True)
-    return found
+    @functools.cached_property
+    def _program(self) -> Any:
+        return action_program(self._function)

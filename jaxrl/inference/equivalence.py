@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.envs import registry
 from jaxrl.envs.host_env import HostOptions
 from jaxrl.envs.vector_mixture import vector_env
-from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.policy_function import ActingFunction, flat
 
 # Allows for other orders of summation over hundreds of recurrent steps; relative to 1 + magnitude.
 TOLERANCE = 1e-3
@@ -51,7 +51,7 @@ class EquivalenceCheck:
 
 
 def compare(
-    function: PolicyFunction,
+    function: ActingFunction,
     runner: Runner,
     env_name: str,
     wrappers: Sequence[str] = (),
@@ -67,7 +67,7 @@ def compare(
 
 
 def compare_all(
-    function: PolicyFunction,
+    function: ActingFunction,
     runners: Mapping[str, Runner],
     env_name: str,
     wrappers: Sequence[str] = (),

@@ -6,18 +6,25 @@ import dataclasses
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxrl.config import ConfigError, to_json, versions
+from jaxrl.config import Config, ConfigError, to_json, versions
 from jaxrl.config.errors import RunError
 from jaxrl.config.local_files import replacing, require_no_links
 from jaxrl.envs.host_env import HostEnvError
 from jaxrl.evaluation import trained_policy
 from jaxrl.evaluation.modes import mode_name
-from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction, flat, signature
+from jaxrl.evaluation.policy_function import (
+    ActingFunction,
+    NotPolymorphic,
+    PolicyFunction,
+    flat,
+    signature,
+)
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 from jaxrl.inference import arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
@@ -30,7 +37,7 @@ class Exported:
     """An export: what was written and how it was checked.
 
     Attributes:
-      step: the checkpoint's step.
+      steps: of the checkpoint, or of that of each policy.
       actions: how they are chosen, greedy or sampled.
       mode: in which evaluations during training judged the policy.
       batch: the batch sizes that it takes, in words.
@@ -39,7 +46,7 @@ class Exported:
       files: sizes in bytes, by name.
     """
 
-    step: int
+    steps: tuple[int, ...]
     actions: str
     mode: str
     batch: str
@@ -82,22 +89,48 @@ def export(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policy, function, folder, kind, batch)
-        runner, runtime = read(function, folder, kind)
-        env = policy.config.env
-        try:
-            check = compare(function, runner, env.name, env.wrappers, steps, batch or 8)
-        except HostEnvError as error:
-            raise RunError(str(error)) from error
-        description["check"] = dataclasses.asdict(check) | {"runtime": runtime}
-        (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
-        files = [*description["files"], DESCRIPTION]
-        found = {name: (folder / name).stat().st_size for name in files}
-        if check.same:
-            _publish(folder, Path(output), files, policy.folder)
+        return checked(function, folder, description, Path(output), [policy], steps, batch or 8)
+
+
+def checked(
+    function: ActingFunction,
+    folder: Path,
+    description: dict[str, Any],
+    output: Path,
+    policies: Sequence[TrainedPolicy],
+    steps: int,
+    environments: int,
+) -> Exported:
+    """Compares the files of `folder` with `function`, and publishes them if they act as it does.
+
+    Args:
+      function: of `policies`.
+      folder: written already.
+      description: the content of policy.json so far.
+      output: where the files go.
+      policies: whose environment, the first one's, is played.
+      steps: how many.
+      environments: in how many side by side.
+
+    Raises:
+      ConfigError, RunError: as for `export`.
+    """
+    runner, runtime = read(function, folder, description["format"])
+    env = policies[0].config.env
+    try:
+        check = compare(function, runner, env.name, env.wrappers, steps, environments)
+    except HostEnvError as error:
+        raise RunError(str(error)) from error
+    description["check"] = dataclasses.asdict(check) | {"runtime": runtime}
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+    files = [*description["files"], DESCRIPTION]
+    found = {name: (folder / name).stat().st_size for name in files}
+    if check.same:
+        _publish(folder, output, files, [policy.folder for policy in policies])
     return Exported(
-        step=policy.step,
+        steps=tuple(policy.step for policy in policies),
         actions=description["actions"],
-        mode=policy.mode,
+        mode=description["mode"],
         batch=description["batch"],
         runtime=runtime,
         check=check,
@@ -113,18 +146,18 @@ def write(
     Raises:
       ConfigError, RunError: as for `export`.
     """
-    network = policy.agent.architecture()
-    files, sizes = _write(function, network, folder, kind, batch)
-    description = _description(policy, function, kind) | {
+    files, sizes = write_files(function, folder, kind, batch)
+    description = {
+        **described(function, policy.config, kind),
+        **facts(policy),
         "files": files,
         "batch": sizes,
-        "architecture": network,
     }
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     return description
 
 
-def read(function: PolicyFunction, folder: Path, kind: str) -> tuple[Runner, str]:
+def read(function: ActingFunction, folder: Path, kind: str) -> tuple[Runner, str]:
     """(function that runs the files of an export of `function`, name of its runtime)."""
     if kind in ("numpy", "safetensors"):
         return arrays.read(folder, function)
@@ -133,50 +166,64 @@ def read(function: PolicyFunction, folder: Path, kind: str) -> tuple[Runner, str
     return stablehlo.read(folder), "jax"
 
 
-def _write(
-    function: PolicyFunction, network: dict[str, Any] | None, folder: Path, kind: str, batch: int | None
+def write_files(
+    function: ActingFunction, folder: Path, kind: str, batch: int | None
 ) -> tuple[list[str], str]:
-    """(names of the files, batch sizes that they take, in words)."""
-    if kind != "stablehlo" and function.state.obs_stats is not None and function.state.obs_stats.count.ndim:
+    """Writes all but policy.json; returns (names of the files, batch sizes that they take, in words)."""
+    if kind != "stablehlo" and any(_is_normalized_by_task(part) for part in function.parts.values()):
         raise ConfigError(
             f"`--format` (={kind!r}) must be stablehlo where observations are normalised task by task"
         )
     if kind in ("numpy", "safetensors"):
         return arrays.write(function, folder, kind), "any size"
     if kind == "onnx":
-        return onnx.write(function, network, folder, batch), f"{batch} only" if batch else "any size"
+        return onnx.write(function, folder, batch), f"{batch} only" if batch else "any size"
     try:
         return stablehlo.write(function, folder, batch), f"{batch} only" if batch else "any size"
     except NotPolymorphic as error:
         return stablehlo.write(function, folder, 1), f"1 only: {error}"
 
 
-def _description(policy: TrainedPolicy, function: PolicyFunction, kind: str) -> dict[str, Any]:
+def _is_normalized_by_task(function: PolicyFunction) -> bool:
+    stats = function.state.obs_stats
+    return stats is not None and bool(stats.count.ndim)
+
+
+def described(function: ActingFunction, config: Config, kind: str) -> dict[str, Any]:
+    """The part of policy.json that is about arguments and results."""
     arguments = function.example(1)
     outputs = onnx.outputs(function) if kind == "onnx" else dict(flat(jax.eval_shape(function, *arguments)))
-    config = policy.config
-    normalizer = None if function.state.obs_stats is None else {"clip": config.normalize.clip_observations}
     return {
         "format": kind,
         "environment": {"name": config.env.name, "wrappers": list(config.env.wrappers)},
-        "step": policy.step,
         "actions": mode_name(function.sample),
-        "mode": policy.mode,
         "arguments": ["obs", "carry", "reset", *function.extras],
         "inputs": signature(function.inputs(arguments)),
         "outputs": signature(outputs),
-        "normalizer": normalizer,
-        "network": to_json(config)["network"],
         "arrays": signature(arrays.named(function), batched=False),
         "versions": versions(),
     }
 
 
-def _publish(folder: Path, output: Path, files: list[str], workdir: str) -> None:
+def facts(policy: TrainedPolicy) -> dict[str, Any]:
+    """The part of policy.json that is about one policy."""
+    config = policy.config
+    is_normalized = policy.state.obs_stats is not None
+    return {
+        "step": policy.step,
+        "mode": policy.mode,
+        "normalizer": {"clip": config.normalize.clip_observations} if is_normalized else None,
+        "network": to_json(config)["network"],
+        "architecture": policy.agent.architecture(),
+    }
+
+
+def _publish(folder: Path, output: Path, files: list[str], runs: Sequence[str]) -> None:
     """Copies the files, each whole or not at all, the description last; follows no link in a run's folder."""
     try:
-        if output.is_relative_to(workdir):
-            require_no_links(workdir, output)
+        for run in runs:
+            if output.is_relative_to(run):
+                require_no_links(run, output)
         output.mkdir(parents=True, exist_ok=True)
         for name in files:
             with (folder / name).open("rb") as source, replacing(output / name) as target:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -15,7 +16,7 @@ from jaxrl.config import Config, ConfigError
 from jaxrl.envs.base import Dict, EnvSpec, Mixed, Space, zeros
 from jaxrl.envs.wrappers.central_observation import CENTRAL, OWN
 from jaxrl.evaluation import trained_policy
-from jaxrl.evaluation.policy_function import PolicyFunction, flat
+from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class LoadedPolicy:
         self.mode = trained.mode
         self._trained = trained
         self._initial_carry = functools.cache(lambda batch: _zeros(trained, batch))
-        self._program = functools.cache(lambda sample: _program(PolicyFunction.of(trained, sample)))
+        self._program = functools.cache(lambda sample: action_program(PolicyFunction.of(trained, sample)))
         self._seed, self._draws = seed, itertools.count()
 
     def initial_carry(self, batch: int | None = None) -> Any:
@@ -123,7 +124,7 @@ class LoadedPolicy:
           ConfigError: something has the wrong shape or type, and the message says which; or the policy has
             nothing to sample.
         """
-        single, arguments = self._arguments(self._with_central(obs), carry, reset, action_mask)
+        single, arguments = self.arguments(obs, carry, reset, action_mask)
         if draws := self._trained.draws(sample):
             arguments.append(np.array([self._seed, next(self._draws)], np.uint32))
         action, after = jax.device_get(self._program(draws)(*arguments))
@@ -142,9 +143,17 @@ class LoadedPolicy:
         found: dict[str, Any] = jax.device_get(self._judgement(*arguments))
         return found
 
-    def is_single(self, obs: Any) -> bool:
-        """True of one observation, False of a batch; raises ConfigError if it is neither."""
-        return self._batch(obs)[0]
+    def arguments(self, obs: Any, carry: Any, reset: Any, action_mask: Any) -> tuple[bool, list[Any]]:
+        """(whether `obs` is one observation, the arrays that the policy acts by, [B, ...]).
+
+        Arguments and errors are those of `act`.
+        """
+        return self._arguments(self._with_central(obs), carry, reset, action_mask)
+
+    @functools.cached_property
+    def function(self) -> PolicyFunction:
+        """The policy as a pure function that takes the best actions."""
+        return PolicyFunction.of(self._trained)
 
     def _with_central(self, obs: Any) -> Any:
         """With zeros for the state of the whole where it is missing: only values depend on it."""
@@ -170,9 +179,7 @@ class LoadedPolicy:
 
     @functools.cached_property
     def _judgement(self) -> Any:
-        function = PolicyFunction.of(self._trained)
-        compiled = jax.jit(lambda state, *arguments: dataclasses.replace(function, state=state)(*arguments))
-        return lambda *arguments: compiled(function.state, *arguments)
+        return _program(self.function)
 
     def _batch(self, obs: Any) -> tuple[bool, int, Any]:
         """(whether it is one observation, how many there are, [B, *O] of the space's dtype)."""
@@ -203,15 +210,21 @@ def _zeros(trained: TrainedPolicy, batch: int) -> Any:
     return jax.tree.map(np.asarray, jax.device_get(trained.agent.initial_carry(batch)))
 
 
-def _program(function: PolicyFunction) -> Any:
-    """Only what acting needs is compiled, with the parameters as an argument rather than as constants."""
+def action_program(function: ActingFunction) -> Any:
+    """The compiled function with `action` and `carry` alone: nothing else is computed."""
+    return _program(function, lambda out: (out["action"], out["carry"]))
 
-    def act(state: Any, *arguments: Any) -> tuple[jax.Array, Any]:
-        out = dataclasses.replace(function, state=state)(*arguments)
-        return out["action"], out["carry"]
 
-    compiled = jax.jit(act)
-    return lambda *arguments: compiled(function.state, *arguments)
+def _program(function: ActingFunction, result: Callable[[dict[str, Any]], Any] = lambda out: out) -> Any:
+    """The compiled function, with the parameters as an argument rather than as constants."""
+    parts = list(function.parts.values())
+
+    def run(states: list[Any], *arguments: Any) -> Any:
+        given = [dataclasses.replace(part, state=state) for part, state in zip(parts, states, strict=True)]
+        return result(function.with_parts(given)(*arguments))
+
+    compiled, states = jax.jit(run), [part.state for part in parts]
+    return lambda *arguments: compiled(states, *arguments)
 
 
 def _plain(space: Space) -> Any:

@@ -39,16 +39,17 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     return found
 
 
-def read_arrays(folder: str | Path) -> dict[str, Array]:
-    """The arrays by name, from whichever file exists."""
+def read_arrays(folder: str | Path, prefix: str = "") -> dict[str, Array]:
+    """The arrays whose names begin with `prefix`, by the rest of the name, from whichever file exists."""
     folder = Path(folder)
     if (folder / "policy.npz").exists():
         with np.load(folder / "policy.npz", allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    from safetensors.numpy import load_file
+            found = {name: file[name] for name in file.files if name.startswith(prefix)}
+    else:
+        from safetensors.numpy import load_file
 
-    found: dict[str, Array] = load_file(folder / "policy.safetensors")
-    return found
+        found = {x: y for x, y in load_file(folder / "policy.safetensors").items() if x.startswith(prefix)}
+    return {name.removeprefix(prefix): x for name, x in found.items()}
 
 
 class NumpyPolicy:
@@ -59,14 +60,18 @@ class NumpyPolicy:
       carry: `initial_carry(B)`, then the carry of the last result.
       reset: bool[B], True where an episode begins: the carry is then taken as zeros.
       action_mask: bool[B, A], where the environment has masks.
+
+    Of an export of several policies, `member` names the one: `member_0` and so on.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, member: str = ""):
         self.description = read_description(folder)
+        if member:
+            self.description = self.description["members"][member]
         self._network = self.description["architecture"]
         if self._network is None:
             raise ValueError("policy.json describes no architecture: its network is not one of jaxrl's own")
-        self._arrays = read_arrays(folder)
+        self._arrays = read_arrays(folder, f"{member}." if member else "")
 
     def initial_carry(self, batch: int) -> dict[str, Any]:
         trunks = self._network["trunks"].items()

@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxrl.config import installation
 from jaxrl.config.errors import ConfigError, RunError
-from jaxrl.evaluation.policy_function import PolicyFunction, flat
-from jaxrl.inference import arrays
+from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, flat
+from jaxrl.inference import arrays, onnx_ensemble
 from jaxrl.inference.equivalence import Runner
 from jaxrl.inference.onnx_graph import Graph, element_type
 
@@ -24,14 +24,11 @@ FILE = "policy.onnx"
 _OPSET, _IR_VERSION = 20, 9
 
 
-def write(
-    function: PolicyFunction, network: dict[str, Any] | None, folder: Path, batch: int | None
-) -> list[str]:
+def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str]:
     """Writes the graph.
 
     Args:
-      function: the policy, greedy.
-      network: its description, from `Agent.architecture`.
+      function: the policy, or several, greedy.
       folder: where to.
       batch: a fixed batch size; None for any.
 
@@ -46,15 +43,9 @@ def write(
         import onnx
     except ImportError as error:
         raise _missing() from error
-    if network is None:
-        raise RunError(
-            "ONNX is written for the built-in networks in float32, without a central value; "
-            "export this one with --format=stablehlo"
-        )
-    example = function.example(1)
-    inputs = function.inputs(example)
-    graph = Graph(arrays.named(function), function.agent.normalize_config.clip_observations)
-    graph.policy(network, masked="action_mask" in inputs)
+    graphs = {prefix: _graph(part) for prefix, part in function.parts.items()}
+    inputs = function.inputs(function.example(1))
+    graph = graphs[""] if function.mean is None else onnx_ensemble.joined(graphs, function.mean)
     size = batch or "batch"
     model = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -73,13 +64,26 @@ def write(
     return [FILE]
 
 
-def outputs(function: PolicyFunction) -> dict[str, Any]:
+def _graph(function: PolicyFunction) -> Graph:
+    """The graph of one policy."""
+    network = function.agent.architecture()
+    if network is None:
+        raise RunError(
+            "ONNX is written for the built-in networks in float32, without a central value; "
+            "export this one with --format=stablehlo"
+        )
+    graph = Graph(arrays.of_policy(function), function.agent.normalize_config.clip_observations)
+    graph.policy(network, masked=function.spec.has_action_mask)
+    return graph
+
+
+def outputs(function: ActingFunction) -> dict[str, Any]:
     """Shapes by name, for one row. The carry is `next_carry`: outputs must not share names with inputs."""
     found = jax.eval_shape(function, *function.example(1))
     return {f"next_{name}" if name.startswith("carry.") else name: x for name, x in flat(found)}
 
 
-def read(folder: Path, function: PolicyFunction) -> Runner:
+def read(folder: Path, function: ActingFunction) -> Runner:
     """A function that runs the graph in a folder with onnxruntime."""
     try:
         import onnxruntime
@@ -96,7 +100,7 @@ def read(folder: Path, function: PolicyFunction) -> Runner:
             *path, leaf = name.removeprefix("next_").split(".")
             node = result
             for key in path:
-                node = node[key]
+                node = node.setdefault(key, {})
             node[leaf] = x
         return result
 

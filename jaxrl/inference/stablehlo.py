@@ -9,14 +9,14 @@ import jax
 from jax import export
 
 from jaxrl.config.errors import RunError
-from jaxrl.evaluation.policy_function import NotPolymorphic, PolicyFunction
+from jaxrl.evaluation.policy_function import ActingFunction, NotPolymorphic
 from jaxrl.inference.equivalence import Runner
 
 FILE = "policy.stablehlo"
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> list[str]:
+def write(function: ActingFunction, folder: Path, batch: int | None = None) -> list[str]:
     """Writes the program.
 
     Args:
@@ -46,7 +46,7 @@ def write(function: PolicyFunction, folder: Path, batch: int | None = None) -> l
     return [FILE]
 
 
-def symbolic(function: PolicyFunction, arguments: Any) -> Any:
+def symbolic(function: ActingFunction, arguments: Any) -> Any:
     """Replaces the batch size by a symbolic one."""
     (size,) = export.symbolic_shape("batch")
 
