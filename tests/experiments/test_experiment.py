@@ -24,13 +24,14 @@ from jaxrl.experiments.curves import GroupCurve
 from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
-from jaxrl.experiments.options import ExperimentOptions, from_mapping
+from jaxrl.experiments.options import ExperimentOptions, from_mapping, read_options
 from jaxrl.experiments.results import Measured, write_results
 from jaxrl.experiments.schedule import jobs_of
 from jaxrl.runs.executor import PlannedRun, take_lock
 from jaxrl.runs.signals import Interruption
 from tests.reporting.writers.test_writers import _scalars_of
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 REQUIRED = {
     "experiment_name": "x",
     "architectures": ("gcn",),
@@ -48,6 +49,15 @@ def test_pretraining_is_decided_by_flags_and_data() -> None:
     assert options(replay_data_dir="d").modes == ("with_pretrain",)
     assert options(replay_data_dir="d", no_pretraining=True).modes == ("no_pretrain",)
     assert options(replay_data_dir="d", test_pretraining=True).modes == ("no_pretrain", "with_pretrain")
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_experiments_name_architectures_that_suit_their_levels(path: Path, tmp_path: Path) -> None:
+    given = read_options(str(path))
+    assert given["experiment-name"] == path.stem
+    found = from_mapping(given | {"test-dataset": "test"}, str(path))  # its own is made by a command
+    plan = ExperimentPlan.of(found, tmp_path)
+    assert len(plan.cells) == len(found.architectures) * len(found.modes) * len(found.seeds)
 
 
 @pytest.mark.parametrize(
