@@ -79,7 +79,7 @@ class LevelDataset:
         lines = [
             f"name: {name}",
             f"episodes: {episodes}",
-            "modes: [greedy]",
+            "modes: [greedy, sampled]",
             "success: info.success",
             "cost: mine_contacts",
             "categories:",

@@ -24,7 +24,8 @@ class Measured:
     """The numbers of a cell that has ended, as its decision matrix needs them, and where they come from.
 
     Attributes:
-      test, train: of a suite, by category and of `all`.
+      test, train: of a suite, by category and of `all`, with actions as `actions` says.
+      actions: greedy or sampled: what was better in the evaluations during training.
       steps_to_threshold: the first evaluation on test levels with so much success; None: there was none.
       p50_ms: of acting on one observation.
       parameters: their number.
@@ -34,6 +35,7 @@ class Measured:
 
     test: Mapping[str, Any]
     train: Mapping[str, Any]
+    actions: str
     steps_to_threshold: int | None
     p50_ms: float
     parameters: int
@@ -62,8 +64,11 @@ def steps_to(folder: Path, threshold: float) -> tuple[int | None, float | None]:
     return (int(reached[0]) if len(reached) else None), run.seconds
 
 
-def of_suite(folder: Path, suite: str) -> dict[str, Any]:
-    """The newest evaluation of a suite, without the rows of its episodes: of `all`, and by category.
+def of_suite(folder: Path, suite: str) -> tuple[str, dict[str, Any]]:
+    """(how actions were chosen, the newest evaluation of a suite: of `all`, and by category).
+
+    Actions are chosen as evaluations during training judged the policy, as in those from which the steps to
+    the threshold come. Rows of episodes are left out.
 
     Raises:
       ConfigError: there is none.
@@ -71,12 +76,13 @@ def of_suite(folder: Path, suite: str) -> dict[str, Any]:
     files = sorted(folder.glob(f"evaluations/*suite-{suite}-step-*.json"), key=lambda f: f.stat().st_mtime)
     if not files:
         raise ConfigError(f"{folder} has no evaluation of the suite {suite}")
-    mode = read_object(files[-1])["modes"]["greedy"]
+    report = read_object(files[-1])
+    mode = report["modes"][report["mode"]]
     categories = {
         name: {key: x for key, x in found.items() if key != "levels"}
         for name, found in mode["categories"].items()
     }
-    return {"all": mode["all"], **categories}
+    return report["mode"], {"all": mode["all"], **categories}
 
 
 def write_results(cell: ExperimentCell, found: Measured) -> None:
@@ -87,6 +93,7 @@ def write_results(cell: ExperimentCell, found: Measured) -> None:
         "seed": cell.seed,
         "test": found.test,
         "train": found.train,
+        "actions": found.actions,
         "steps_to_threshold": found.steps_to_threshold,
         "p50_ms": found.p50_ms,
         "parameters": found.parameters,

@@ -141,9 +141,11 @@ class CellRunner:
         try:
             steps, seconds = steps_to(cell.folder, self.plan.options.threshold)
             acting = read_object(cell.folder / _LATENCY)["results"][0]
+            actions, test = of_suite(cell.folder, "test")
             return Measured(
-                test=of_suite(cell.folder, "test"),
-                train=of_suite(cell.folder, "train"),
+                test=test,
+                train=of_suite(cell.folder, "train")[1],
+                actions=actions,
                 steps_to_threshold=steps,
                 p50_ms=acting["p50_ms"],
                 parameters=acting["parameters"],

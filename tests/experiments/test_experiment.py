@@ -25,7 +25,7 @@ from jaxrl.experiments.estimate import estimate
 from jaxrl.experiments.experiment import run
 from jaxrl.experiments.folder import ExperimentFolder, copy_files
 from jaxrl.experiments.options import ExperimentOptions, from_mapping, read_options
-from jaxrl.experiments.results import Measured, write_results
+from jaxrl.experiments.results import Measured, of_suite, write_results
 from jaxrl.experiments.schedule import jobs_of
 from jaxrl.runs.executor import PlannedRun, take_lock
 from jaxrl.runs.signals import Interruption
@@ -209,9 +209,31 @@ def finish(plan: ExperimentPlan, cell: ExperimentCell, success: list[float]) -> 
     (cell.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     suite = {name: {"success_rate": success[-1]} for name in ("all", "simple")}
     found = Measured(
-        test=suite, train=suite, steps_to_threshold=100, p50_ms=0.25, parameters=1234, seconds=90.0
+        test=suite,
+        train=suite,
+        actions="greedy",
+        steps_to_threshold=100,
+        p50_ms=0.25,
+        parameters=1234,
+        seconds=90.0,
     )
     write_results(cell, found)
+
+
+@pytest.mark.parametrize(("mode", "success"), [("greedy", 0.0), ("sampled", 0.7)])
+def test_success_is_that_of_the_mode_that_training_judged_by(
+    tmp_path: Path, mode: str, success: float
+) -> None:
+    """A policy that gets stuck with its most likely actions is not judged by these alone."""
+    modes = {
+        name: {"all": {"success_rate": x}, "categories": {"simple": {"success_rate": x, "levels": []}}}
+        for name, x in (("greedy", 0.0), ("sampled", 0.7))
+    }
+    file = tmp_path / "evaluations/suite-test-step-64.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mode": mode, "modes": modes}))
+    of_mode = {"success_rate": success}
+    assert of_suite(tmp_path, "test") == (mode, {"all": of_mode, "simple": of_mode})
 
 
 def test_finished_failed_and_waiting_cells_are_reported(tmp_path: Path) -> None:
@@ -347,6 +369,7 @@ def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
         assert results["test"]["all"]["episodes"] == 5
         assert set(results["test"]) == {"all", "simple", "medium", "complex", "mine_heavy", "exploration"}
         assert results["p50_ms"] > 0
+        assert results["actions"] in ("greedy", "sampled")
     matrix = json.loads((folder / "decision_matrix.json").read_text())
     assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
     assert "2 of 2 cells have finished" in (folder / "report.html").read_text()

@@ -101,6 +101,7 @@ def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "step": policy.step,
+        "mode": policy.mode,
         "seed": suite.seed,
         "device": policy.topology.description,
         "versions": versions(),
