@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import sampling
+from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array
 
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
+_AGAIN = 0x505249  # keys of the rounds after the first
 
 
 @flax.struct.dataclass
@@ -104,7 +106,7 @@ def update(
     known = tree.leaf.at[env, item].get(mode="fill", fill_value=0.0) > 0
     written = jnp.where(usable & jnp.isfinite(leaf) & known, env, len(tree.leaf))  # out of bounds: dropped
     leaves = tree.leaf.at[written, item].set(leaf, mode="drop")
-    block = item // WIDTH
+    block = (item.astype(jnp.uint32) // WIDTH).astype(jnp.int32)
     member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
     found = leaves.reshape(*tree.total.shape, WIDTH).at[env, block].get(mode="clip")
     total = jnp.where(places.allow(member), found, 0.0).sum(axis=1)
@@ -121,7 +123,7 @@ def group_totals(tree: PriorityTree, groups: int) -> Array:
     return tree.total.reshape(groups, -1).sum(axis=1)
 
 
-def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple[Array, Array]:
+def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> tuple[Array, Array]:
     """Draws from each group of neighbouring environments, as one after the other without replacement.
 
     Independent draws of which repeated ones are passed over have that distribution; where many are repeated,
@@ -130,40 +132,44 @@ def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple
     Args:
       tree: of B environments.
       places: of them.
-      keys: [groups], one for each group.
-      each: draws of each group.
+      groups: of them, and the draws of each.
+      key: equal on all devices.
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
       those that are first).
     """
-    groups, stride = len(keys), tree.leaf.shape[1]
-    wanted = jnp.minimum(tree.count.reshape(groups, -1).sum(axis=1), each)
-    levels, flat = _sums(tree.total.reshape(groups, -1)), tree.leaf.reshape(groups, -1)
+    stride, each = tree.leaf.shape[1], groups.each
+    wanted = jnp.minimum(tree.count.reshape(groups.here, -1).sum(axis=1), each)
+    levels, flat = _sums(tree.total.reshape(groups.here, -1)), tree.leaf.reshape(groups.here, -1)
     tries = each + max(2, each // 4)
 
-    def independent(turn: Array | int) -> tuple[Array, Array]:
-        shape = (len(levels) // 2 + 1, tries)
-        uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, turn), shape, jnp.float32))
-        return _descend(levels, flat, places, stride, uniform(keys))
+    def independent(key: Array) -> tuple[Array, Array]:
+        # One array for all groups: to make a key takes as long as to draw from it.
+        noise = jax.random.uniform(key, (groups.total, len(levels) // 2 + 1, tries), jnp.float32)
+        return _descend(levels, flat, places, stride, groups.taken(noise))
 
     def missing(found: Array) -> Array:
         return (found.sum(axis=1) < wanted).any()
 
     def another(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        return (*_join((index, found), independent(turn), each), turn + 1)
+        more = independent(jax.random.fold_in(key, _AGAIN + turn))
+        return (*_join((index, found), more, each), turn + 1)
 
     def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        allowed = places.allow(jnp.arange(stride))[None, None]
-        left = jnp.where(allowed, flat.reshape(groups, -1, stride), 0.0).reshape(groups, -1)
+        # Whatever did not depend on the state, XLA would compute before the loop, for all leaves, whether or not
+        # the loop turns. 0 is added here.
+        item = jnp.arange(stride) + (turn - _ROUNDS)
+        left = jnp.where(places.allow(item)[None, None], flat.reshape(groups.here, -1, stride), 0.0)
         gone = jnp.where(found, index, flat.shape[1])
-        left = left.at[jnp.arange(groups)[:, None], gone].set(0.0, mode="drop")
-        run = lambda key, left: sampling.by_race(jax.random.fold_in(key, turn), left, each)  # noqa: E731
-        return (*_join((index, found), jax.vmap(run)(keys, left), each), turn + 1)
+        left = left.reshape(flat.shape).at[jnp.arange(groups.here)[:, None], gone].set(0.0, mode="drop")
+        keys = groups.keys(jax.random.fold_in(key, _AGAIN + turn))
+        more = jax.vmap(lambda key, left: sampling.by_race(key, left, each))(keys, left)
+        return (*_join((index, found), more, each), turn + 1)
 
-    state = (*_distinct(*independent(0), each), jnp.int32(1))
+    state = (*_distinct(*independent(key), each), jnp.int32(1))
     state = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] < _ROUNDS), another, state)
     # A loop of one turn at most: of a conditional both sides would be computed under `vmap`.
     last = (*state[:2], jnp.int32(_ROUNDS))
@@ -212,10 +218,10 @@ def _descend(
     weight = jnp.repeat(levels[0].sum(axis=1), tries)
     target = jnp.zeros_like(weight)
     for depth, sums in enumerate([*levels, flat]):
-        at = group * (sums.shape[1] // WIDTH) + node
+        at = (group * (sums.shape[1] // WIDTH) + node).astype(jnp.uint32)
         children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
         if depth == len(levels):
-            item = (node * WIDTH % stride)[:, None] + child[None]
+            item = jax.lax.rem(node * WIDTH, stride)[:, None] + child[None]
             children = jnp.where(places.allow(item), children, 0.0)
         if depth % 2 == 0:
             target = noise[:, depth // 2].reshape(-1) * weight
