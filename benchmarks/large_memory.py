@@ -4,8 +4,8 @@
   python benchmarks/large_memory.py --gigabytes=1 --limit=2.5
 
 DQN on frames of 84 x 84 bytes, in two processes: the first fills the memory once and saves it, the second
-restores it, goes on for an eighth of its steps and saves it again. No process may have more private memory than
-the limit (RLIMIT_DATA): what goes beyond is refused, and training ends with an error. Prints the largest
+restores it, goes on for an eighth of its steps and saves it again. No process may have more private memory
+than the limit (RLIMIT_DATA): what goes beyond is refused, and training ends with an error. Prints the largest
 resident memory of each, the size of the memory on the disk and the seconds. Linux only.
 """
 

@@ -159,8 +159,8 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        # Whatever did not depend on the state, XLA would compute before the loop, for all leaves, whether or not
-        # the loop turns. 0 is added here.
+        # Adds 0. What does not depend on the state, XLA computes before the loop, for all leaves, even if the
+        # loop does not turn.
         item = jnp.arange(stride) + (turn - _ROUNDS)
         left = jnp.where(places.allow(item)[None, None], flat.reshape(groups.here, -1, stride), 0.0)
         gone = jnp.where(found, index, flat.shape[1])
