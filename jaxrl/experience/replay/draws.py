@@ -40,10 +40,10 @@ def draw(
             leaves = jnp.where(places.allow(jnp.arange(stride))[None], tree.leaf, 0.0)
             race = jax.vmap(lambda k, w: sampling.by_race(k, w, groups.each))
             at, found = race(groups.keys(key), leaves.reshape(groups.here, -1))
+            total = tree.total.reshape(groups.here, -1).sum(axis=1)
         else:
-            at, found = priority_tree.in_turn(tree, places, groups, key)
+            at, found, total = priority_tree.in_turn(tree, places, groups, key)
         env, item = _divided(at, members, jnp.int32(stride))
-        total = priority_tree.group_totals(tree, groups.here)
         total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[:, None]
         probability = jnp.where(found, tree.leaf[env, item] / total, 0.0) / groups.total
     return env.reshape(-1), item.reshape(-1), probability.reshape(-1)

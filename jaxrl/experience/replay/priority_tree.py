@@ -118,12 +118,7 @@ def update(
     )
 
 
-def group_totals(tree: PriorityTree, groups: int) -> Array:
-    """float32[groups], sums of the leaves that may be drawn."""
-    return tree.total.reshape(groups, -1).sum(axis=1)
-
-
-def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> tuple[Array, Array]:
+def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> tuple[Array, Array, Array]:
     """Draws from each group of neighbouring environments, as one after the other without replacement.
 
     Independent draws of which repeated ones are passed over have that distribution; where many are repeated,
@@ -137,17 +132,18 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
-      those that are first).
+      those that are first; float32[groups], sums of the leaves that may be drawn).
     """
     stride, each = tree.leaf.shape[1], groups.each
     wanted = jnp.minimum(tree.count.reshape(groups.here, -1).sum(axis=1), each)
     levels, flat = _sums(tree.total.reshape(groups.here, -1)), tree.leaf.reshape(groups.here, -1)
+    total = levels[0].sum(axis=1)
     tries = each + max(2, each // 4)
 
     def independent(key: Array) -> tuple[Array, Array]:
         # One array for all groups: to make a key takes as long as to draw from it.
         noise = jax.random.uniform(key, (groups.total, len(levels) // 2 + 1, tries), jnp.float32)
-        return _descend(levels, flat, places, stride, groups.taken(noise))
+        return _descend(levels, flat, total, places, stride, groups.taken(noise))
 
     def missing(found: Array) -> Array:
         return (found.sum(axis=1) < wanted).any()
@@ -174,7 +170,7 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     # A loop of one turn at most: of a conditional both sides would be computed under `vmap`.
     last = (*state[:2], jnp.int32(_ROUNDS))
     index, found, _ = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] == _ROUNDS), race, last)
-    return index, found
+    return index, found, total
 
 
 def _sums(total: Array) -> list[Array]:
@@ -198,13 +194,14 @@ def _sums(total: Array) -> list[Array]:
 
 
 def _descend(
-    levels: list[Array], flat: Array, places: Places, stride: int, noise: Array
+    levels: list[Array], flat: Array, total: Array, places: Places, stride: int, noise: Array
 ) -> tuple[Array, Array]:
     """(int32[groups, N] indices into the leaves, in proportion to them; bool[groups, N] whether above 0).
 
     Args:
       levels: of `_sums`.
       flat: float32[groups, leaves].
+      total: float32[groups], the sum of each.
       places: which of them may be drawn.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
@@ -215,8 +212,9 @@ def _descend(
     earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
     group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
     node = jnp.zeros(groups * tries, jnp.int32)
-    weight = jnp.repeat(levels[0].sum(axis=1), tries)
+    weight = jnp.repeat(total, tries)
     target = jnp.zeros_like(weight)
+    number = jnp.arange(groups * tries)
     for depth, sums in enumerate([*levels, flat]):
         at = (group * (sums.shape[1] // WIDTH) + node).astype(jnp.uint32)
         children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
@@ -229,9 +227,9 @@ def _descend(
         # The last that begins at or before the target; rounding cannot leave one without a weight.
         taken = (children > 0) & (upto <= target[:, None])
         chosen = jnp.where(taken, child[None], 0).max(axis=1)
-        one = chosen[:, None] == child[None]
-        weight = jnp.where(one, children, 0.0).sum(axis=1)
-        node, target = node * WIDTH + chosen, target - jnp.where(one, upto, 0.0).sum(axis=1)
+        of_chosen = (number * WIDTH + chosen).astype(jnp.uint32)
+        weight, begin = (x.reshape(-1).at[of_chosen].get(mode="promise_in_bounds") for x in (children, upto))
+        node, target = node * WIDTH + chosen, target - begin
     return node.reshape(groups, tries), (weight > 0).reshape(groups, tries)
 
 

@@ -91,7 +91,8 @@ def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
     stride = tree.leaf.shape[1]
     keys, groups = jax.random.split(jax.random.key(0), count), Groups(total=2, here=2, first=0, each=2)
     draw = jax.jit(jax.vmap(lambda k: priority_tree.in_turn(tree, places, groups, k)))
-    index, found = map(np.asarray, draw(keys))
+    index, found, total = map(np.asarray, draw(keys))
+    np.testing.assert_allclose(total[0], leaf[:, :-1].reshape(2, -1).sum(axis=1), rtol=1e-5)
     assert found.all()
     assert (index[..., 0] != index[..., 1]).all()
     for group in range(2):
@@ -116,7 +117,7 @@ def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
     leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0
     places = Places(2, 40, jnp.int32(0), jnp.int32(40))
     groups = Groups(total=2, here=2, first=0, each=12)
-    index, found = priority_tree.in_turn(of_leaves(leaf, places), places, groups, jax.random.key(0))
+    index, found, _ = priority_tree.in_turn(of_leaves(leaf, places), places, groups, jax.random.key(0))
     assert found.sum(axis=1).tolist() == [12, 2]
     assert int(index[0, 0]) == 3
     assert sorted(index[0].tolist()) == list(range(12))
@@ -133,12 +134,13 @@ def many_leaves(envs: int, items: int) -> tuple[PriorityTree, Places]:
 
 def test_two_devices_draw_what_one_draws() -> None:
     (tree, places), key = many_leaves(4, 100), jax.random.key(3)
-    together, all_found = priority_tree.in_turn(tree, places, Groups(total=4, here=4, first=0, each=5), key)
+    of_all = Groups(total=4, here=4, first=0, each=5)
+    together, all_found, _ = priority_tree.in_turn(tree, places, of_all, key)
     assert all_found.all()
     for first in (0, 2):
         part = jax.tree.map(lambda x: x[first : first + 2], tree)  # noqa: B023
         groups = Groups(total=4, here=2, first=jnp.int32(first), each=5)
-        index, found = priority_tree.in_turn(part, dataclasses.replace(places, envs=2), groups, key)
+        index, found, _ = priority_tree.in_turn(part, dataclasses.replace(places, envs=2), groups, key)
         np.testing.assert_array_equal(index, together[first : first + 2])
         assert found.all()
 
