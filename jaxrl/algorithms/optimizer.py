@@ -10,6 +10,7 @@ from jaxrl.types import Array, PyTree
 
 # Adam's epsilon of 1e-5, not 1e-8: Huang et al. 2022, detail 3.
 ADAM_EPSILON = 1e-5
+_DECAY, _SQUARE_DECAY = 0.9, 0.999  # of the moments, as optax has them
 
 
 def learning_rate(
@@ -57,3 +58,40 @@ def optimizer(max_grad_norm: Array | float, rate: Array | float) -> optax.Gradie
             return chain.update(gradient, state, params)
 
     return optax.GradientTransformation(chain.init, update)
+
+
+def descend(
+    params: PyTree,
+    gradient: PyTree,
+    state: optax.OptState,
+    max_grad_norm: Array,
+    rate: Array,
+    scale: Array,
+) -> tuple[PyTree, optax.OptState, Array]:
+    """(parameters, state, norm) after the step that `optimizer` makes for the gradient times `scale`.
+
+    For updates of large networks on small batches, where each pass over the parameters counts: factors that
+    are the same for all of them are put together first, and each step has one division and one root.
+
+    Args:
+      params, gradient: trees of float32[...].
+      state: of `optimizer`.
+      max_grad_norm, rate, scale: float32[].
+
+    Returns:
+      `norm`, float32[], is that of the gradient times `scale`, before clipping.
+    """
+    first, adam, last = state
+    norm = optax.tree.norm(gradient) * scale
+    factor = scale * jnp.minimum(1.0, max_grad_norm / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
+    count = optax.safe_increment(adam.count)
+    steps = count.astype(jnp.float32)
+    step, root = rate / (1.0 - _DECAY**steps), jax.lax.rsqrt(1.0 - _SQUARE_DECAY**steps)
+    mean = jax.tree.map(lambda m, g: _DECAY * m + (1.0 - _DECAY) * (g * factor), adam.mu, gradient)
+    square = jax.tree.map(
+        lambda v, g: _SQUARE_DECAY * v + (1.0 - _SQUARE_DECAY) * jnp.square(g * factor), adam.nu, gradient
+    )
+    params = jax.tree.map(
+        lambda p, m, v: p - step * m / (jnp.sqrt(v) * root + ADAM_EPSILON), params, mean, square
+    )
+    return params, (first, adam._replace(count=count, mu=mean, nu=square), last), norm

@@ -53,6 +53,35 @@ def test_many_steps_equal_optax_on_separate_leaves():
     np.testing.assert_allclose(flat, np.concatenate([tree["a"], tree["b"].reshape(-1)]), rtol=1e-5)
 
 
+def test_descend_makes_the_steps_of_the_optimizer():
+    # Gradients of norms from far below to far above the limit, times 1/8 as if they were sums over 8 rows.
+    rng = np.random.default_rng(1)
+    params = {"a": jnp.asarray(rng.normal(size=(3, 2)), jnp.float32), "b": jnp.float32(0.5)}
+    limit, rate, scale = jnp.float32(0.5), jnp.float32(0.01), jnp.float32(0.125)
+    plain = optimizer.optimizer(limit, rate)
+    state = oracle_state = plain.init(params)
+    expected, descend = params, jax.jit(optimizer.descend)
+    for size in 10.0 ** rng.uniform(-4, 3, size=20):
+        noise = {"a": rng.normal(size=(3, 2)), "b": rng.normal()}
+        gradient = {name: jnp.asarray(size * x, jnp.float32) for name, x in noise.items()}
+        params, state, norm = descend(params, gradient, state, limit, rate, scale)
+        mean = jax.tree.map(lambda x: x / 8, gradient)
+        step, oracle_state = plain.update(mean, oracle_state)
+        expected = optax.apply_updates(expected, step)
+        assert float(norm) == pytest.approx(float(optax.tree.norm(mean)), rel=1e-5)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), params, expected)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), state, oracle_state)
+
+
+def test_descend_hides_no_nan():
+    params = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
+    state = optimizer.optimizer(1.0, 0.1).init(params)
+    gradient = {"a": jnp.array([jnp.nan, 0.0]), "b": jnp.ones(2)}
+    after, _, norm = optimizer.descend(params, gradient, state, *map(jnp.float32, (1.0, 0.1, 1.0)))
+    assert np.isnan(norm)
+    assert all(np.isnan(x).all() for x in after.values())
+
+
 @pytest.mark.parametrize(
     ("schedule", "warmup", "expected"),  # after 0, 1, 5, 10 and 12 of 10 updates, of a peak of 2
     [

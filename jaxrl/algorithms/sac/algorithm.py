@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 
 from jaxrl.algorithms.base import Learned
 from jaxrl.algorithms.hyperparams import read_hyperparams
-from jaxrl.algorithms.optimizer import optimizer
+from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_targets import moved, n_step_target
 from jaxrl.algorithms.replay import Transitions, n_step_return
@@ -61,6 +60,21 @@ class SACState(LearnerState):
     opt_state: dict[str, PyTree]
     target: PyTree
     log_temperature: Array
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient of an update, of all parameters and over all devices.
+
+    Attributes:
+      total: of the summed losses.
+      scale: float32[], what makes it that of their means.
+      norm: float32[], of the means' gradient.
+    """
+
+    total: PyTree
+    scale: Array
+    norm: Array
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,7 @@ class SAC(ReplayAlgorithm):
         metrics: Metrics = {
             "loss/value": Mean(sums["critic"] * made, made),
             "loss/policy": Mean(sums["policy"] * made, made),
-            "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
+            "grad/norm": Mean(gradient.norm * made, made),
             "sac/q": Mean(sums["q"] * made, made),
             "sac/entropy": Mean(-sums["log_prob"] * made, made),
             "sac/temperature": Mean.of(jnp.exp(after.log_temperature)),
@@ -159,25 +173,27 @@ class SAC(ReplayAlgorithm):
             self.updates_metric: Last(after.updates),
         }
         if self.config.log.layers:
-            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(gradient).items()}
+            norms = layer_norms(gradient.total)
+            metrics |= {name: Mean(x * gradient.scale * made, made) for name, x in norms.items()}
         return Learned(after, experience.feedback(error), metrics)
 
     def inspect(self, learner: SACState, experience: Transitions, key: Array) -> dict[str, Array]:
         _, gradient, sums, _ = self._update(learner, experience, key)
         inputs = self.single_steps(experience.obs, None)
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
-        found = self.not_finite_outputs(layers, gradient)
-        found |= {"loss/value": sums["critic"], "loss/policy": sums["policy"]}
-        found |= {"grad/norm": optax.tree.norm(gradient)}
+        found = self.not_finite_outputs(layers, gradient.total)
+        found |= {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
         return {name: x[None, None] for name, x in found.items()}
 
     def _update(
         self, learner: SACState, batch: Transitions, key: Array
-    ) -> tuple[SACState, PyTree, dict[str, Array], Array]:
-        """(state, gradients of all parameters, means over all devices, TD errors float32[N] of this one)."""
+    ) -> tuple[SACState, _Gradient, dict[str, Array], Array]:
+        """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
         actor, critic = _parts(learner.policy.params)
         temperature = jnp.exp(learner.log_temperature)
         opt_state, h = dict(learner.opt_state), learner.hyperparams
+        # Of all devices. A factor of the steps, so that no gradient is divided by it.
+        scale = 1.0 / jnp.maximum(self.axis.psum(batch.usable.sum(dtype=jnp.float32)), 1.0)
 
         target = self._target(learner, actor, batch, temperature, self._noise(batch, key, _FROM_NEXT))
         action = jnp.tanh(batch.action)
@@ -187,9 +203,9 @@ class SAC(ReplayAlgorithm):
             loss, error = losses.critic_loss(q, target, batch.weight, batch.usable)
             return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), batch.usable)}, error)
 
-        by_critic, sums, error = self._gradient(of_critics, critic, batch)
-        critic, opt_state["critic"] = _apply_gradient(
-            h, h.critic_rate, by_critic, critic, opt_state["critic"]
+        by_critic, sums, error = self._gradient(of_critics, critic, scale)
+        critic, opt_state["critic"], critic_norm = descend(
+            critic, by_critic, opt_state["critic"], h.max_grad_norm, h.critic_rate, scale
         )
 
         noise = self._noise(batch, key, _FROM_ACTOR)
@@ -200,15 +216,22 @@ class SAC(ReplayAlgorithm):
             loss = _sum(losses.policy_loss(q, log_prob, temperature), batch.usable)
             return loss, ({"policy": loss, "log_prob": _sum(log_prob, batch.usable)}, log_prob)
 
-        by_actor, found, _ = self._gradient(of_policy, actor, batch)
-        actor, opt_state["policy"] = _apply_gradient(h, h.learning_rate, by_actor, actor, opt_state["policy"])
+        by_actor, found, _ = self._gradient(of_policy, actor, scale)
+        actor, opt_state["policy"], actor_norm = descend(
+            actor, by_actor, opt_state["policy"], h.max_grad_norm, h.learning_rate, scale
+        )
         log_temperature = learner.log_temperature
         if self.section.learn_temperature:
             by_temperature = jax.grad(losses.temperature_loss)(
                 log_temperature, found["log_prob"], self.target_entropy
             )
-            log_temperature, opt_state["temperature"] = _apply_gradient(
-                h, h.temperature_rate, by_temperature, log_temperature, opt_state["temperature"]
+            log_temperature, opt_state["temperature"], _ = descend(
+                log_temperature,
+                by_temperature,
+                opt_state["temperature"],
+                h.max_grad_norm,
+                h.temperature_rate,
+                jnp.float32(1.0),
             )
         after = dataclasses.replace(
             learner,
@@ -218,17 +241,16 @@ class SAC(ReplayAlgorithm):
             target=jax.tree.map(lambda x, y: moved(x, y, h.target_rate), learner.target, critic),
             log_temperature=log_temperature,
         )
-        return after, {**by_actor, CRITIC: by_critic}, sums | found, error
+        gradient = _Gradient({**by_actor, CRITIC: by_critic}, scale, jnp.hypot(actor_norm, critic_norm))
+        return after, gradient, sums | found, error
 
     def _gradient(
-        self, loss: Callable[[PyTree], Any], params: PyTree, batch: Transitions
+        self, loss: Callable[[PyTree], Any], params: PyTree, scale: Array
     ) -> tuple[PyTree, dict[str, Array], Array]:
-        """(gradient of the mean loss, means over all devices, the rows of this device)."""
+        """(gradient of the loss and means of its sums, both over all devices, the rows of this device)."""
         gradient, (sums, rows) = jax.grad(loss, has_aux=True)(params)
-        count = batch.usable.sum(dtype=jnp.float32)
-        gradient, sums, count = self.axis.psum((gradient, sums, count))
-        gradient, sums = jax.tree.map(lambda x: x / jnp.maximum(count, 1.0), (gradient, sums))
-        return gradient, sums, rows
+        gradient, sums = self.axis.psum((gradient, sums))
+        return gradient, {name: x * scale for name, x in sums.items()}, rows
 
     def _target(
         self, learner: SACState, actor: PyTree, batch: Transitions, temperature: Array, noise: Array
@@ -262,10 +284,3 @@ def _parts(params: PyTree) -> tuple[PyTree, PyTree]:
 
 def _sum(x: Array, usable: Array) -> Array:
     return jnp.where(usable, x, 0.0).sum()
-
-
-def _apply_gradient(
-    h: SACHyperparams, rate: Array, gradient: PyTree, params: PyTree, state: PyTree
-) -> tuple[PyTree, PyTree]:
-    step, state = optimizer(h.max_grad_norm, rate).update(gradient, state)
-    return optax.apply_updates(params, step), state

@@ -7,17 +7,10 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import ReplayPlan
 from jaxrl.experience.replay import priorities, priority_tree, sampling
+from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array
-
-
-def keys_of_groups(plan: ReplayPlan, key: Array) -> Array:
-    """[groups] keys of this device's groups, the same however many devices there are."""
-    groups = plan.groups // plan.axis.size
-    index = plan.axis.index() * groups + jnp.arange(groups)
-    keys: Array = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
-    return keys
 
 
 def draw(
@@ -31,29 +24,43 @@ def draw(
       tree: priorities of this device; None: all alike.
       key: equal on all devices.
     """
-    groups = plan.groups // plan.axis.size
-    members, each = places.envs // groups, plan.batch_size // plan.groups
-    complete = places.complete
-    first = jnp.arange(groups)[:, None] * members
+    groups = Groups.of(plan)
+    members, complete = places.envs // groups.here, places.complete
     if tree is None:
         size = members * complete
-        of_all, found = sampling.draw_uniform(key, size, each, plan.groups)
-        at = jax.lax.dynamic_slice_in_dim(of_all, plan.axis.index() * groups, groups)
+        of_all, found = sampling.draw_uniform(key, size, groups.each, groups.total)
+        at, span = groups.taken(of_all), jnp.maximum(complete, 1)
         found = jnp.broadcast_to(found[None], at.shape)
-        span = jnp.maximum(complete, 1)
-        env, item = first + at // span, places.oldest + at % span
-        probability = found.astype(jnp.float32) / (jnp.maximum(size, 1).astype(jnp.float32) * plan.groups)
+        env, item = _divided(at, members, span)
+        item = places.oldest + item
+        probability = found.astype(jnp.float32) / (jnp.maximum(size, 1).astype(jnp.float32) * groups.total)
     else:
-        keys, stride = keys_of_groups(plan, key), tree.leaf.shape[1]
+        stride = tree.leaf.shape[1]
         if plan.axis.pays_for_launches:
-            leaves = jnp.where(places.allow(jnp.arange(stride))[None], tree.leaf, 0.0).reshape(groups, -1)
-            at, found = jax.vmap(lambda k, w: sampling.by_race(k, w, each))(keys, leaves)
+            leaves = jnp.where(places.allow(jnp.arange(stride))[None], tree.leaf, 0.0)
+            race = jax.vmap(lambda k, w: sampling.by_race(k, w, groups.each))
+            at, found = race(groups.keys(key), leaves.reshape(groups.here, -1))
+            total = tree.total.reshape(groups.here, -1).sum(axis=1)
         else:
-            at, found = priority_tree.in_turn(tree, places, keys, each)
-        env, item = first + at // stride, at % stride
-        total = jnp.maximum(priority_tree.group_totals(tree, groups), jnp.finfo(jnp.float32).tiny)[:, None]
-        probability = jnp.where(found, tree.leaf[env, item] / total, 0.0) / plan.groups
+            at, found, total = priority_tree.in_turn(tree, places, groups, key)
+        env, item = _divided(at, members, jnp.int32(stride))
+        total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[:, None]
+        probability = jnp.where(found, tree.leaf[env, item] / total, 0.0) / groups.total
     return env.reshape(-1), item.reshape(-1), probability.reshape(-1)
+
+
+def _divided(at: Array, members: int, span: Array) -> tuple[Array, Array]:
+    """(env, item) int32[groups, each] of indices into the items of a group, `span` of each environment.
+
+    Args:
+      at: int32[groups, each].
+      members: environments of a group.
+      span: int32[].
+    """
+    # Without a sign and divided last: see `places.wrapped`.
+    first = jnp.arange(len(at))[:, None] * members * span
+    of_all, by = (first + at).astype(jnp.uint32), span.astype(jnp.uint32)
+    return (of_all // by).astype(jnp.int32), (of_all % by).astype(jnp.int32)
 
 
 def weights(plan: ReplayPlan, tree: PriorityTree | None, draws: Array, probability: Array) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxrl.experience.replay.places import wrapped
 from jaxrl.types import Array
 
 
@@ -40,14 +41,14 @@ def stacked(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> A
       env: int32[N].
       frames: K.
     """
-    env, size = jnp.broadcast_to(env, row.shape), len(frame)
+    env, size = jnp.broadcast_to(env, row.shape).astype(jnp.uint32), len(frame)
     # Rows that each looks back, at most to where its stack began.
     reach = jnp.zeros_like(row)
     begun = jnp.zeros(row.shape, bool)
     parts = []
     for back in range(frames):
         reach = jnp.where(begun, reach, back)
-        at = (row - reach) % size
-        parts.append(frame.at[at, env].get(mode="promise_in_bounds"))
-        begun |= anew.at[at, env].get(mode="promise_in_bounds")
+        at = wrapped(row - reach, size), env
+        parts.append(frame.at[at].get(mode="promise_in_bounds"))
+        begun |= anew.at[at].get(mode="promise_in_bounds")
     return jnp.concatenate(parts[::-1], axis=-1)

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl.types import Array
+
+
+def wrapped(item: Array, size: int) -> Array:
+    """uint32[...], where items of a ring lie that may be up to its size before its start, or beyond its end.
+
+    Without a sign: XLA for CPU would correct the remainder, and then the index, anew for every number that is
+    taken from a row.
+    """
+    return jax.lax.rem((item + size).astype(jnp.uint32), jnp.full(item.shape, size, jnp.uint32))
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import sampling
+from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array
 
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
+_AGAIN = 0x505249  # keys of the rounds after the first
 
 
 @flax.struct.dataclass
@@ -104,7 +106,7 @@ def update(
     known = tree.leaf.at[env, item].get(mode="fill", fill_value=0.0) > 0
     written = jnp.where(usable & jnp.isfinite(leaf) & known, env, len(tree.leaf))  # out of bounds: dropped
     leaves = tree.leaf.at[written, item].set(leaf, mode="drop")
-    block = item // WIDTH
+    block = (item.astype(jnp.uint32) // WIDTH).astype(jnp.int32)
     member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
     found = leaves.reshape(*tree.total.shape, WIDTH).at[env, block].get(mode="clip")
     total = jnp.where(places.allow(member), found, 0.0).sum(axis=1)
@@ -116,12 +118,7 @@ def update(
     )
 
 
-def group_totals(tree: PriorityTree, groups: int) -> Array:
-    """float32[groups], sums of the leaves that may be drawn."""
-    return tree.total.reshape(groups, -1).sum(axis=1)
-
-
-def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple[Array, Array]:
+def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> tuple[Array, Array, Array]:
     """Draws from each group of neighbouring environments, as one after the other without replacement.
 
     Independent draws of which repeated ones are passed over have that distribution; where many are repeated,
@@ -130,45 +127,50 @@ def in_turn(tree: PriorityTree, places: Places, keys: Array, each: int) -> tuple
     Args:
       tree: of B environments.
       places: of them.
-      keys: [groups], one for each group.
-      each: draws of each group.
+      groups: of them, and the draws of each.
+      key: equal on all devices.
 
     Returns:
       (int32[groups, each] indices into the leaves of the group, bool[groups, each] whether there was one;
-      those that are first).
+      those that are first; float32[groups], sums of the leaves that may be drawn).
     """
-    groups, stride = len(keys), tree.leaf.shape[1]
-    wanted = jnp.minimum(tree.count.reshape(groups, -1).sum(axis=1), each)
-    levels, flat = _sums(tree.total.reshape(groups, -1)), tree.leaf.reshape(groups, -1)
+    stride, each = tree.leaf.shape[1], groups.each
+    wanted = jnp.minimum(tree.count.reshape(groups.here, -1).sum(axis=1), each)
+    levels, flat = _sums(tree.total.reshape(groups.here, -1)), tree.leaf.reshape(groups.here, -1)
+    total = levels[0].sum(axis=1)
     tries = each + max(2, each // 4)
 
-    def independent(turn: Array | int) -> tuple[Array, Array]:
-        shape = (len(levels) // 2 + 1, tries)
-        uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, turn), shape, jnp.float32))
-        return _descend(levels, flat, places, stride, uniform(keys))
+    def independent(key: Array) -> tuple[Array, Array]:
+        # One array for all groups: to make a key takes as long as to draw from it.
+        noise = jax.random.uniform(key, (groups.total, len(levels) // 2 + 1, tries), jnp.float32)
+        return _descend(levels, flat, total, places, stride, groups.taken(noise))
 
     def missing(found: Array) -> Array:
         return (found.sum(axis=1) < wanted).any()
 
     def another(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        return (*_join((index, found), independent(turn), each), turn + 1)
+        more = independent(jax.random.fold_in(key, _AGAIN + turn))
+        return (*_join((index, found), more, each), turn + 1)
 
     def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         index, found, turn = state
-        allowed = places.allow(jnp.arange(stride))[None, None]
-        left = jnp.where(allowed, flat.reshape(groups, -1, stride), 0.0).reshape(groups, -1)
+        # Adds 0. What does not depend on the state, XLA computes before the loop, for all leaves, even if the
+        # loop does not turn.
+        item = jnp.arange(stride) + (turn - _ROUNDS)
+        left = jnp.where(places.allow(item)[None, None], flat.reshape(groups.here, -1, stride), 0.0)
         gone = jnp.where(found, index, flat.shape[1])
-        left = left.at[jnp.arange(groups)[:, None], gone].set(0.0, mode="drop")
-        run = lambda key, left: sampling.by_race(jax.random.fold_in(key, turn), left, each)  # noqa: E731
-        return (*_join((index, found), jax.vmap(run)(keys, left), each), turn + 1)
+        left = left.reshape(flat.shape).at[jnp.arange(groups.here)[:, None], gone].set(0.0, mode="drop")
+        keys = groups.keys(jax.random.fold_in(key, _AGAIN + turn))
+        more = jax.vmap(lambda key, left: sampling.by_race(key, left, each))(keys, left)
+        return (*_join((index, found), more, each), turn + 1)
 
-    state = (*_distinct(*independent(0), each), jnp.int32(1))
+    state = (*_distinct(*independent(key), each), jnp.int32(1))
     state = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] < _ROUNDS), another, state)
     # A loop of one turn at most: of a conditional both sides would be computed under `vmap`.
     last = (*state[:2], jnp.int32(_ROUNDS))
     index, found, _ = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] == _ROUNDS), race, last)
-    return index, found
+    return index, found, total
 
 
 def _sums(total: Array) -> list[Array]:
@@ -192,13 +194,14 @@ def _sums(total: Array) -> list[Array]:
 
 
 def _descend(
-    levels: list[Array], flat: Array, places: Places, stride: int, noise: Array
+    levels: list[Array], flat: Array, total: Array, places: Places, stride: int, noise: Array
 ) -> tuple[Array, Array]:
     """(int32[groups, N] indices into the leaves, in proportion to them; bool[groups, N] whether above 0).
 
     Args:
       levels: of `_sums`.
       flat: float32[groups, leaves].
+      total: float32[groups], the sum of each.
       places: which of them may be drawn.
       stride: leaves of each environment.
       noise: float32[groups, (levels + 1) / 2 rounded up, N], uniform on [0, 1). A number is used for two
@@ -209,13 +212,14 @@ def _descend(
     earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
     group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
     node = jnp.zeros(groups * tries, jnp.int32)
-    weight = jnp.repeat(levels[0].sum(axis=1), tries)
+    weight = jnp.repeat(total, tries)
     target = jnp.zeros_like(weight)
+    number = jnp.arange(groups * tries)
     for depth, sums in enumerate([*levels, flat]):
-        at = group * (sums.shape[1] // WIDTH) + node
+        at = (group * (sums.shape[1] // WIDTH) + node).astype(jnp.uint32)
         children = sums.reshape(-1, WIDTH).at[at].get(mode="promise_in_bounds")
         if depth == len(levels):
-            item = (node * WIDTH % stride)[:, None] + child[None]
+            item = jax.lax.rem(node * WIDTH, stride)[:, None] + child[None]
             children = jnp.where(places.allow(item), children, 0.0)
         if depth % 2 == 0:
             target = noise[:, depth // 2].reshape(-1) * weight
@@ -223,9 +227,9 @@ def _descend(
         # The last that begins at or before the target; rounding cannot leave one without a weight.
         taken = (children > 0) & (upto <= target[:, None])
         chosen = jnp.where(taken, child[None], 0).max(axis=1)
-        one = chosen[:, None] == child[None]
-        weight = jnp.where(one, children, 0.0).sum(axis=1)
-        node, target = node * WIDTH + chosen, target - jnp.where(one, upto, 0.0).sum(axis=1)
+        of_chosen = (number * WIDTH + chosen).astype(jnp.uint32)
+        weight, begin = (x.reshape(-1).at[of_chosen].get(mode="promise_in_bounds") for x in (children, upto))
+        node, target = node * WIDTH + chosen, target - begin
     return node.reshape(groups, tries), (weight > 0).reshape(groups, tries)
 
 

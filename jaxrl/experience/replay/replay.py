@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms.replay import Transitions
 from jaxrl.experience.replay import draws, relabelling, ring, windows
+from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.ring import Ring
 from jaxrl.experience.replay.ring_memory import RingMemory, latest_means
@@ -43,7 +44,7 @@ class Replay(RingMemory):
         new = None
         if self.plan.hindsight is not None:
             # Before steps are counted: another goal ends a return elsewhere.
-            new = relabelling.new_goals(self.plan, state, draws.keys_of_groups(self.plan, key), env, row)
+            new = relabelling.new_goals(self.plan, state, Groups.of(self.plan).keys(key), env, row)
             facts = relabelling.with_new_facts(self.plan.hindsight, state, window, env, facts, new)
         counts = windows.counted_steps(facts["terminated"], facts["reset"], facts["valid"])
         ends = (row, row + counts.sum(axis=0, dtype=jnp.int32))

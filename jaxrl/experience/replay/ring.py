@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.experience.replay import frames, priority_tree
+from jaxrl.experience.replay.places import wrapped
 from jaxrl.experience.replay.priority_tree import PriorityTree
 from jaxrl.types import Array, Bulk, PyTree, Sharded, Trajectory
 
@@ -137,7 +138,5 @@ def taken(tree: PyTree, row: Array, env: Array) -> PyTree:
       env: int32[N].
     """
 
-    def take(x: Array) -> Array:
-        return x.at[row % len(x), jnp.broadcast_to(env, row.shape)].get(mode="promise_in_bounds")
-
-    return jax.tree.map(take, tree)
+    env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
+    return jax.tree.map(lambda x: x.at[wrapped(row, len(x)), env].get(mode="promise_in_bounds"), tree)

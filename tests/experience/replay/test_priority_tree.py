@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl.experience.replay import priority_tree
+from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.experience.replay.priority_tree import PriorityTree
 
@@ -84,9 +89,10 @@ def test_draws_have_the_distribution_of_drawing_in_turn(size: int) -> None:
     places = Places(4, size, jnp.int32(0), jnp.int32(size - 1))
     tree, count = of_leaves(leaf, places), 8_000
     stride = tree.leaf.shape[1]
-    keys = jax.random.split(jax.random.key(0), (count, 2))
-    draw = jax.jit(jax.vmap(lambda k: priority_tree.in_turn(tree, places, k, 2)))
-    index, found = map(np.asarray, draw(keys))
+    keys, groups = jax.random.split(jax.random.key(0), count), Groups(total=2, here=2, first=0, each=2)
+    draw = jax.jit(jax.vmap(lambda k: priority_tree.in_turn(tree, places, groups, k)))
+    index, found, total = map(np.asarray, draw(keys))
+    np.testing.assert_allclose(total[0], leaf[:, :-1].reshape(2, -1).sum(axis=1), rtol=1e-5)
     assert found.all()
     assert (index[..., 0] != index[..., 1]).all()
     for group in range(2):
@@ -110,10 +116,44 @@ def test_one_huge_leaf_hides_no_other_and_missing_ones_are_told() -> None:
     leaf = np.zeros((2, 40))
     leaf[0, :12], leaf[0, 3], leaf[1, [0, 39]] = 1e-4, 1e8, 2.0
     places = Places(2, 40, jnp.int32(0), jnp.int32(40))
-    index, found = priority_tree.in_turn(
-        of_leaves(leaf, places), places, jax.random.split(jax.random.key(0)), 12
-    )
+    groups = Groups(total=2, here=2, first=0, each=12)
+    index, found, _ = priority_tree.in_turn(of_leaves(leaf, places), places, groups, jax.random.key(0))
     assert found.sum(axis=1).tolist() == [12, 2]
     assert int(index[0, 0]) == 3
     assert sorted(index[0].tolist()) == list(range(12))
     assert sorted(index[1, :2].tolist()) == [0, 39]
+
+
+def many_leaves(envs: int, items: int) -> tuple[PriorityTree, Places]:
+    """Some of them huge, so that draws are repeated and the last ones come from a race."""
+    leaf = np.random.default_rng(1).exponential(size=(envs, items))
+    leaf[::2, 5] = 1e7
+    places = Places(envs, items, jnp.int32(3), jnp.int32(items - 4))
+    return of_leaves(leaf, places), places
+
+
+def test_two_devices_draw_what_one_draws() -> None:
+    (tree, places), key = many_leaves(4, 100), jax.random.key(3)
+    of_all = Groups(total=4, here=4, first=0, each=5)
+    together, all_found, _ = priority_tree.in_turn(tree, places, of_all, key)
+    assert all_found.all()
+    for first in (0, 2):
+        part = jax.tree.map(lambda x: x[first : first + 2], tree)  # noqa: B023
+        groups = Groups(total=4, here=2, first=jnp.int32(first), each=5)
+        index, found, _ = priority_tree.in_turn(part, dataclasses.replace(places, envs=2), groups, key)
+        np.testing.assert_array_equal(index, together[first : first + 2])
+        assert found.all()
+
+
+def test_a_draw_computes_nothing_as_large_as_the_leaves() -> None:
+    # Only the race may, inside its loop: what does not depend on the loop's state, XLA moves before it. What
+    # depends on nothing at all it moves out of every loop, so that does not count.
+    (tree, places), groups = many_leaves(4, 3000), Groups(total=4, here=4, first=0, each=2)
+    draw = jax.jit(lambda tree, key: priority_tree.in_turn(tree, places, groups, key))
+    text = draw.lower(tree, jax.random.key(0)).compile().as_text()
+    large = []
+    entry = text[text.index("\nENTRY ") :]
+    for shape, operation in re.findall(r"= \w+\[([\d,]+)\]\S* ([\w-]+)\((?!\))", entry):
+        if math.prod(map(int, shape.split(","))) >= tree.leaf.shape[1]:
+            large.append(operation)
+    assert set(large) <= {"parameter", "bitcast", "get-tuple-element"}
