@@ -43,7 +43,7 @@ class Platformer(JaxEnv):
       levels: a folder with levels of each category (`jaxrl prepare-data`); "train" and "test" are those that
         come with the package.
       category: of the levels that are played: simple, medium, complex, mine_heavy, exploration, or "all".
-      observation: "state", "local", "global" or "graph"; several give a dict, as "graph" alone does.
+      observation: "state", "local", "global", "graph" or "way"; several give a dict, as "graph" alone does.
       reward: "shaped", with rewards on the way, or "sparse", for the exit and mines alone.
       max_steps: an episode is truncated after so many.
     """

@@ -14,10 +14,12 @@ from jaxrl.envs.native.platformer.graph import GraphTables
 from jaxrl.envs.native.platformer.level import COLUMNS, ROWS, LevelTables
 from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, SIZE, TILE
 
-MODALITIES = ("state", "local", "global", "graph")
+MODALITIES = ("state", "local", "global", "graph", "way")
 PIXELS = 44  # of the local picture, a side
 _UNITS_PER_PIXEL = 2
-_SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector, around the player's tile
+_SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector and the way, around the player's tile
+_NUM_SEEN = len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS))
+_FAR = 5  # tiles by which a way is shorter or longer, beyond which the observation tells no difference
 _NUM_BODY = 16
 _GREY_SOLID, _GREY_MINE, _GREY_SWITCH, _GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 90, 255, 200, 160, 50, 128
 
@@ -52,8 +54,8 @@ def spaces_of(modality: str, graphs: GraphTables | None) -> tuple[tuple[str, Spa
         return ((modality, Box.of(0, 255, (PIXELS, PIXELS, 1), np.uint8)),)
     if modality == "global":
         return ((modality, Box.of(0, 1, (ROWS, COLUMNS, 5), np.uint8)),)
-    seen = len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS))
-    return ((modality, Box.of(-1.0, 1.0, (_NUM_BODY + 2 * seen,))),)
+    size = _NUM_SEEN if modality == "way" else _NUM_BODY + 2 * _NUM_SEEN
+    return ((modality, Box.of(-1.0, 1.0, (size,))),)
 
 
 class Observer:
@@ -62,6 +64,9 @@ class Observer:
     def __init__(self, tables: LevelTables, graphs: GraphTables | None):
         self._solid, self._mines = tables.solid, tables.mines
         self._switch, self._exit = tables.switch, tables.exit
+        # Of all levels to the switch, then of all to the exit.
+        self._distances = np.concatenate([tables.to_switch, tables.to_exit]).astype(np.int16).reshape(-1)
+        self._num_levels = len(tables.switch)
         self._graphs = graphs
 
     def observe(
@@ -78,6 +83,8 @@ class Observer:
             return {"graph": self._graphs.observe(state.level, column, row), "player": player}
         if modality == "local":
             return {modality: self._local(state)}
+        if modality == "way":
+            return {modality: self._way(state)}
         return {modality: self._whole(state) if modality == "global" else self._vector(state, touches)}
 
     def _vector(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> jax.Array:
@@ -105,6 +112,20 @@ class Observer:
         words = rows_of(table, level, row + np.arange(*_SEEN_ROWS, dtype=np.int32))
         columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
         return ((words[:, None] >> columns[None]) & 1).astype(jnp.float32).reshape(-1)
+
+    def _way(self, state: PlatformerState) -> jax.Array:
+        """float32[rows * columns]: by how much the way is shorter from the tiles around the player.
+
+        To the switch, or to the exit once it is open; over `_FAR`, from -1, which solid tiles have, to 1.
+        """
+        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        level = state.level + jnp.where(state.on, self._num_levels, 0)
+        rows = jnp.clip(row + np.arange(*_SEEN_ROWS, dtype=np.int32), 0, ROWS - 1)
+        columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
+        distances = jnp.asarray(self._distances)
+        here = distances[(level * ROWS + row) * COLUMNS + column]
+        there = distances[(level * ROWS + rows[:, None]) * COLUMNS + columns[None]].reshape(-1)
+        return jnp.clip((here - there).astype(jnp.float32) / _FAR, -1.0, 1.0)
 
     def _whole(self, state: PlatformerState) -> jax.Array:
         rows, columns = np.arange(ROWS, dtype=np.int32), np.arange(COLUMNS, dtype=np.int32)

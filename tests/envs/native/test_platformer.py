@@ -19,7 +19,15 @@ from jaxrl.envs.native.platformer.generation import dataset
 from jaxrl.envs.native.platformer.generation.generator import generate
 from jaxrl.envs.native.platformer.generation.solver import Contacts, solve, solves
 from jaxrl.envs.native.platformer.level import CATEGORIES, LevelError, PlatformerLevel, from_json, from_npz
-from jaxrl.envs.native.platformer.physics import JUMP, MAX_FALL, MAX_RUN, advance, start_of
+from jaxrl.envs.native.platformer.physics import (
+    JUMP,
+    MAX_FALL,
+    MAX_RUN,
+    NUM_ACTIONS,
+    advance,
+    jump_matters,
+    start_of,
+)
 from tests.envs.native import conformance
 
 NAME = "jaxrl:Platformer"
@@ -103,6 +111,25 @@ def test_a_short_press_is_a_short_jump():
     assert heights == [6, 8, 9, 9]
 
 
+def test_where_the_jump_key_matters():
+    # The solver tries actions without the key there alone.
+    contacts = Contacts(generate("mine_heavy", 0))
+    rng = np.random.default_rng(0)
+    y, x = np.argwhere(~contacts.solid)[rng.integers(0, (~contacts.solid).sum(), 20_000)].T
+    vx, vy = rng.integers(-MAX_RUN, MAX_RUN + 1, len(x)), rng.integers(-MAX_FALL, MAX_FALL + 1, len(x))
+    body = tuple(part.astype(np.int32) for part in (x, y, vx, vy))
+    differs = np.zeros(len(x), bool)
+    for action in range(NUM_ACTIONS // 2):
+        ways = [
+            advance(np, contacts.blocked, body, np.int32(action + held)) for held in (0, NUM_ACTIONS // 2)
+        ]
+        differs |= np.any([a != b for a, b in zip(*ways, strict=True)], axis=0)
+    matters = jump_matters(contacts.blocked, body)
+    assert not (differs & ~matters).any()
+    assert 0.2 < differs.mean() < 0.8
+    assert differs.sum() > 0.9 * matters.sum()
+
+
 def test_shortest_ways_by_hand():
     solution = solve(level(ROOM))
     # From x = 9 until x + 6 > 64, where the exit begins: 50 units; 1 + 2 + 3 come first, then 4 a step.
@@ -175,6 +202,26 @@ def test_observations(room):
     switch = np.subtract(one.place_of("K"), (column, row))
     np.testing.assert_allclose(obs["state"][10:12], switch / (24, 16), atol=0.02)
     assert state.level == 0
+
+
+def test_the_way_is_shorter_towards_the_switch_and_then_the_exit(tmp_path):
+    # Two storeys: the exit is right above the start, and the way to it leads around the right end.
+    rows = ("##########", "#E.......#", "#######..#", "#........#", "#S..K....#", "##########")
+    env = envs.make(f"{NAME}(levels='{folder_of(tmp_path, level(rows))}', observation=('state', 'way'))")
+    assert env.spec.observation_space["way"].shape == (99,)
+    state, obs = env.start(jnp.int32(0))
+    way = np.asarray(obs["way"]).reshape(9, 11)  # the player is in row 4, column 5 of it
+    np.testing.assert_allclose(way[4, 5:11], [0, 0.2, 0.4, 0.6, 0.4, 0.2], atol=1e-6)
+    np.testing.assert_allclose(way[3, 5:9], [-0.2, 0, 0.2, 0.4], atol=1e-6)
+    assert (way[[2, 5, 8]][:, :6] == -1).all()
+    assert (way[:, :5] == -1).all()
+    # From the exit it is 12 tiles to the switch.
+    assert way[1, 5] == -1
+    state = dataclasses.replace(state, x=state.x + 24, on=jnp.ones((), bool))
+    way = np.asarray(env.step(jax.random.key(0), state, jnp.int32(1))[1].obs["way"]).reshape(9, 11)
+    np.testing.assert_allclose(way[4, 2:8], [-0.6, -0.4, -0.2, 0, 0.2, 0.4], atol=1e-6)
+    np.testing.assert_allclose(way[3, 5], 0.2, atol=1e-6)
+    assert way[1, 2] == 1
 
 
 def test_the_graph_is_that_of_the_tiles():

@@ -23,11 +23,21 @@ from jaxrl.envs.native.platformer.level import (
     SWITCH,
     PlatformerLevel,
 )
-from jaxrl.envs.native.platformer.physics import MAX_FALL, MAX_RUN, NUM_ACTIONS, SIZE, TILE, advance, start_of
+from jaxrl.envs.native.platformer.physics import (
+    MAX_FALL,
+    MAX_RUN,
+    NUM_ACTIONS,
+    SIZE,
+    TILE,
+    advance,
+    jump_matters,
+    start_of,
+)
 
 _HEIGHT, _WIDTH = ROWS * TILE, COLUMNS * TILE
 _FALLS, _RUNS = 2 * MAX_FALL + 1, 2 * MAX_RUN + 1
 _STATES = 2 * _HEIGHT * _WIDTH * _FALLS * _RUNS
+_KEY = NUM_ACTIONS // 2  # from an action to the same with the jump key held
 Body = tuple[Any, Any, Any, Any]
 
 
@@ -45,10 +55,14 @@ class Contacts:
         self, body: Body, on: np.ndarray, action: Any
     ) -> tuple[Body, np.ndarray, np.ndarray, np.ndarray]:
         """One step; returns (body, whether the switch is on, a mine was touched, the exit reached)."""
-        x, y, vx, vy = advance(np, lambda x, y: self.solid[y, x], body, action)
-        on = on | self.switch[y, x]
-        mine = self.mine[y, x]
-        return (x, y, vx, vy), on, mine, on & self.exit[y, x] & ~mine
+        x, y, vx, vy = advance(np, self.blocked, body, action)
+        on = on | _at(self.switch, x, y)
+        mine = _at(self.mine, x, y)
+        return (x, y, vx, vy), on, mine, on & _at(self.exit, x, y) & ~mine
+
+    def blocked(self, x: Any, y: Any) -> Any:
+        """Whether the player would overlap something solid."""
+        return _at(self.solid, x, y)
 
 
 def solve(level: PlatformerLevel) -> str | None:
@@ -56,24 +70,28 @@ def solve(level: PlatformerLevel) -> str | None:
     contacts = Contacts(level)
     seen, parent, chosen, order = _memory()
     seen[:] = False
-    x, y = contacts.start
-    frontier = _pack((np.array([x]), np.array([y]), np.array([0]), np.array([0])), np.array([False]))
+    body: Body = tuple(np.array([part], np.int32) for part in (*contacts.start, 0, 0))
+    on = np.array([False])
+    frontier = _pack(body, on)
     seen[frontier], start = True, int(frontier[0])
-    actions = np.arange(NUM_ACTIONS)
     while len(frontier):
-        states, action = np.repeat(frontier, NUM_ACTIONS), np.tile(actions, len(frontier))
-        body, on, mine, done = contacts.step(*_unpack(states), action)
+        matters = jump_matters(contacts.blocked, body)
+        state, action = _moves(matters)
+        body, on, mine, done = contacts.step(_rows(body, state), on[state], action)
         if done.any():
             last = int(np.argmax(done))
-            return _way_to(int(states[last]), parent, chosen, start) + str(action[last])
+            # Without the key where it makes no difference.
+            digit = action[last] - (0 if matters[state[last]] else _KEY)
+            return _way_to(int(frontier[state[last]]), parent, chosen, start) + str(digit)
         new = _pack(body, on)
-        fresh = ~mine & ~seen[new]
-        states, action, new = states[fresh], action[fresh], new[fresh]
+        fresh = np.flatnonzero(~mine & ~seen[new])
+        places = new[fresh]
         # Of several ways to one state any one stays: the last that is written here.
-        order[new] = np.arange(len(new), dtype=np.int32)
-        first = order[new] == np.arange(len(new))
-        frontier = new[first]
-        seen[frontier], parent[frontier], chosen[frontier] = True, states[first], action[first]
+        order[places] = fresh
+        fresh = fresh[order[places] == fresh]
+        parent[new[fresh]], chosen[new[fresh]] = frontier[state[fresh]], action[fresh]
+        body, on, frontier = _rows(body, fresh), on[fresh], new[fresh]
+        seen[frontier] = True
     return None
 
 
@@ -112,12 +130,22 @@ def _pack(body: Body, on: np.ndarray) -> np.ndarray:
     return ((on * _HEIGHT + y) * _WIDTH + x) * (_FALLS * _RUNS) + velocity
 
 
-def _unpack(states: np.ndarray) -> tuple[Body, np.ndarray]:
-    place, velocity = np.divmod(states, _FALLS * _RUNS)
-    rest, x = np.divmod(place, _WIDTH)
-    on, y = np.divmod(rest, _HEIGHT)
-    vy, vx = np.divmod(velocity, _RUNS)
-    return (x, y, vx - MAX_RUN, vy - MAX_FALL), on.astype(bool)
+def _rows(body: Body, index: np.ndarray) -> Body:
+    x, y, vx, vy = body
+    return x[index], y[index], vx[index], vy[index]
+
+
+def _moves(jump_matters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(state, action) of all moves in the order of the states; without the key only where it matters."""
+    wanted = np.ones((len(jump_matters), NUM_ACTIONS), bool)
+    wanted[:, :_KEY] = jump_matters[:, None]
+    state, action = np.nonzero(wanted)
+    return state, action.astype(np.int32)
+
+
+def _at(table: np.ndarray, x: Any, y: Any) -> Any:
+    # As a vector: much faster than by rows and columns.
+    return table.reshape(-1).take(y * _WIDTH + x)
 
 
 def _touching(tiles: np.ndarray, low: int = 0, high: int = TILE) -> np.ndarray:
