@@ -15,6 +15,7 @@ def get_config() -> ConfigDict:
     c = default_config()
     c.env.tasks = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1", "gymnax:MountainCar-v0")
     c.env.num_envs = 96  # 32 of each
+    c.network.encoder = "joint"  # of observation and task: an encoder of each would add what both say
     c.network.core = "none"
     c.network.hidden_sizes = (64, 64)
     c.network.separate_value = True

@@ -79,6 +79,15 @@ class TaskLayout:
             task_names=self.names,
         )
 
+    def own_reports(self, task: int | np.ndarray, reward: jax.Array) -> dict[str, jax.Array]:
+        """What a step of a task, or of tasks [B], adds to its return and length; NaN to those of others."""
+        info = {}
+        for i, name in enumerate(self.names):
+            own = np.asarray(task) == i
+            info[_report(name, "return")] = jnp.where(own, reward, jnp.float32(jnp.nan))
+            info[_report(name, "length")] = jnp.where(own, jnp.float32(1.0), jnp.float32(jnp.nan))
+        return info
+
 
 class PaddedTask(JaxEnv):
     """One task with the spaces of all: zeros behind its observation, a mask over actions that it lacks.
@@ -104,10 +113,7 @@ class PaddedTask(JaxEnv):
         info = {
             report.name: timestep.info[report.name].astype(jnp.float32) for report in self._layout.reports
         }
-        for i, name in enumerate(self._layout.names):
-            own = i == self.index
-            info[_report(name, "return")] = reward if own else jnp.float32(jnp.nan)
-            info[_report(name, "length")] = jnp.float32(1.0 if own else jnp.nan)
+        info |= self._layout.own_reports(self.index, reward)
         return state, dataclasses.replace(timestep, obs=self._pad(timestep.obs), score=reward, info=info)
 
     def action_mask(self, state: Any) -> jax.Array:
@@ -145,6 +151,7 @@ class TaskMixture(JaxEnv):
     Attributes:
       tasks: padded.
       pattern: int[P], the tasks of the environments 0 to P - 1; those of the next P are the same again.
+      layout: the spaces of all.
     """
 
     def __init__(self, name: str, envs: Sequence[JaxEnv], shares: Sequence[int] = (), only: str = ""):
@@ -161,7 +168,7 @@ class TaskMixture(JaxEnv):
         """
         self._name, self._envs = name, tuple(envs)
         self._shares, self._only = tuple(shares) or (1,) * len(self._envs), only
-        layout = TaskLayout.of(self._envs)
+        self.layout = layout = TaskLayout.of(self._envs)
         self.pattern = _interleaved(self._shares, len(self._envs))
         if only:
             if only not in layout.names:

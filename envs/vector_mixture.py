@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import jax
@@ -31,6 +32,8 @@ class MixtureVectorEnv:
         self.env = env
         self._played = sorted(set(env.pattern.tolist()))
         self._parts = tuple(VectorEnv(env.tasks[i], stagger) for i in self._played)
+        # Of each task its columns where rows are dealt out to as many as the pattern has.
+        self._columns = [np.flatnonzero(env.pattern == i).tolist() for i in self._played]
 
     @property
     def spec(self) -> EnvSpec:
@@ -54,14 +57,16 @@ class MixtureVectorEnv:
 
     def reset(self, keys_B: jax.Array, task_B: Any = None) -> tuple[Any, Any]:
         """See `VectorEnv.reset`."""
+        self._refuse_tasks(task_B)
         states, obs = zip(
-            *[part.reset(keys_B[rows]) for part, rows in self._of(len(keys_B), task_B)], strict=True
+            *[part.reset(self._take(keys_B, i)) for i, part in enumerate(self._parts)], strict=True
         )
         return states, self._joined(len(keys_B), obs)
 
     def starts(self, keys_B: jax.Array, task_B: Any = None) -> Any:
         """See `VectorEnv.starts`; a tuple, of each task's rows."""
-        return tuple(part.starts(keys_B[rows]) for part, rows in self._of(len(keys_B), task_B))
+        self._refuse_tasks(task_B)
+        return tuple(part.starts(self._take(keys_B, i)) for i, part in enumerate(self._parts))
 
     def step(
         self,
@@ -73,15 +78,19 @@ class MixtureVectorEnv:
         task_B: Any = None,
     ) -> tuple[Any, TimeStep]:
         """See `VectorEnv.step`."""
-        count = len(keys_B)
+        self._refuse_tasks(task_B)
         states, timesteps = [], []
-        for i, (part, rows) in enumerate(self._of(count, task_B)):
+        for i, part in enumerate(self._parts):
             own = None if starts is None else starts[i]
-            after, timestep = part.step(keys_B[rows], state[i], action_B[rows], own, conditional)
+            keys, action = self._take(keys_B, i), self._take(action_B, i)
+            after, timestep = part.step(keys, state[i], action, own, conditional)
             states.append(after)
-            timesteps.append(timestep)
-        joined: TimeStep = self._joined(count, timesteps)
-        return tuple(states), joined
+            # What is only of this task is made for all rows at once.
+            shared = {report.name: timestep.info[report.name] for report in self.env.layout.reports}
+            timesteps.append(dataclasses.replace(timestep, info=shared))
+        joined: TimeStep = self._joined(len(keys_B), timesteps)
+        own_info = self.env.layout.own_reports(np.resize(self.env.pattern, len(keys_B)), joined.score)
+        return tuple(states), dataclasses.replace(joined, info=joined.info | own_info)
 
     def action_mask(self, state: Any) -> jax.Array | None:
         """See `VectorEnv.action_mask`."""
@@ -104,15 +113,37 @@ class MixtureVectorEnv:
         triples = zip(rows, on_true, on_false, strict=True)
         return tuple(select_rows(mask_B[own], x, y) for own, x, y in triples)
 
-    def _of(self, count: int, task_B: Any) -> list[tuple[VectorEnv, np.ndarray]]:
+    def _refuse_tasks(self, task_B: Any) -> None:
         if task_B is not None:
             raise ValueError(f"{self.spec.name} takes no tasks: its rows have theirs for good")
-        return list(zip(self._parts, self.rows(count), strict=True))
+
+    def _take(self, x: jax.Array, i: int) -> jax.Array:
+        """The rows of the i-th task that is played: slices, which cost less than a gather."""
+        period = len(self.env.pattern)
+        if len(x) % period:
+            return x[self.rows(len(x))[i]]
+        split = x.reshape(-1, period, *x.shape[1:])
+        own = jnp.stack([split[:, column] for column in self._columns[i]], axis=1)
+        return own.reshape(-1, *x.shape[1:])
 
     def _joined(self, count: int, parts: Any) -> Any:
-        """The rows of all tasks in their order, of trees of each task's rows."""
-        order = np.argsort(np.concatenate(self.rows(count)))
-        return jax.tree.map(lambda *xs: jnp.concatenate(xs)[order], *parts)
+        """The rows of all tasks in their order, of trees of each task's rows; `_take` backwards."""
+        period = len(self.env.pattern)
+        if count % period:
+            order = np.argsort(np.concatenate(self.rows(count)))
+            return jax.tree.map(lambda *xs: jnp.concatenate(xs)[order], *parts)
+
+        def join(*xs: jax.Array) -> jax.Array:
+            split = [x.reshape(count // period, -1, *x.shape[1:]) for x in xs]
+            by_column = {
+                column: part[:, turn]
+                for part, columns in zip(split, self._columns, strict=True)
+                for turn, column in enumerate(columns)
+            }
+            joined = jnp.stack([by_column[column] for column in range(period)], axis=1)
+            return joined.reshape(count, *joined.shape[2:])
+
+        return jax.tree.map(join, *parts)
 
 
 BatchedEnv = VectorEnv | MixtureVectorEnv | AgentRows

@@ -305,8 +305,8 @@ class MinibatchAlgorithm(Algorithm):
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run))
             return dataclasses.replace(nothing, learner=learner)
 
-        # Of several tasks every one has rows in every rollout.
-        return jax.lax.cond(stats.count > 0 if stats.count.ndim == 0 else (stats.count > 0).all(), run, skip)
+        # Of several tasks all that are played have rows in every rollout.
+        return jax.lax.cond((stats.count > 0).any(), run, skip)
 
     def _with_observations(self, learner: Any, trajectory: Trajectory, keeps: Array | None) -> Any:
         """With the trajectory's observations in the statistics, if observations are normalised.
@@ -321,7 +321,7 @@ class MinibatchAlgorithm(Algorithm):
             return learner
         after = observations.with_rollout(stats, self.agent.spec, trajectory, self.axis)
         if keeps is not None:
-            keeps = keeps & (stats.count > 0).all()
+            keeps = keeps & (stats.count > 0).any()
             after = jax.tree.map(lambda old, new: jnp.where(keeps, old, new), stats, after)
         return dataclasses.replace(learner, policy=dataclasses.replace(learner.policy, obs_stats=after))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import chex
@@ -122,16 +122,31 @@ def normalize(stats: RunningStats | None, tree: PyTree, clip: float = 0.0) -> Py
     """
     if stats is None:
         return tree
-    chex.assert_equal(len(_float_leaves(tree)), len(stats.mean))
-    moments = zip(stats.mean, std(stats), strict=True)
+    moments = [
+        tuple(jax.lax.broadcast_to_rank(moment, x.ndim) for moment in pair)
+        for x, *pair in zip(_float_leaves(tree), stats.mean, std(stats), strict=True)
+    ]
+    return standardize(tree, moments, clip)
 
-    def normalize_leaf(x: Array) -> Array:
+
+def standardize(tree: PyTree, moments: Sequence[tuple[Array, ...]], clip: float = 0.0) -> PyTree:
+    """(x - mean) / std of each float leaf, clipped to [-clip, clip]; other leaves pass unchanged.
+
+    Args:
+      tree: any.
+      moments: (mean, standard deviation) of each float leaf, which broadcast with it.
+      clip: see `normalize`.
+    """
+    chex.assert_equal(len(_float_leaves(tree)), len(moments))
+    left = iter(moments)
+
+    def standardize_leaf(x: Array) -> Array:
         if not _is_float(x):
             return x
-        mean, scale = (jax.lax.broadcast_to_rank(moment, x.ndim) for moment in next(moments))
+        mean, scale = next(left)
         return _clip((x.astype(jnp.float32) - mean) / scale, clip)
 
-    return jax.tree.map(normalize_leaf, tree)
+    return jax.tree.map(standardize_leaf, tree)
 
 
 def scale_rewards(stats: RunningStats, reward: Array, clip: float = 0.0) -> Array:

@@ -12,6 +12,8 @@ from jaxrl.networks import normalizer
 from jaxrl.networks.normalizer import RunningStats
 from jaxrl.types import Array, PyTree
 
+_FEW_TASKS = 8
+
 
 def init(example: PyTree, count: int) -> RunningStats:
     """Statistics of nothing, leaves [count, ...], for a tree of arrays like `example`."""
@@ -55,18 +57,34 @@ def normalize(stats: RunningStats | None, tree: PyTree, task: Array, clip: float
     """
     if stats is None:
         return tree
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[task.ndim :]), tree)
-    own = jax.tree.map(lambda x: x[task.reshape(-1)], stats)
-    rows = jax.vmap(lambda s, x: normalizer.normalize(s, x, clip))(own, flat)
-    return jax.tree.map(lambda x: x.reshape(*task.shape, *x.shape[1:]), rows)
+    moments = [
+        (_of_task(mean, task), _of_task(scale, task))
+        for mean, scale in zip(stats.mean, jax.vmap(normalizer.std)(stats), strict=True)
+    ]
+    return normalizer.standardize(tree, moments, clip)
 
 
 def scale_rewards(stats: RunningStats, reward: Array, task: Array, clip: float = 0.0) -> Array:
     """`normalizer.scale_rewards` of each reward [...] with the statistics of its task, int[...]."""
-    scaled = jnp.stack(
-        [
-            normalizer.scale_rewards(jax.tree.map(lambda x, i=i: x[i], stats), reward, clip)
-            for i in range(len(stats.count))
-        ]
-    )
-    return jnp.take_along_axis(scaled, task[None], axis=0)[0]
+    scaled = [
+        normalizer.scale_rewards(jax.tree.map(lambda x, i=i: x[i], stats), reward, clip)
+        for i in range(len(stats.count))
+    ]
+    found = scaled[0]
+    for i, own in enumerate(scaled[1:], start=1):
+        found = jnp.where(task == i, own, found)
+    return found
+
+
+def _of_task(table: Array, task: Array) -> Array:
+    """[..., *rest], the rows of a table [count, *rest] at int[...]: those of few tasks without a gather.
+
+    XLA computes selections together with what follows, and a gather before it.
+    """
+    if len(table) > _FEW_TASKS:
+        return table[task]
+    which = task.reshape(*task.shape, *[1] * (table.ndim - 1))
+    found = jnp.broadcast_to(table[0], (*task.shape, *table.shape[1:]))
+    for i in range(1, len(table)):
+        found = jnp.where(which == i, table[i], found)
+    return found

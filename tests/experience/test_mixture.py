@@ -129,34 +129,35 @@ def test_as_a_single_environment_an_episode_is_of_one_task() -> None:
     assert seen == {0, 1, 2}
 
 
-def test_statistics_of_tasks_are_those_of_their_rows_alone() -> None:
+@pytest.mark.parametrize("count", [3, 10])
+def test_statistics_of_tasks_are_those_of_their_rows_alone(count: int) -> None:
     rng = np.random.default_rng(0)
-    task = rng.integers(0, 3, (5, 7))
-    x = rng.normal(loc=100.0 * task[..., None], scale=1.0 + task[..., None], size=(5, 7, 2)).astype(
+    task = rng.integers(0, count, (25, 7))
+    x = rng.normal(loc=100.0 * task[..., None], scale=1.0 + task[..., None], size=(25, 7, 2)).astype(
         np.float32
     )
-    mask = rng.random((5, 7)) < 0.8
+    mask = rng.random((25, 7)) < 0.8
     obs = {OBSERVATION: jnp.asarray(x), TASK: jnp.asarray(task, jnp.int32)}
 
     @jax.jit
     def normalize_by_task(obs: Any, mask: Any) -> Any:
-        stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), 3)
+        stats = task_normalizer.init(jax.tree.map(lambda leaf: leaf[0, 0], obs), count)
         stats = task_normalizer.update(stats, obs, obs[TASK], mask)
         return task_normalizer.normalize(stats, obs, obs[TASK])
 
     @jax.jit
     def scale_by_task(returns: Any, task: Any) -> Any:
-        moments = task_normalizer.update(task_normalizer.init(returns[0, 0], 3), returns, task)
+        moments = task_normalizer.update(task_normalizer.init(returns[0, 0], count), returns, task)
         return task_normalizer.scale_rewards(moments, returns, task)
 
     seen = jax.tree.map(np.asarray, normalize_by_task(obs, mask))
     np.testing.assert_array_equal(seen[TASK], task)
-    for i in range(3):
+    for i in range(count):
         own = x[mask & (task == i)]
         expected = (x[task == i] - own.mean(0)) / np.sqrt(own.var(0) + 1e-8)
         np.testing.assert_allclose(seen[OBSERVATION][task == i], expected, rtol=2e-4, atol=2e-4)
     scaled = np.asarray(scale_by_task(x[..., 0], obs[TASK]))
-    for i in range(3):
+    for i in range(count):
         own = x[..., 0][task == i]
         np.testing.assert_allclose(scaled[task == i], own / own.std(), rtol=2e-4)
 
@@ -277,6 +278,18 @@ def test_devices_hold_whole_groups_of_tasks() -> None:
     assert largest_device_count(config, 8) == 6
     with pytest.raises(ConfigError, match="on 4 devices must be a multiple of 4 on each"):
         resolve(mixed_config(), 4)
+
+
+@pytest.mark.slow
+def test_one_task_of_all_is_learnt() -> None:
+    name = f"jaxrl:Mixture(tasks={TASKS!r}, only='Acrobot-v1')"
+    fields = {"env.name": name, "env.tasks": (), "env.task_shares": ()}
+    trainer = Trainer(mixed_config(**fields), writer=MultiWriter(()))
+    for _ in range(2):
+        trainer.update(trainer.rollout())
+    # The first rollout is for the statistics; the other tasks never have any.
+    assert int(trainer.state.learner.updates) == 2
+    np.testing.assert_array_equal(trainer.state.learner.policy.obs_stats.count, [0, 2 * T * B, 0])
 
 
 def test_one_task_of_all() -> None:
