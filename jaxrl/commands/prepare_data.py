@@ -14,8 +14,7 @@ Levels: DIR/{train,test}/CATEGORY/NNNN.json and, last, DIR/manifest.json with
 the category, seed, size, optimal steps and digest of each level. A search
 through all states of the game proves each level solvable and finds its optimal
 steps. No two levels are equal. The same seed and number make the same files.
-The category exploration takes about 10 seconds a level, the others less than
-one.
+A level takes about a tenth of a second, of the category exploration about one.
 """
 
 from __future__ import annotations
