@@ -3,7 +3,7 @@
 Command:  jaxrl train ppo_tasks
 Hardware: 2 CPU cores
 Minutes:  0.5
-Expected: greedy returns of 500, -82 to -80 and -200 to -132 (2 seeds; docs/tasks.md)
+Expected: greedy returns of 500, -78 to -71 and -102 to -100 (3 seeds; docs/tasks.md)
 """
 
 from ml_collections import ConfigDict
