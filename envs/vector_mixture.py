@@ -15,6 +15,9 @@ from jaxrl.envs.mixture import TaskMixture
 from jaxrl.envs.trees import select_rows
 from jaxrl.envs.vector import VectorEnv
 
+# Slices of rows cost less than a gather, but each is an operation of its own.
+_MOST_SLICES = 16
+
 
 class MixtureVectorEnv:
     """Steps a batch in which row `b` has the task `pattern[b % P]`, and computes no other for it.
@@ -117,10 +120,15 @@ class MixtureVectorEnv:
         if task_B is not None:
             raise ValueError(f"{self.spec.name} takes no tasks: its rows have theirs for good")
 
-    def _take(self, x: jax.Array, i: int) -> jax.Array:
-        """The rows of the i-th task that is played: slices, which cost less than a gather."""
+    def _divides(self, count: int) -> bool:
+        """Whether `count` rows are whole repetitions of a pattern that is short enough for slices."""
         period = len(self.env.pattern)
-        if len(x) % period:
+        return period <= _MOST_SLICES and count % period == 0
+
+    def _take(self, x: jax.Array, i: int) -> jax.Array:
+        """The rows of the i-th task that is played."""
+        period = len(self.env.pattern)
+        if not self._divides(len(x)):
             return x[self.rows(len(x))[i]]
         split = x.reshape(-1, period, *x.shape[1:])
         own = jnp.stack([split[:, column] for column in self._columns[i]], axis=1)
@@ -129,7 +137,7 @@ class MixtureVectorEnv:
     def _joined(self, count: int, parts: Any) -> Any:
         """The rows of all tasks in their order, of trees of each task's rows; `_take` backwards."""
         period = len(self.env.pattern)
-        if count % period:
+        if not self._divides(count):
             order = np.argsort(np.concatenate(self.rows(count)))
             return jax.tree.map(lambda *xs: jnp.concatenate(xs)[order], *parts)
 

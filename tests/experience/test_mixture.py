@@ -116,6 +116,23 @@ def test_a_tasks_rows_are_those_of_the_task_alone() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shares", [SHARES, (9, 5, 3)])
+def test_rows_are_the_same_by_slices_and_by_gathers(shares: tuple[int, ...]) -> None:
+    env = registry.make(f"jaxrl:Mixture(shares={shares})")
+    batch, period = vector_env(env), sum(shares)
+    keys = environment_keys(jax.random.key(0), jnp.arange(2 * period))
+    actions = jnp.arange(2 * period) % 2
+
+    def play(count: int) -> PyTree:
+        state, obs = batch.reset(keys[:count])
+        return jax.device_get((obs, batch.step(keys[:count], state, actions[:count])[1]))
+
+    whole, part = play(2 * period), play(2 * period - 1)
+    np.testing.assert_array_equal(whole[0][TASK], np.tile(env.pattern, 2))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[:-1], y), whole, part)
+
+
+@pytest.mark.slow
 def test_as_a_single_environment_an_episode_is_of_one_task() -> None:
     env: JaxEnv = mixture()
     jaxrl.check_env(env)

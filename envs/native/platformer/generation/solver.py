@@ -70,8 +70,8 @@ def solve(level: PlatformerLevel) -> str | None:
     contacts = Contacts(level)
     seen, parent, chosen, order = _memory()
     seen[:] = False
-    body: Body = tuple(np.array([part], np.int32) for part in (*contacts.start, 0, 0))
-    on = np.array([False])
+    x, y = (np.array([part], np.int32) for part in contacts.start)
+    body, on = (x, y, np.zeros_like(x), np.zeros_like(x)), np.array([False])
     frontier = _pack(body, on)
     seen[frontier], start = True, int(frontier[0])
     while len(frontier):
