@@ -92,7 +92,9 @@ class MixtureVectorEnv:
             shared = {report.name: timestep.info[report.name] for report in self.env.layout.reports}
             timesteps.append(dataclasses.replace(timestep, info=shared))
         joined: TimeStep = self._joined(len(keys_B), timesteps)
-        own_info = self.env.layout.own_reports(np.resize(self.env.pattern, len(keys_B)), joined.score)
+        own_info = self.env.layout.own_reports(
+            np.resize(self.env.pattern, len(keys_B)), joined.reported_reward
+        )
         return tuple(states), dataclasses.replace(joined, info=joined.info | own_info)
 
     def action_mask(self, state: Any) -> jax.Array | None:
