@@ -6,7 +6,7 @@
 Seeds and all numbers that a compiled program takes are members of one population (`jaxrl.make_population`),
 so there is one program for each structural detail and one for all others. The score is the mean return of
 training episodes over all steps, so that learning early counts. What exists in --out is not repeated.
-docs/results.md has the table.
+docs/ppo_details.md has the tables.
 """
 
 from __future__ import annotations
