@@ -26,7 +26,7 @@ def popgym() -> ModuleType:
 
 
 def write(folder: Path, returns: Sequence[float | None]) -> None:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     rows = [{"step": 100 * (i + 1), "episode/return": x} for i, x in enumerate(returns)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
