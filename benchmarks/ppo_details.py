@@ -77,8 +77,13 @@ COMMON = (
     Detail("10 epochs", {"ppo.num_epochs": 10}),
     Detail("observations not normalised", {"normalize.observations": False}),
     Detail("entropy bonus 0.01", {"ppo.entropy_coef": 0.01}),
+)
+FEED_FORWARD = (
+    Detail("rewards not scaled", {"normalize.rewards": False}),
     Detail("entropy bonus 0.03", {"ppo.entropy_coef": 0.03}),
     Detail("gradient hardly clipped (norm 10)", {"ppo.max_grad_norm": 10.0}),
+    Detail("learning rate / 3", {"ppo.learning_rate": 1e-3}),
+    Detail("learning rate x 3", {"ppo.learning_rate": 9e-3}),
 )
 RECURRENT = (
     Detail("rewards scaled", {"normalize.rewards": True}),
@@ -95,42 +100,21 @@ TASKS = {
     "acrobot": Task(
         "ppo_mlp",
         {"env.name": "gymnax:Acrobot-v1", "stop.steps": 200_000},
-        (
-            *COMMON,
-            Detail("rewards not scaled", {"normalize.rewards": False}),
-            Detail("learning rate / 3", {"ppo.learning_rate": 1e-3}),
-            Detail("learning rate x 3", {"ppo.learning_rate": 9e-3}),
-        ),
+        (*COMMON, *FEED_FORWARD),
     ),
     "cartpole": Task(
         "ppo_mlp",
         {"stop.steps": 100_000},
-        (
-            *COMMON,
-            Detail("rewards not scaled", {"normalize.rewards": False}),
-            Detail("learning rate / 3", {"ppo.learning_rate": 1e-3}),
-            Detail("learning rate x 3", {"ppo.learning_rate": 9e-3}),
-        ),
+        (*COMMON, *FEED_FORWARD),
     ),
     "hidden-cartpole": Task(
         "ppo",
-        {"stop.steps": 250_000},
+        {"stop.steps": 150_000},
         (
             *COMMON,
             *RECURRENT,
             Detail("learning rate / 3", {"ppo.learning_rate": 1.3e-3}),
             Detail("learning rate x 3", {"ppo.learning_rate": 1.2e-2}),
-        ),
-    ),
-    "memory-chain": Task(
-        "ppo_memory",
-        {"env.name": "gymnax:MemoryChain-bsuite(memory_length=20)", "stop.steps": 300_000},
-        (
-            *(detail for detail in COMMON if "observations" not in detail.name and "0.01" not in detail.name),
-            *RECURRENT,
-            Detail("no entropy bonus", {"ppo.entropy_coef": 0.0}),
-            Detail("learning rate / 3", {"ppo.learning_rate": 3e-4}),
-            Detail("learning rate x 3", {"ppo.learning_rate": 3e-3}),
         ),
     ),
 }

@@ -33,6 +33,26 @@ def _one(
     return KnownEnvironment((name,), config, reaches, settings or {})
 
 
+# POPGym's tasks of cards: an answer changes its own reward and nothing that follows, hence the discount.
+_CARDS = {
+    "env.num_envs": 64,
+    "ppo.rollout_length": 64,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 4e-3,
+    "ppo.gamma": 0.0,
+    "ppo.entropy_coef": 0.0,
+    "normalize.rewards": True,
+}
+_BANDIT = {
+    "env.wrappers": ("one_hot_observation", "previous_action(reward=False)"),
+    "env.num_envs": 64,
+    "ppo.rollout_length": 128,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 2e-3,
+    "ppo.gamma": 0.99,
+    "ppo.entropy_coef": 1e-3,
+    "normalize.rewards": True,
+}
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
     _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
@@ -54,6 +74,23 @@ KNOWN = (
     _one("jaxrl:ProbeMemory", "ppo_memory"),
     _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
+    KnownEnvironment(
+        (
+            "jaxrl:memory/RepeatFirst*",
+            "jaxrl:memory/RepeatPrevious*",
+            "jaxrl:memory/Autoencode*",
+            "jaxrl:memory/CountRecall*",
+            "jaxrl:memory/HigherLower*",
+        ),
+        "ppo_memory",
+        settings=_CARDS,
+    ),
+    KnownEnvironment(
+        ("jaxrl:memory/PositionOnlyCartPole*", "jaxrl:memory/NoisyPositionOnlyCartPole*"),
+        "ppo",
+        settings={"normalize.rewards": True},
+    ),
+    KnownEnvironment(("jaxrl:memory/MultiarmedBandit*",), "ppo_memory", settings=_BANDIT),
     KnownEnvironment(("jaxrl:memory/*",), "ppo_memory"),
 )
 
