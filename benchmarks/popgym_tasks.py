@@ -1,7 +1,7 @@
 """Trains POPGym's tasks, and puts their MMER beside that of the paper's GRU.
 
-  python benchmarks/popgym_tasks.py run --out=runs/popgym --steps=5e6 --jobs=2 RepeatFirstEasy HigherLowerEasy
-  python benchmarks/popgym_tasks.py run --out=runs/popgym --steps=5e6 --seeds=3 RepeatPreviousEasy
+  python benchmarks/popgym_tasks.py run RepeatFirstEasy HigherLowerEasy --out=runs/popgym --steps=1e6 --jobs=2
+  python benchmarks/popgym_tasks.py run RepeatPreviousEasy --out=runs/popgym --steps=5e5 --seeds=3
   python benchmarks/popgym_tasks.py table --out=runs/popgym
 
 Each task is `jaxrl train --env=jaxrl:memory/TASK` with nothing else but the steps, the seeds and the interval

@@ -1,6 +1,6 @@
 """Measures which details of PPO matter: each is changed alone, with the same seeds as the config that ships.
 
-  python benchmarks/ppo_details.py run --out=runs/details acrobot hidden-cartpole
+  python benchmarks/ppo_details.py run acrobot hidden-cartpole --out=runs/details
   python benchmarks/ppo_details.py table --out=runs/details
 
 Seeds and all numbers that a compiled program takes are members of one population (`jaxrl.make_population`),
