@@ -3,16 +3,19 @@
   python benchmarks/popgym_tasks.py run RepeatFirstEasy HigherLowerEasy --out=runs/popgym --steps=1e6 --jobs=2
   python benchmarks/popgym_tasks.py run RepeatPreviousEasy --out=runs/popgym --steps=5e5 --seeds=3
   python benchmarks/popgym_tasks.py table --out=runs/popgym
+  python benchmarks/popgym_tasks.py discount RepeatPreviousEasy --steps=4e5
 
 Each task is `jaxrl train --env=jaxrl:memory/TASK` with nothing else but the steps, the seeds and the interval
 of the metrics; seeds are members of a population. With --jobs=2 two tasks train at a time, a core each. A run
 that was cut off goes on with the same command. MMER is the maximum over training of the mean return of the
-episodes that ended in one epoch, 65,536 steps as in the paper; the mean over seeds.
+episodes that ended in one epoch, 65,536 steps as in the paper; the mean over seeds. `discount` trains a task
+with two discounts and two learning rates, as one population.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -21,6 +24,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
 
 EPOCH = 65_536  # steps: 64 environments of 1,024, `train_batch_size` of popgym's baselines/ppo.py
 # Morad et al. 2023, appendix B, table 3: mean and standard deviation of three trials of the GRU, 15 M steps.
@@ -34,6 +39,7 @@ GRU = {
     "RepeatFirstEasy": (1.000, 0.000),
     "RepeatPreviousEasy": (1.000, 0.000),
 }
+DISCOUNTS, RATES = (0.99, 0.0), (1e-3, 4e-3)
 
 
 def main() -> None:
@@ -41,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("job", choices=["run", "table"])
+    parser.add_argument("job", choices=["run", "table", "discount"])
     parser.add_argument("tasks", nargs="*", default=list(GRU))
     parser.add_argument("--out", type=Path, default=Path("runs/popgym"))
     parser.add_argument("--steps", type=float, default=15e6)
@@ -52,6 +58,10 @@ def main() -> None:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if arguments.job == "table":
         print(table(arguments.out))
+        return
+    if arguments.job == "discount":
+        for task in arguments.tasks:
+            compare_discounts(task, arguments.steps)
         return
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(lambda task: run(task, arguments, fields), arguments.tasks))
@@ -67,6 +77,40 @@ def run(task: str, arguments: argparse.Namespace, fields: Sequence[str]) -> None
     command += ["--config.num_devices=1"] if arguments.jobs > 1 else []
     subprocess.run([*command, *fields], check=True, stdout=subprocess.DEVNULL)
     print(f"{task}: {described(folder)} in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def compare_discounts(task: str, steps: float) -> None:
+    """Prints the MMER of one seed for each discount and learning rate, all else as `--env` alone takes it."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxrl
+    from jaxrl.config.files import load_config
+    from jaxrl.config.known_environments import known_environment
+
+    name = f"jaxrl:memory/{task}"
+    known = known_environment(name)
+    config = load_config(known.config)
+    config.update_from_flattened_dict({"env.name": name, "stop.steps": int(steps), **known.settings})
+    gamma, rate = zip(*itertools.product(DISCOUNTS, RATES), strict=True)
+    train = jaxrl.make_population(config)
+    keys = jax.vmap(jax.random.key)(jnp.zeros(len(gamma), int))
+    _, metrics = train(keys, jaxrl.hyperparameters(config, gamma=list(gamma), learning_rate=list(rate)))
+    iterations = EPOCH // (config.env.num_envs * config.ppo.rollout_length)
+    returns, counts = (np.asarray(metrics[x]) for x in ("episode/return", "episode/count"))
+    for *given, returned, count in zip(gamma, rate, returns, counts, strict=True):
+        found = epoch_means(returned, count, iterations)
+        print(
+            f"{task}: discount {given[0]:g}, learning rate {given[1]:g}: {np.nanmax(found):.3f}", flush=True
+        )
+
+
+def epoch_means(returns: np.ndarray, counts: np.ndarray, iterations: int) -> np.ndarray:
+    """The mean return of the episodes of every so many iterations, from the means and counts of each."""
+    whole = len(returns) // iterations * iterations
+    sums = np.where(counts > 0, np.nan_to_num(returns) * counts, 0.0)[:whole].reshape(-1, iterations).sum(1)
+    ended = counts[:whole].reshape(-1, iterations).sum(1)
+    return np.where(ended > 0, sums / np.maximum(ended, 1), np.nan)
 
 
 def mmer(rows: Sequence[dict[str, float]]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from jaxrl.config.known_environments import known_environment
@@ -45,6 +46,13 @@ def test_mmer_is_the_mean_of_the_largest_of_each_seed(popgym: ModuleType, tmp_pa
 def test_a_run_without_members_is_one_seed(popgym: ModuleType, tmp_path: Path) -> None:
     write(tmp_path / "CountRecallEasy", [-1.0, 0.25])
     assert popgym.table(tmp_path).splitlines()[-1] == "| `CountRecallEasy` | 200 | 0.250 | 0.177 ± 0.005 |"
+
+
+def test_epochs_weigh_iterations_by_their_episodes(popgym: ModuleType) -> None:
+    # Three episodes of mean 1 and one of 5; nothing; what is left over makes no epoch.
+    returns = np.array([1.0, 5.0, np.nan, np.nan, 9.0])
+    found = popgym.epoch_means(returns, np.array([3, 1, 0, 0, 1]), 2)
+    np.testing.assert_array_equal(found, [2.0, np.nan])
 
 
 def test_every_task_beside_the_paper_has_a_known_config(popgym: ModuleType) -> None:
