@@ -188,7 +188,7 @@ class GaussianHead(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.Gaussian:
-        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
 
     def describe(self) -> Layer:
         return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -200,7 +200,7 @@ class TanhGaussianHead(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.TanhGaussian:
-        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **bounds_of(self.space)}
