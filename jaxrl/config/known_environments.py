@@ -72,6 +72,15 @@ KNOWN = (
     _one("jaxrl:Navigation", "ppo_navigation", "95 to 96% successes (3 seeds)"),
     _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
+    _one("jaxrl:memory/RepeatPreviousEasy", "ppo_memory", "1.0 after 0.4 M steps (3 seeds)", _CARDS),
+    _one("jaxrl:memory/CountRecallEasy", "ppo_memory", "0.34 after 1.0 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/MultiarmedBanditEasy", "ppo_memory", "0.42 after 0.5 M steps (1 seed)", _BANDIT),
+    _one(
+        "jaxrl:memory/PositionOnlyCartPoleEasy",
+        "ppo",
+        "0.999 after 0.3 M steps (1 seed)",
+        {"normalize.rewards": True},
+    ),
     _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
     KnownEnvironment(
@@ -86,7 +95,7 @@ KNOWN = (
         settings=_CARDS,
     ),
     KnownEnvironment(
-        ("jaxrl:memory/PositionOnlyCartPole*", "jaxrl:memory/NoisyPositionOnlyCartPole*"),
+        ("jaxrl:memory/PositionOnlyCartPole*",),
         "ppo",
         settings={"normalize.rewards": True},
     ),
