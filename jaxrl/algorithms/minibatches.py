@@ -124,7 +124,8 @@ class Minibatches:
             flat, learner.opt_state, learner.updates, jnp.zeros((), bool), jnp.zeros_like(flat)
         )
         keys = jax.random.split(key, self.section.num_epochs)
-        loop, (reports, per_row) = jax.lax.scan(run.epoch, start, keys)
+        epochs = (jnp.arange(self.section.num_epochs), keys)
+        loop, (reports, per_row) = jax.lax.scan(run.epoch, start, epochs)
         if isinstance(reports, PackedReports):
             reports = reports.unpack()
         policy = dataclasses.replace(learner.policy, params=unravel(loop.flat))
@@ -161,21 +162,43 @@ class _Run:
     batch: Batch
 
     def epoch(
-        self, loop: UpdateLoop, key: Array
+        self, loop: UpdateLoop, number_and_key: tuple[Array, Array]
     ) -> tuple[UpdateLoop, tuple[Reports | PackedReports, PyTree]]:
-        engine = self.engine
+        engine, (number, key) = self.engine, number_and_key
+        run = self._with_fresh_carries(loop, number) if engine.section.refresh_carries else self
         groups = engine.config.rows_per_device // engine.dealing.group_envs
         sequences = engine.dealing.deal(key, engine.axis.index() * groups, groups)
         loss_key = jax.random.fold_in(key, _LOSS_KEY)
 
         def minibatch(loop: UpdateLoop, taken: Sequences) -> tuple[UpdateLoop, Any]:
-            loop, reports, per_row = self._unless_stopped(loop, taken, loss_key)
+            loop, reports, per_row = run._unless_stopped(loop, taken, loss_key)
             packs = engine.axis.pays_for_launches
             return loop, (PackedReports.of(reports) if packs else reports, per_row)
 
         loop, (reports, rows) = jax.lax.scan(minibatch, loop, sequences)
         length, num_envs = engine.config.sequence_length, engine.config.rows_per_device
         return loop, (reports, jax.tree.map(lambda x: put_sequences(x, sequences, length, num_envs), rows))
+
+    def _with_fresh_carries(self, loop: UpdateLoop, number: Array) -> _Run:
+        """The run of epoch `number`, whose sequences begin from the carries of the present parameters.
+
+        The parameters of the first epoch are those that collected the carries.
+        """
+        agent, length = self.engine.agent, self.engine.config.sequence_length
+        acting = dataclasses.replace(self.learner.policy, params=self.unravel(loop.flat))
+        split = lambda x: x.reshape(-1, length, *x.shape[1:])  # noqa: E731
+        chunks = jax.tree.map(split, (self.batch.obs, self.batch.reset, self.batch.action_mask))
+
+        def advance(carry: PyTree, chunk: tuple[PyTree, Array, Array | None]) -> tuple[PyTree, PyTree]:
+            obs, reset, mask = chunk
+            return agent.apply(acting, obs, carry, reset, mask).carry, carry
+
+        def fresh() -> PyTree:
+            first = jax.tree.map(lambda x: x[0], self.batch.carry)
+            return jax.lax.scan(advance, first, chunks)[1]
+
+        carry = jax.lax.cond(number > 0, fresh, lambda: self.batch.carry)
+        return dataclasses.replace(self, batch=dataclasses.replace(self.batch, carry=carry))
 
     def _unless_stopped(
         self, loop: UpdateLoop, taken: Sequences, key: Array

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jaxrl.config import Config, ConfigError
+from jaxrl.config.network import NetworkConfig
 from jaxrl.config.sections import SAMPLED
 from jaxrl.config.stages import parse
 
@@ -18,6 +19,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "network.central_value": lambda c: c.network.central_value,
     "network.frozen": lambda c: bool(c.network.frozen),
     "network.head": lambda c: c.network.head != "auto",
+    "network.policy_gain": lambda c: c.network.policy_gain != NetworkConfig.policy_gain,
     "host.overlap": lambda c: c.host.overlap is True,
     "evaluate.modes": lambda c: c.evaluate.modes == (SAMPLED,),
     "selfplay.enabled": lambda c: c.selfplay.enabled,
@@ -38,7 +40,9 @@ OF_MINIBATCHES = frozenset(
     )
 )
 # Those of an agent that samples from a distribution and has a value function.
-OF_ACTOR_CRITICS = frozenset(("network.separate_value", "network.head", "evaluate.modes"))
+OF_ACTOR_CRITICS = frozenset(
+    ("network.separate_value", "network.head", "network.policy_gain", "evaluate.modes")
+)
 
 
 def require_offered(config: Config, offers: frozenset[str]) -> None:

@@ -33,6 +33,26 @@ def _one(
     return KnownEnvironment((name,), config, reaches, settings or {})
 
 
+# POPGym's tasks of cards: an answer changes its own reward and nothing that follows, hence the discount.
+_CARDS = {
+    "env.num_envs": 64,
+    "ppo.rollout_length": 64,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 4e-3,
+    "ppo.gamma": 0.0,
+    "ppo.entropy_coef": 0.0,
+    "normalize.rewards": True,
+}
+_BANDIT = {
+    "env.wrappers": ("one_hot_observation", "previous_action(reward=False)"),
+    "env.num_envs": 64,
+    "ppo.rollout_length": 128,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 2e-3,
+    "ppo.gamma": 0.99,
+    "ppo.entropy_coef": 1e-3,
+    "normalize.rewards": True,
+}
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
     _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
@@ -52,8 +72,37 @@ KNOWN = (
     _one("jaxrl:Navigation", "ppo_navigation", "95 to 96% successes (3 seeds)"),
     _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
+    _one("jaxrl:memory/AutoencodeEasy", "ppo_memory", "-0.27 after 0.8 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/HigherLowerEasy", "ppo_memory", "0.52 after 0.4 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/RepeatFirstEasy", "ppo_memory", "1.0 after 0.3 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/RepeatPreviousEasy", "ppo_memory", "1.0 after 0.4 M steps (3 seeds)", _CARDS),
+    _one("jaxrl:memory/CountRecallEasy", "ppo_memory", "0.34 after 1.0 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/MultiarmedBanditEasy", "ppo_memory", "0.42 after 0.5 M steps (1 seed)", _BANDIT),
+    _one(
+        "jaxrl:memory/PositionOnlyCartPoleEasy",
+        "ppo",
+        "0.999 after 0.3 M steps (1 seed)",
+        {"normalize.rewards": True},
+    ),
     _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
+    KnownEnvironment(
+        (
+            "jaxrl:memory/RepeatFirst*",
+            "jaxrl:memory/RepeatPrevious*",
+            "jaxrl:memory/Autoencode*",
+            "jaxrl:memory/CountRecall*",
+            "jaxrl:memory/HigherLower*",
+        ),
+        "ppo_memory",
+        settings=_CARDS,
+    ),
+    KnownEnvironment(
+        ("jaxrl:memory/PositionOnlyCartPole*",),
+        "ppo",
+        settings={"normalize.rewards": True},
+    ),
+    KnownEnvironment(("jaxrl:memory/MultiarmedBandit*",), "ppo_memory", settings=_BANDIT),
     KnownEnvironment(("jaxrl:memory/*",), "ppo_memory"),
 )
 

@@ -34,6 +34,11 @@ class MinibatchConfig(AlgorithmConfig):
         help="time steps through which gradients flow; 0: as many as the minibatches allow, at most the "
         "whole rollout",
     )
+    refresh_carries: bool = field(
+        False,
+        help="before each epoch but the first, compute the carries that sequences begin with anew, with the "
+        "present parameters from the start of the rollout",
+    )
     gradient_accumulation: int = field(
         0,
         at_least(0),

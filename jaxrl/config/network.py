@@ -6,6 +6,7 @@ import dataclasses
 
 from jaxrl.config.architecture import ArchitectureConfig
 from jaxrl.config.fields import (
+    above,
     at_least,
     at_most,
     at_most_elements,
@@ -104,6 +105,12 @@ class NetworkConfig(ArchitectureConfig):
         at_least(1),
         at_most(_MOST_COMPONENTS),
         help="Gaussians of the head gaussian_mixture (docs/imitation.md)",
+        fixed=True,
+    )
+    policy_gain: float = field(
+        0.01,
+        above(0),
+        help="gain of the orthogonal weights that the policy's last layer begins with",
         fixed=True,
     )
     layer_norm: bool = field(

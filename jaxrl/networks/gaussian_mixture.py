@@ -127,14 +127,15 @@ class GaussianMixtureHead(nn.Module):
 
     space: Box
     components: int
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> GaussianMixture:
         size = self.space.shape[0]
-        logits = Dense(self.components, 0.01, name="logits")(x)
-        mean = Dense(self.components * size, 0.01, name="mean")(x)
+        logits = Dense(self.components, self.gain, name="logits")(x)
+        mean = Dense(self.components * size, self.gain, name="mean")(x)
         center = self.param("center", _spread(self.space), (self.components * size,))
-        std = jax.nn.softplus(Dense(self.components * size, 0.01, name="std")(x)) + LEAST_STD
+        std = jax.nn.softplus(Dense(self.components * size, self.gain, name="std")(x)) + LEAST_STD
         split = lambda y: y.reshape(*y.shape[:-1], self.components, size)  # noqa: E731
         mean = mean + jax.lax.broadcast_to_rank(center, mean.ndim)
         return GaussianMixture(logits, split(mean), split(jnp.log(std)))

@@ -91,14 +91,14 @@ def _automatic(spec: EnvSpec) -> str:
 def _categorical(network: NetworkConfig, space: Space) -> Head:
     if not isinstance(space, Discrete):
         raise _Unsuitable("a Discrete action space")
-    return Head(CategoricalHead(space.n), "uniform", ())
+    return Head(CategoricalHead(space.n, network.policy_gain), "uniform", ())
 
 
 @HEADS.register("multi_categorical")
 def _multi_categorical(network: NetworkConfig, space: Space) -> Head:
     if not isinstance(space, MultiDiscrete):
         raise _Unsuitable("a MultiDiscrete action space")
-    return Head(MultiCategoricalHead(space.nvec), "uniform", space.shape)
+    return Head(MultiCategoricalHead(space.nvec, network.policy_gain), "uniform", space.shape)
 
 
 @HEADS.register("gaussian")
@@ -107,7 +107,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = GaussianHead(space)
+    module = GaussianHead(space, network.policy_gain)
     return Head(module, "normal", space.shape, lambda action: gaussians.clip(action, low, high))
 
 
@@ -117,7 +117,7 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
         raise _Unsuitable("a one-dimensional Box with finite bounds")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = TanhGaussianHead(space)
+    module = TanhGaussianHead(space, network.policy_gain)
     return Head(
         module,
         "normal",
@@ -133,7 +133,7 @@ def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = GaussianMixtureHead(space, network.mixture_components)
+    module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
     noise = (space.shape[0] + 1,)
     return Head(module, "normal", noise, lambda action: gaussians.clip(action, low, high))
 
@@ -153,15 +153,16 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
         ]
         return jnp.concatenate(parts, axis=-1)
 
-    return Head(MixedHead(space), "normal", space.shape, to_env)
+    return Head(MixedHead(space, network.policy_gain), "normal", space.shape, to_env)
 
 
 class CategoricalHead(nn.Module):
     n: int
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.Categorical:
-        return distributions.Categorical(_logits(x, self.n, mask))
+        return distributions.Categorical(_logits(x, self.n, self.gain, mask))
 
     def describe(self) -> Layer:
         return {"type": "categorical", "weights": weights_of(self)}
@@ -169,10 +170,11 @@ class CategoricalHead(nn.Module):
 
 class MultiCategoricalHead(nn.Module):
     nvec: tuple[int, ...]
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> distributions.MultiCategorical:
-        return distributions.MultiCategorical(_logits(x, sum(self.nvec), mask), nvec=self.nvec)
+        return distributions.MultiCategorical(_logits(x, sum(self.nvec), self.gain, mask), nvec=self.nvec)
 
     def describe(self) -> Layer:
         return {"type": "multi_categorical", "weights": weights_of(self), "nvec": list(self.nvec)}
@@ -182,10 +184,11 @@ class GaussianHead(nn.Module):
     """Mean from the features, one free log standard deviation per component."""
 
     space: Box
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.Gaussian:
-        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
 
     def describe(self) -> Layer:
         return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -193,10 +196,11 @@ class GaussianHead(nn.Module):
 
 class TanhGaussianHead(nn.Module):
     space: Box
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.TanhGaussian:
-        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0]))
+        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -225,18 +229,19 @@ class MixedHead(nn.Module):
     """A head for each part of an action, named by its position."""
 
     space: Mixed
+    gain: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> mixed.ProductDistribution:
         parts: list[nn.Module] = []
         for i, (_, part) in enumerate(self.space.spaces):
             if isinstance(part, Discrete):
-                parts.append(CategoricalHead(part.n, name=f"part_{i}"))
+                parts.append(CategoricalHead(part.n, self.gain, name=f"part_{i}"))
             elif isinstance(part, MultiDiscrete):
-                parts.append(MultiCategoricalHead(part.nvec, name=f"part_{i}"))
+                parts.append(MultiCategoricalHead(part.nvec, self.gain, name=f"part_{i}"))
             else:
                 flat = Box(part.low, part.high, (len(part.low),))
-                parts.append(GaussianHead(flat, name=f"part_{i}"))
+                parts.append(GaussianHead(flat, self.gain, name=f"part_{i}"))
         return mixed.ProductDistribution(tuple(part(x, None) for part in parts), self.space)
 
     def describe(self) -> None:
@@ -282,12 +287,12 @@ class QHead(nn.Module):
         return {"type": "dueling_q" if self.dueling else "q", "weights": weights_of(self)}
 
 
-def _logits(x: Array, n: int, mask: Array | None) -> Array:
-    logits = Dense(n, 0.01, name="logits")(x)
+def _logits(x: Array, n: int, gain: float, mask: Array | None) -> Array:
+    logits = Dense(n, gain, name="logits")(x)
     return logits if mask is None else distributions.mask_logits(logits, mask)
 
 
-def _mean_and_log_std(module: nn.Module, x: Array, size: int) -> tuple[Array, Array]:
-    mean = Dense(size, 0.01, name="mean")(x)
+def _mean_and_log_std(module: nn.Module, x: Array, size: int, gain: float) -> tuple[Array, Array]:
+    mean = Dense(size, gain, name="mean")(x)
     log_std = module.param("log_std", nn.initializers.zeros, (size,))
     return mean, jnp.broadcast_to(log_std, mean.shape)

@@ -42,6 +42,34 @@ def test_accumulated_gradients_equal_whole_ones(rolled, updated):
     assert_same_update(jax.jit(program.update)(*arguments), updated)
 
 
+def test_carries_are_computed_anew_for_each_epoch_but_the_first(rolled):
+    # Two epochs in one update are two updates of one, the second from the carries of the parameters between.
+    _, state, trajectory, totals = rolled
+    fields = {"ppo__sequence_length": 4, "ppo__num_minibatches": 1}
+    one = jax.jit(tiny_program(**fields, ppo__num_epochs=1).update)
+    between, _ = one(state, trajectory, totals)
+    expected = one(between, trajectory.replace(carry=carries_of(between, trajectory)), totals)
+    fresh = tiny_program(**fields, ppo__num_epochs=2, ppo__refresh_carries=True)
+    stale = tiny_program(**fields, ppo__num_epochs=2)
+    found, other = (jax.jit(program.update)(state, trajectory, totals) for program in (fresh, stale))
+    flat = [
+        jax.flatten_util.ravel_pytree(after.learner.policy.params)[0] for after, _ in (found, other, expected)
+    ]
+    np.testing.assert_allclose(flat[0], flat[2], atol=1e-6)
+    assert np.abs(flat[1] - flat[2]).max() > 1e-5
+
+
+def carries_of(state, trajectory):
+    """The carries before chunks of 4 steps, step by step with the parameters of `state`."""
+    agent = tiny_program(ppo__sequence_length=4).agent
+    carry, found = jax.tree.map(lambda x: x[0], trajectory.carry), []
+    for t, reset in enumerate(trajectory.reset):
+        if t % 4 == 0:
+            found.append(carry)
+        carry = agent.forward(state.learner.policy, trajectory.obs[t], carry, reset, None).carry
+    return jax.tree.map(lambda *x: jnp.stack(x), *found)
+
+
 @pytest.mark.parametrize("steps", [pytest.param(8, marks=pytest.mark.slow), 2])
 def test_parts_may_divide_the_chunks_of_an_environment(rolled, updated, monkeypatch, steps):
     # With so few time steps a part, each is two chunks or one of one environment.

@@ -39,6 +39,25 @@ def sampled(head, distribution):
     return np.asarray(jax.jit(distribution.sample)(noise))
 
 
+@pytest.mark.parametrize(
+    ("space", "layer", "fields"),
+    [
+        (Discrete(3), "logits", {}),
+        (MultiDiscrete((2, 3)), "logits", {}),
+        (ARM, "mean", {}),
+        (ARM, "mean", {"head": "tanh_gaussian"}),
+        (ARM, "mean", {"head": "gaussian_mixture", "mixture_components": 2}),
+    ],
+)
+@pytest.mark.parametrize("gain", [0.01, 0.5])
+def test_the_last_layer_begins_with_the_gain_of_the_configuration(space, layer, fields, gain):
+    # All singular values of orthogonal weights are their gain.
+    network = dataclasses.replace(NETWORK, policy_gain=gain, **fields)
+    module = build_head(network, EnvSpec("test:Env", space, space)).module
+    weight = module.init(jax.random.key(0), FEATURES, None)["params"][layer]["kernel"]
+    np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), gain, rtol=1e-5)
+
+
 def test_discrete():
     head, distribution = head_of(Discrete(3), gain=300.0)
     action = sampled(head, distribution)
