@@ -137,18 +137,17 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
         raise ConfigError(f"{environments[0]} is no game of two")
     for name, run in runs.items():
         _require_same(name, run, game)
-    scripts = players.names(game)
     contestants: list[Contestant] = []
     for name in names:
         if name in runs:
             run = runs[name]
             contestants.append(Trained(name, game, run.agent, run.state, entry.samples and run.agent.samples))
-        elif name in scripts:
+        elif players.is_scripted(game, name):
             contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
-                f"{', '.join(scripts)}"
+                f"{', '.join(players.names(game))}"
             )
     return contestants
 
