@@ -233,3 +233,5 @@ def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
     assert "neither the folder of a run nor a player" in capfd.readouterr().err
     assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
     assert "is no game of two" in capfd.readouterr().err
+    assert play_command.main(["jaxrl play", "--opponent=greedy"]) == 2
+    assert "none of greedy is the folder of a run: `GAME` must name the game" in capfd.readouterr().err
