@@ -1,0 +1,38 @@
+"""PPO plays Connect Four against itself and its past.
+
+Command:  jaxrl train ppo_connect_four
+Others:   --env=pgx:othello, --env=pgx:hex (docs/selfplay.md)
+Needs:    pip install "jaxrl-recurrent[pgx]"
+Hardware: 2 CPU cores
+Minutes:  TODO
+Expected: TODO (docs/selfplay.md)
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.env.name = "pgx:connect_four"  # evaluated against random moves
+    c.evaluate.unseen = 'pgx:connect_four(opponent="greedy")'
+    c.env.num_envs = 512
+    c.selfplay.enabled = True
+    c.network.encoder = "mlp"
+    c.network.core = "none"
+    c.network.hidden_sizes = (256, 256)
+    c.network.activation = "relu"
+    c.ppo.rollout_length = 32
+    c.ppo.num_epochs = 4
+    c.ppo.num_minibatches = 8
+    c.ppo.learning_rate = 1e-3
+    c.ppo.gamma = 1.0
+    c.ppo.gae_lambda = 0.9
+    c.ppo.entropy_coef = 0.05
+    c.stop.steps = 16_000_000
+    c.log.every_steps = 500_000
+    c.evaluate.every_steps = 4_000_000
+    c.evaluate.episodes = 1000
+    c.checkpoint.every_steps = 4_000_000
+    return c
