@@ -94,7 +94,8 @@ class Pgx(JaxEnv):
         )
         self.game = PgxGame(label, self._env, self.spec) if self._env.num_players == 2 else None
         self._opponent = _opponent(label, self.game, opponent)
-        self._seat = _checked_seat(label, self.game, seat)
+        _require_seat(label, self.game, seat)
+        self._seat = seat
 
     def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
         start_key, others_key = jax.random.split(key)
@@ -158,12 +159,11 @@ class Pgx(JaxEnv):
         return (state, state.observation), state.legal_action_mask
 
 
-def _checked_seat(label: str, game: PgxGame | None, seat: int) -> int:
+def _require_seat(label: str, game: PgxGame | None, seat: int) -> None:
     if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
         raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
     if game is None and seat != _EITHER:
         raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
-    return seat
 
 
 def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:

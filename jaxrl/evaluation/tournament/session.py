@@ -86,7 +86,7 @@ class GameSession:
             return None
         return move if move in self.allowed else None
 
-    def named(self, moves: Sequence[int]) -> str:
+    def describe(self, moves: Sequence[int]) -> str:
         """Moves in words: numbers, neighbours as ranges, and names, as in "0-3, 7, pass"."""
         names = self._game.move_names
         listed = _ranges([move for move in moves if move not in names])
@@ -133,7 +133,7 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
     while not session.is_over:
         say(session.board())
         try:
-            text = read(f"your move ({session.named(session.allowed)}): ").strip()
+            text = read(f"your move ({session.describe(session.allowed)}): ").strip()
         except EOFError:
             text = _LEAVE
         if text == _LEAVE:
@@ -143,7 +143,7 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
             say(f"{text!r} is no move that is allowed here")
             continue
         for action in session.move(move):
-            say(f"the opponent moves {session.named([action])}")
+            say(f"the opponent moves {session.describe([action])}")
     say(session.board())
     say(session.outcome)
     return True

@@ -211,7 +211,7 @@ class Matches:
             noise=jax.vmap(draw)(keys_B, index),
         )
         action, carry = self.seats.move(self.now, self.snapshots, seen)
-        action = self._with_errors(keys_B, index, seen.mask, action)
+        action = self._draw_errors(keys_B, index, seen.mask, action)
         game, more = self._play(keys_B, _OTHER, state, action)
         state = dataclasses.replace(
             state,
@@ -221,8 +221,15 @@ class Matches:
         )
         return state, reward + jnp.where(turn, more, 0.0)
 
-    def _with_errors(self, keys_B: Array, index: Array, mask: Array, action_B: Array) -> Array:
-        """The moves int32[B] of the environments with these global indices, see `random_moves`."""
+    def _draw_errors(self, keys_B: Array, index: Array, mask: Array, action_B: Array) -> Array:
+        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`.
+
+        Args:
+          keys_B: of this move.
+          index: int32[B], global indices of the environments.
+          mask: bool[B, A], the allowed moves.
+          action_B: the moves that the opponents have chosen.
+        """
         if not self.random_moves:
             return action_B
         groups = self.seats.groups

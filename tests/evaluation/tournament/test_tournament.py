@@ -204,7 +204,7 @@ def test_moves_that_are_no_cell_have_names() -> None:
     opponent = Scripted("random", game, lambda state, key: jnp.argmax(state.board == 0))
     session = GameSession(opponent, seat=0, key=jax.random.key(0))
     assert session.board() == "0 1 2\n3 4 5\n6 7 8"
-    assert session.named(session.allowed) == "0-8, pass"
+    assert session.describe(session.allowed) == "0-8, pass"
     assert [session.number(text) for text in ("pass", "9", "3", "10", "pa", "-1", "²")] == [
         9,
         9,
@@ -213,7 +213,7 @@ def test_moves_that_are_no_cell_have_names() -> None:
     ]
     session.move(4)
     assert session.board() == "o 1 2\n3 x 5\n6 7 8"
-    assert session.named(session.allowed) == "1-3, 5-8, pass"
+    assert session.describe(session.allowed) == "1-3, 5-8, pass"
 
 
 def test_columns_have_numbers_above_them() -> None:
