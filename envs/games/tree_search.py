@@ -79,7 +79,7 @@ def _root(game: Game, state: Any, simulations: int) -> _Tree:
     nodes, state = simulations + 1, strong_types(state)
     (count,) = game.choices(state).shape
     return _Tree(
-        state=jax.tree.map(lambda x: jnp.zeros((nodes, *x.shape), x.dtype).at[0].set(x), state),
+        state=jax.tree.map(lambda x: jnp.broadcast_to(x, (nodes, *x.shape)), state),
         gained=jnp.zeros((nodes, 2), jnp.float32),
         children=jnp.full((nodes, count), _UNTRIED, jnp.int32),
         visits=jnp.zeros(nodes, jnp.float32),
