@@ -19,7 +19,7 @@ from jaxrl.envs.names import format_call
 from jaxrl.envs.trees import strong_types
 
 _RANDOM = "random"
-_AGENT = 0
+_EITHER = -1
 
 # (state, key) -> action
 _Opponent = Callable[[Any, jax.Array], jax.Array]
@@ -30,16 +30,18 @@ def names() -> Sequence[str]:
     return tuple(load("pgx", "pgx").available_envs())
 
 
-def make(name: str, opponent: str = _RANDOM) -> Pgx:
+def make(name: str, opponent: str = _RANDOM, seat: int = _EITHER) -> Pgx:
     """Makes one of `names()`.
 
     Args:
       name: of the game.
-      opponent: who plays all other players: "random" chooses evenly among the allowed actions, "greedy" in
-        games of two among those that give it most at once; "path.to.module:function" is called with
-        (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
+      opponent: who plays all other players: "random" chooses evenly among the allowed actions; in games of
+        two "greedy" does among those that give it most at once, and "mcts-N" searches
+        (`jaxrl.envs.games.players`); "path.to.module:function" is called with (observation, bool[A] of the
+        allowed actions, key), of one game, and returns an action.
+      seat: of the agent in games of two: 0 begins, 1 does not, -1 leaves it to the game, which draws it.
     """
-    return Pgx(name, opponent)
+    return Pgx(name, opponent, seat)
 
 
 def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
@@ -49,14 +51,15 @@ def module_of(name: str, arguments: Mapping[str, Any]) -> str | None:
 
 @flax.struct.dataclass
 class PgxState:
-    """The suite's own state, and float32[], what moves before the agent's first turn gave it."""
+    """The suite's own state; int32[], the agent's player; float32[], what it got before its first turn."""
 
     env: Any
+    agent: jax.Array
     owed: jax.Array
 
 
 class Pgx(JaxEnv):
-    """A game as its player 0 sees it, who plays first or later as the game draws.
+    """A game as one of its players sees it: player 0, who plays first or later as the game draws, or a seat.
 
     A step is the agent's move and the others' until it is the agent's turn again; the reward is what these
     moves gave the agent. The first step has also what those before it gave: a game may be over by then, and
@@ -67,7 +70,7 @@ class Pgx(JaxEnv):
       game: the rules alone, of games of two; else None.
     """
 
-    def __init__(self, name: str, opponent: str):
+    def __init__(self, name: str, opponent: str, seat: int = _EITHER):
         label = f"pgx:{name}"
         with suite_rules():
             self._env = load("pgx", "pgx").make(name)
@@ -77,7 +80,13 @@ class Pgx(JaxEnv):
         # Not uint8, which networks take for the brightness of a picture and divide by 255.
         self._dtype = jnp.float32 if obs.dtype == bool else obs.dtype
         self.spec = EnvSpec(
-            name=format_call(label, {} if opponent == _RANDOM else {"opponent": opponent}),
+            name=format_call(
+                label,
+                {
+                    **({} if opponent == _RANDOM else {"opponent": opponent}),
+                    **({} if seat == _EITHER else {"seat": seat}),
+                },
+            ),
             observation_space=Box.of(low, high, obs.shape, np.dtype(self._dtype).type),
             action_space=Discrete(mask.shape[0]),
             has_action_mask=True,
@@ -85,35 +94,40 @@ class Pgx(JaxEnv):
         )
         self.game = PgxGame(label, self._env, self.spec) if self._env.num_players == 2 else None
         self._opponent = _opponent(label, self.game, opponent)
+        _require_seat(label, self.game, seat)
+        self._seat = seat
 
     def reset(self, key: jax.Array) -> tuple[PgxState, Any]:
         start_key, others_key = jax.random.split(key)
         with suite_rules():
             state = strong_types(self._env.init(raw_key(start_key)))
-            state, owed = self._others(state, others_key)
-        return PgxState(state, owed.astype(jnp.float32)), self._observe(state)
+            agent = jnp.int32(0)
+            if self._seat != _EITHER:
+                agent = state.current_player.astype(jnp.int32) ^ self._seat
+            state, owed = self._others(state, agent, others_key)
+        return PgxState(state, agent, owed.astype(jnp.float32)), self._observe(state, agent)
 
     def step(self, key: jax.Array, before: PgxState, action: jax.Array) -> tuple[PgxState, TimeStep]:
         step_key, others_key = jax.random.split(key)
         with suite_rules():
             state = strong_types(self._env.step(before.env, action, raw_key(step_key)))
-            reward = state.rewards[_AGENT]
-            state, more = self._others(state, others_key)
+            reward = state.rewards[before.agent]
+            state, more = self._others(state, before.agent, others_key)
             reward = (reward + more).astype(jnp.float32) + before.owed
         timestep = TimeStep(
-            obs=self._observe(state),
+            obs=self._observe(state, before.agent),
             reward=reward,
             terminated=state.terminated,
             truncated=state.truncated,
             info={} if self._is_alone else {"success": (state.terminated | state.truncated) & (reward > 0)},
         )
-        return PgxState(state, jnp.zeros((), jnp.float32)), timestep
+        return PgxState(state, before.agent, jnp.zeros((), jnp.float32)), timestep
 
     def action_mask(self, state: PgxState) -> jax.Array:
         mask: jax.Array = state.env.legal_action_mask
         return mask | ~mask.any()
 
-    def _others(self, state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+    def _others(self, state: Any, agent: jax.Array, key: jax.Array) -> tuple[Any, jax.Array]:
         """The state when it is the agent's turn or the game is over, and what the agent got until then."""
         nothing = jnp.zeros((), state.rewards.dtype)
         if self._is_alone:
@@ -121,23 +135,23 @@ class Pgx(JaxEnv):
 
         def waits(loop: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
             state, *_ = loop
-            return (state.current_player != _AGENT) & ~state.terminated & ~state.truncated
+            return (state.current_player != agent) & ~state.terminated & ~state.truncated
 
         def move(loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
             state, reward, key = loop
             key, choice_key, step_key = jax.random.split(key, 3)
             action = self._opponent(state, choice_key)
             state = strong_types(self._env.step(state, action, raw_key(step_key)))
-            return state, reward + state.rewards[_AGENT], key
+            return state, reward + state.rewards[agent], key
 
         state, reward, _ = jax.lax.while_loop(waits, move, (state, nothing, key))
         return state, reward
 
-    def _observe(self, state: Any) -> jax.Array:
+    def _observe(self, state: Any, agent: jax.Array) -> jax.Array:
         if self._is_alone:
             return state.observation.astype(self._dtype)
         with suite_rules():  # at an end it may be another's turn, whose view the state holds
-            obs = self._env._observe(state, jnp.int32(_AGENT))
+            obs = self._env._observe(state, agent)
         return obs.astype(self._dtype)
 
     def _describe(self, key: jax.Array) -> tuple[tuple[Any, jax.Array], jax.Array]:
@@ -145,12 +159,21 @@ class Pgx(JaxEnv):
         return (state, state.observation), state.legal_action_mask
 
 
+def _require_seat(label: str, game: PgxGame | None, seat: int) -> None:
+    if seat not in (_EITHER, 0, 1) or isinstance(seat, bool):
+        raise ValueError(f"{label}: seat (={seat!r}) must be 0, 1, or -1 for either")
+    if game is None and seat != _EITHER:
+        raise ValueError(f"{label}: seat (={seat!r}) is only of games of two")
+
+
 def _opponent(label: str, game: PgxGame | None, name: str) -> _Opponent:
     if name == _RANDOM:
         return lambda state, key: players.evenly(key, state.legal_action_mask)
-    if name == "greedy" and game is not None:
-        return lambda state, key: players.greedy(game, PgxGameState(state, jnp.int32(0)), key)
+    if game is not None:
+        player = players.make(label, game, name)
+        # Nobody asks for a seat: whoever is to move is the one who chooses.
+        return lambda state, key: player(PgxGameState(state, jnp.int32(0)), key)
     found = modules.load_attribute(f"{label}: opponent", name)
     if not callable(found) or isinstance(found, type):
-        raise ValueError(f"{label}: opponent (={name!r}) must be random, greedy or name a function")
+        raise ValueError(f"{label}: opponent (={name!r}) must be random or name a function")
     return lambda state, key: found(state.observation, state.legal_action_mask, key)

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.adapters.suite import raw_key, suite_rules
-from jaxrl.envs.base import Box, EnvSpec
+from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games.game import Game
 from jaxrl.envs.trees import strong_types
 
 # Those in which a player may move twice in a row, by the beginnings of their names.
 _UNEVEN = ("backgammon", "leduc_holdem")
+# The last move, which is no cell of the board.
+_LAST_MOVES = {"go_9x9": "pass", "go_19x19": "pass", "hex": "swap", "othello": "pass"}
 
 
 @flax.struct.dataclass
@@ -45,7 +47,11 @@ class PgxGame(Game):
             max_episode_steps=spec.max_episode_steps,
             has_action_mask=True,
         )
-        self.alternates = not label.removeprefix("pgx:").startswith(_UNEVEN)
+        name = label.removeprefix("pgx:")
+        self.alternates = not name.startswith(_UNEVEN)
+        if name in _LAST_MOVES:
+            assert isinstance(spec.action_space, Discrete)
+            self.move_names = {int(spec.action_space.n) - 1: _LAST_MOVES[name]}
 
     def start(self, key: jax.Array) -> PgxGameState:
         with suite_rules():

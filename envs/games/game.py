@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -19,10 +21,12 @@ class Game(abc.ABC):
     Attributes:
       spec: name and spaces, alike for both seats; actions are `Discrete`.
       alternates: whether nobody moves twice in a row.
+      move_names: of moves that are no cell of the board, such as "pass"; a person may type them.
     """
 
     spec: EnvSpec
     alternates: bool = True
+    move_names: Mapping[int, str] = MappingProxyType({})
 
     @abc.abstractmethod
     def start(self, key: jax.Array) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,15 +11,24 @@ import jax.numpy as jnp
 
 from jaxrl.envs import modules
 from jaxrl.envs.games.game import Game
+from jaxrl.envs.games.tree_search import search
 
 RANDOM = "random"
+# Monte-Carlo tree search, whose name has the number of simulations for each move.
+SEARCH = "mcts-N"
+_SEARCH = re.compile(r"mcts-([1-9][0-9]{0,5})", re.ASCII)
 # (state of one game, key) -> action of the seat whose turn it is
 Player = Callable[[Any, jax.Array], jax.Array]
 
 
 def names(game: Game) -> tuple[str, ...]:
-    """The scripted players of a game."""
-    return tuple(_players(game))
+    """The scripted players of a game; N stands for a number."""
+    return (*_players(game), SEARCH)
+
+
+def is_scripted(game: Game, name: str) -> bool:
+    """Whether a name is one of `names`, with a number for N."""
+    return name in _players(game) or _SEARCH.fullmatch(name) is not None
 
 
 def module_of(arguments: Mapping[str, Any]) -> str | None:
@@ -34,8 +44,9 @@ def make(label: str, game: Game, name: str) -> Player:
       label: of what asks for it, for the error.
       game: that it plays.
       name: "random" chooses evenly among the allowed moves; "greedy" among those that give it most at once,
-        such as one that wins; "minimax" among the best ones, in games that are solved;
-        "path.to.module:function" is called with (observation, bool[A] of the allowed moves, key).
+        such as one that wins; "minimax" among the best ones, in games that are solved; "mcts-100" searches
+        with 100 simulations, see `tree_search`; "path.to.module:function" is called with (observation,
+        bool[A] of the allowed moves, key).
 
     Raises:
       ValueError: there is no such player.
@@ -43,15 +54,19 @@ def make(label: str, game: Game, name: str) -> Player:
     found = _players(game)
     if name in found:
         return found[name]
+    searches = _SEARCH.fullmatch(name) if isinstance(name, str) else None
+    if searches is not None:
+        simulations = int(searches[1])
+        return lambda state, key: search(game, state, key, simulations)
     if not isinstance(name, str) or ":" not in name:
-        listed = ", ".join(found)
+        listed = ", ".join(names(game))
         raise ValueError(
             f"{label}: opponent (={name!r}) must be one of {listed}, "
             "or must be of the form path.to.module:name"
         )
     function = modules.load_attribute(f"{label}: opponent", name)
     if not callable(function) or isinstance(function, type):
-        raise ValueError(f"{label}: opponent (={name!r}) must be random or name a function")
+        raise ValueError(f"{label}: opponent (={name!r}) must name a function")
     chosen: Player = lambda state, key: function(  # noqa: E731
         game.observe(state, game.seat(state)), game.choices(state), key
     )

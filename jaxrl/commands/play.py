@@ -1,7 +1,7 @@
 """jaxrl play [GAME]: you play a game of two, or levels of jaxrl:Platformer.
 
-With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, you type the numbers
-of your moves. Without one the levels begin.
+With a GAME, such as jaxrl:TicTacToe or pgx:connect_four, or with an --opponent
+you type the numbers of your moves. Without either the levels begin.
 
 Keys: left and right run, until down stops; up jumps (or a, d, s, w and space);
 r starts over, n goes to the next level, q leaves. The clock starts with the
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _LABEL = "`jaxrl play`: "
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # SIGINT raises anyway
 ARGUMENTS = (
-    Argument("GAME", "a game of two, against --opponent"),
+    Argument("GAME", "a game of two, against --opponent; a run as opponent needs none"),
     Argument(
         "--opponent=RUN",
-        "of GAME: the folder of a run, random, greedy, or minimax where the game is solved (default: "
-        "{default})",
+        "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, or "
+        "minimax where the game is solved (default: {default})",
         str,
         "random",
     ),
@@ -46,6 +46,7 @@ ARGUMENTS = (
     Argument(
         "--seed=K", "of GAME: decides the opponent's moves", int, 0, low=0, high=command_line.LARGEST_SEED
     ),
+    Argument("--best-moves", "of GAME: a run takes the most likely move instead of drawing one", bool),
     Argument("--trust", "import the modules that the run's configuration names (module:Class)", bool),
     Argument(
         "--levels=DIR",
@@ -74,8 +75,8 @@ def _job(argv: Sequence[str]) -> int:
     chosen, games = parse(ARGUMENTS, argv, positional=True)
     if len(games) > 1:
         raise ConfigError(f"one game is played, not {', '.join(games)}")
-    if games:
-        return _game(games[0], chosen)
+    if games or chosen["opponent"] != "random":
+        return _game(games[0] if games else "", chosen)
     if chosen["record"] and chosen["replay"]:
         raise ConfigError("`--record` and `--replay` exclude each other: a recording is there already")
     rounds = _recordings(chosen) if chosen["replay"] else _levels(chosen)
@@ -88,14 +89,19 @@ def _job(argv: Sequence[str]) -> int:
 
 
 def _game(game: str, chosen: dict[str, Any]) -> int:
-    """Lets a person play a game of two on standard input."""
+    """Lets a person play a game of two on standard input; "" is the game of the run that is the opponent."""
     import jax
 
     from jaxrl.config.common_names import full_name
     from jaxrl.evaluation.tournament.contestants import EntryTerms, enter
     from jaxrl.evaluation.tournament.session import GameSession, converse
 
-    terms = EntryTerms(full_name("GAME", game)[0], trust=chosen["trust"])
+    terms = EntryTerms(
+        full_name("GAME", game)[0] if game else "",
+        label="GAME",
+        samples=not chosen["best-moves"],
+        trust=chosen["trust"],
+    )
     (opponent,) = enter([chosen["opponent"]], terms)
     session = GameSession(opponent, chosen["seat"], jax.random.key(chosen["seed"]))
     converse(session, input, command_line.say)

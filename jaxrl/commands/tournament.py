@@ -1,7 +1,8 @@
 """jaxrl tournament RUN|PLAYER...: plays policies of a game, and rates them.
 
 A player is the folder of a run, RUN@best or RUN@STEP for another checkpoint of
-it, or a scripted one: random, greedy (looks one move ahead), and minimax where
+it, or a scripted one: random, greedy (looks one move ahead), mcts-N, such as
+mcts-100 (a tree search with 100 simulations for each move), and minimax where
 the game is solved. Every pair plays from both seats, with fixed keys.
 """
 
@@ -15,7 +16,7 @@ from jaxrl.config import ConfigError
 
 _MOST_GAMES = 1_000_000
 ARGUMENTS = (
-    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, minimax"),
+    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax"),
     Argument(
         "--games=N",
         "of each pair, half from each seat (default: {default})",
@@ -66,7 +67,12 @@ def _job(argv: Sequence[str]) -> int:
 
     if output:
         report.require_packages()
-    entry = EntryTerms(values["game"], values["checkpoint"], not values["best-moves"], values["trust"])
+    entry = EntryTerms(
+        values["game"],
+        checkpoint=values["checkpoint"],
+        samples=not values["best-moves"],
+        trust=values["trust"],
+    )
     contestants = enter(names, entry)
     results = tournament.run(
         contestants, values["games"], values["seed"], values["openskill"], command_line.say

@@ -45,6 +45,12 @@ class SelfPlayConfig:
         between(0.0, 1.0),
         help="share of the environments whose opponent is the policy as it is now; the others play the pool",
     )
+    random_moves: float = field(
+        0.0,
+        between(0.0, 1.0),
+        help="largest probability with which an opponent that is the policy as it is now makes a random "
+        "move; among the environments it rises evenly from 0",
+    )
     groups: int = field(
         16,
         at_least(1),

@@ -60,4 +60,32 @@ def test_players_look_ahead_in_its_games() -> None:
         state = play(jax.random.key(0), state, jnp.int32(move))
     greedy = jax.jit(players.make("test", game, "greedy"))
     assert {int(greedy(state, jax.random.key(i))) for i in range(4)} == {2}
-    assert players.names(game) == ("random", "greedy")
+    assert players.names(game) == ("random", "greedy", "mcts-N")
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_the_seat_of_the_agent_may_be_given(seat: int) -> None:
+    """Whoever is player 0; the reward is that of the seat, and so is what it sees."""
+    env = envs.make(f"pgx:connect_four(opponent='greedy', seat={seat})")
+    assert env.spec.name == f"pgx:connect_four(opponent='greedy', seat={seat})"
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    players_seen = set()
+    for number in range(6):
+        state, obs = reset(jax.random.key(number))
+        players_seen.add(int(state.agent))
+        assert obs.sum(axis=(0, 1)).tolist() == [0, seat]  # its own stones, and the other's
+        # The same column again and again: five moves fill it, or somebody wins before.
+        for turn in range(3):
+            state, timestep = step(jax.random.key(turn), state, jnp.int32(3))
+            if timestep.terminated:
+                break
+            assert timestep.obs[..., 0].sum() == turn + 1
+            assert timestep.obs[..., 1].sum() == turn + 1 + seat
+    assert players_seen == {0, 1}
+
+
+def test_only_games_of_two_have_seats() -> None:
+    with pytest.raises(ValueError, match=r"seat \(=0\) is only of games of two"):
+        envs.make("pgx:2048(seat=0)")
+    with pytest.raises(ValueError, match=r"seat \(=2\) must be 0, 1"):
+        envs.make("pgx:connect_four(seat=2)")

@@ -106,12 +106,14 @@ class EntryTerms:
 
     Attributes:
       game: the environment whose game is played; "" takes that of the first run.
+      label: what the user names the game by, for errors.
       checkpoint: of runs that do not say one by `RUN@STEP`.
       samples: whether policies draw their moves.
       trust: import the modules that runs name, see `jaxrl.config.trust`.
     """
 
     game: str = ""
+    label: str = "--game"
     checkpoint: str = "latest"
     samples: bool = True
     trust: bool = False
@@ -131,24 +133,23 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
     environments = [entry.game] if entry.game else [run.config.env.name for run in runs.values()]
     if not environments:
         listed = ", ".join(names)
-        raise ConfigError(f"none of {listed} is the folder of a run: `--game` must name the game")
-    game = _game_of("--game" if entry.game else next(iter(runs)), environments[0])
+        raise ConfigError(f"none of {listed} is the folder of a run: `{entry.label}` must name the game")
+    game = _game_of(entry.label if entry.game else next(iter(runs)), environments[0])
     if game is None:
         raise ConfigError(f"{environments[0]} is no game of two")
     for name, run in runs.items():
         _require_same(name, run, game)
-    scripts = players.names(game)
     contestants: list[Contestant] = []
     for name in names:
         if name in runs:
             run = runs[name]
             contestants.append(Trained(name, game, run.agent, run.state, entry.samples and run.agent.samples))
-        elif name in scripts:
+        elif players.is_scripted(game, name):
             contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
-                f"{', '.join(scripts)}"
+                f"{', '.join(players.names(game))}"
             )
     return contestants
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -55,13 +55,42 @@ class GameSession:
     def board(self) -> str:
         """The cells of the first two planes of the person's observation: x its own, o the opponent's.
 
-        "" if the observation is no board of [height, width, planes].
+        An empty cell has the number of the move into it, where that is allowed, or "."; columns have theirs
+        above them. "" if the observation is no board of [height, width, planes].
         """
         obs = np.asarray(self._game.observe(self._state, jnp.int32(self.seat)))
         if obs.ndim != 3 or obs.shape[-1] < 2:
             return ""
-        cells = np.where(obs[..., 0] > 0, "x", np.where(obs[..., 1] > 0, "o", "."))
-        return "\n".join(" ".join(row) for row in cells)
+        height, width = obs.shape[:2]
+        (moves,) = self._game.choices(self._state).shape
+        empty = np.full((height, width), ".", dtype=object)
+        has_cells = moves - len(self._game.move_names) == height * width
+        if has_cells and not self.is_over:
+            for move in self.allowed:
+                if move < height * width:
+                    empty.flat[move] = str(move)
+        cells = np.where(obs[..., 0] > 0, "x", np.where(obs[..., 1] > 0, "o", empty))
+        rows = [[str(column) for column in range(width)]] if moves == width else []
+        rows += cells.tolist()
+        size = max(len(cell) for row in rows for cell in row)
+        return "\n".join(" ".join(cell.rjust(size) for cell in row) for row in rows)
+
+    def number(self, text: str) -> int | None:
+        """The allowed move that a text names, by its number or name; None if it names none."""
+        by_name = {name: move for move, name in self._game.move_names.items()}
+        if text in by_name:
+            move = by_name[text]
+        elif text.isascii() and text.isdecimal():
+            move = int(text)
+        else:
+            return None
+        return move if move in self.allowed else None
+
+    def describe(self, moves: Sequence[int]) -> str:
+        """Moves in words: numbers, neighbours as ranges, and names, as in "0-3, 7, pass"."""
+        names = self._game.move_names
+        listed = _ranges([move for move in moves if move not in names])
+        return ", ".join([*([listed] if listed else []), *(names[move] for move in moves if move in names)])
 
     def move(self, action: int) -> list[int]:
         """Makes the person's move and the opponent's; returns the latter."""
@@ -103,18 +132,18 @@ def converse(session: GameSession, read: Callable[[str], str], say: Callable[[st
     say(f"you play x and {'begin' if session.seat == 0 else 'move second'}; q leaves")
     while not session.is_over:
         say(session.board())
-        allowed = session.allowed
         try:
-            text = read(f"your move ({_ranges(allowed)}): ").strip()
+            text = read(f"your move ({session.describe(session.allowed)}): ").strip()
         except EOFError:
             text = _LEAVE
         if text == _LEAVE:
             return False
-        if not text.isascii() or not text.isdecimal() or int(text) not in allowed:
+        move = session.number(text)
+        if move is None:
             say(f"{text!r} is no move that is allowed here")
             continue
-        for action in session.move(int(text)):
-            say(f"the opponent moves {action}")
+        for action in session.move(move):
+            say(f"the opponent moves {session.describe([action])}")
     say(session.board())
     say(session.outcome)
     return True

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 
 from jaxrl.envs.base import EnvSpec, TimeStep
 from jaxrl.envs.games import Game
+from jaxrl.envs.games.players import evenly
 from jaxrl.envs.trees import select_rows, strong_types
 from jaxrl.experience.opponents.seats import Seats, Turn
 from jaxrl.types import Acting, Array, Axis, PyTree
 
 # What the keys of an environment are folded with; far above any step or player of a game.
 _RESET, _SEAT, _OWN, _OTHER, _NOISE = 0x52455345, 0x53454154, 0x4F574E, 0x4F544845, 0x4E4F4953
+_ERROR = 0x4552524F
 WINS, DRAWS, LOSSES = range(3)
 
 
@@ -61,12 +63,15 @@ class Matches:
       axis: this device among all; tells the global indices of its environments.
       now: the policy as it is now, for the opponents; None where only `reset` is called.
       snapshots: the opponents of the pooled groups, leaves [pooled, ...].
+      random_moves: the largest probability with which an opponent that is the policy as it is now draws its
+        move evenly; in each of its groups they rise from 0 to this, from the first environment to the last.
     """
 
     spec: EnvSpec
     game: Game
     seats: Seats
     axis: Axis
+    random_moves: float = 0.0
     now: Acting | None = None
     snapshots: Acting | None = None
 
@@ -206,6 +211,7 @@ class Matches:
             noise=jax.vmap(draw)(keys_B, index),
         )
         action, carry = self.seats.move(self.now, self.snapshots, seen)
+        action = self._draw_errors(keys_B, index, seen.mask, action)
         game, more = self._play(keys_B, _OTHER, state, action)
         state = dataclasses.replace(
             state,
@@ -214,6 +220,26 @@ class Matches:
             fresh=state.fresh & ~turn,
         )
         return state, reward + jnp.where(turn, more, 0.0)
+
+    def _draw_errors(self, keys_B: Array, index: Array, mask: Array, action_B: Array) -> Array:
+        """int32[B], the moves `action_B`, or random ones in their place, see `random_moves`.
+
+        Args:
+          keys_B: of this move.
+          index: int32[B], global indices of the environments.
+          mask: bool[B, A], the allowed moves.
+          action_B: the moves that the opponents have chosen.
+        """
+        if not self.random_moves:
+            return action_B
+        groups = self.seats.groups
+        last = max(self.axis.size * len(keys_B) // groups - 1, 1)
+        chance = self.random_moves * (index // groups).astype(jnp.float32) / last
+        chance = jnp.where(index % groups < self.seats.latest, chance, 0.0)
+        draw = lambda key: jax.random.split(jax.random.fold_in(key, _ERROR))  # noqa: E731
+        keys = jax.vmap(draw)(keys_B)
+        errs = jax.vmap(jax.random.uniform)(keys[:, 0]) < chance
+        return jnp.where(errs, jax.vmap(evenly)(keys[:, 1], mask), action_B)
 
     def _play(self, keys_B: Array, stream: int, state: MatchState, action_B: Array) -> tuple[PyTree, Array]:
         """(games after a move in each, float32[B] what it gave the learner)."""

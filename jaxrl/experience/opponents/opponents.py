@@ -218,7 +218,7 @@ def build(config: Config, env: JaxEnv, agent: Agent, axis: Axis) -> Opponents | 
     if not section.enabled or game is None:
         return None
     seats = Seats(agent, latest=section.latest_groups, pooled=section.pool_groups)
-    matches = Matches(spec=env.spec, game=game, seats=seats, axis=axis)
+    matches = Matches(spec=env.spec, game=game, seats=seats, axis=axis, random_moves=section.random_moves)
     return Opponents(section, matches, config.steps_per_iteration, axis)
 
 

@@ -35,8 +35,8 @@ def require_packages() -> None:
         )
 
 
-def tables(record: Mapping[str, Any]) -> tuple[Table, Table]:
-    """(the standings, the score of each row against each column) of a tournament.
+def tables(record: Mapping[str, Any]) -> tuple[Table, Table, Table]:
+    """(the standings, the games of each row against each column, those of them that the row began).
 
     Args:
       record: as in tournament.json.
@@ -51,10 +51,16 @@ def tables(record: Mapping[str, Any]) -> tuple[Table, Table]:
         rows.append([each["name"], *rates, *skill, f"{each['score']:.3f}", *counts])
     standings = Table("Standings", [*headings, "score", "won", "drawn", "lost"], rows)
     names = [each["name"] for each in record["standings"]]
-    pairs = _pairs(record)
-    cells = [[one, *(pairs.get((one, other), "") for other in names)] for one in names]
-    matrix = Table("Games won-drawn-lost by the row against the column", ["player", *names], cells)
-    return standings, matrix
+
+    def matrix(title: str, pairs: Mapping[tuple[str, str], str]) -> Table:
+        cells = [[one, *(pairs.get((one, other), "") for other in names)] for one in names]
+        return Table(title, ["player", *names], cells)
+
+    return (
+        standings,
+        matrix("Games won-drawn-lost by the row against the column", _pairs(record)),
+        matrix("Of these, games in which the row had the first move", _begun(record)),
+    )
 
 
 def write(record: Mapping[str, Any], folder: str) -> list[str]:
@@ -106,6 +112,16 @@ def _pairs(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
         counts = [str(pair["first"][kind] + pair["second"][kind]) for kind in _KINDS]
         found[pair["one"], pair["other"]] = "-".join(counts)
         found[pair["other"], pair["one"]] = "-".join(reversed(counts))
+    return found
+
+
+def _begun(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Games won, drawn and lost by one, who had the first move, against the other, by (one, other)."""
+    found = {}
+    for pair in record["pairs"]:
+        first, second = ([str(pair[seat][kind]) for kind in _KINDS] for seat in ("first", "second"))
+        found[pair["one"], pair["other"]] = "-".join(first)
+        found[pair["other"], pair["one"]] = "-".join(reversed(second))
     return found
 
 

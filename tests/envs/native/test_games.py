@@ -121,8 +121,8 @@ def test_the_probe_pays_what_its_table_says() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("jaxrl:TicTacToe(opponent='minmax')", "must be one of random, greedy, minimax"),
-        ("jaxrl:ProbeGame(opponent='minimax')", "must be one of random, greedy, or"),
+        ("jaxrl:TicTacToe(opponent='minmax')", "must be one of random, greedy, minimax, mcts-N"),
+        ("jaxrl:ProbeGame(opponent='minimax')", "must be one of random, greedy, mcts-N, or"),
         ("jaxrl:TicTacToe(opponent='os:nothing')", "has no nothing"),
         ("jaxrl:TicTacToe(seat=2)", r"seat \(=2\) must be 0, 1"),
     ],

@@ -17,6 +17,7 @@ from jaxrl.commands import play as play_command
 from jaxrl.commands import tournament as command
 from jaxrl.config import ConfigError, resolve
 from jaxrl.envs.games import players
+from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
 from jaxrl.evaluation.tournament import ratings, tournament
 from jaxrl.evaluation.tournament.contest import play, play_both
 from jaxrl.evaluation.tournament.contestants import Contestant, Scripted, Trained
@@ -91,6 +92,9 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     cells = report.tables(results.record())[1].rows
     for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
         assert cell == ("" if i == j else "-".join(map(str, results.pairs[i, j])))
+    cells = report.tables(results.record())[2].rows
+    for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
+        assert cell == ("" if i == j else "-".join(map(str, results.by_seat[i, j, 0])))
     files = report.write(results.record(), str(tmp_path / "out"))
     record = json.loads(Path(files[1]).read_text())
     assert record["standings"][0]["name"] == "minimax"
@@ -172,9 +176,12 @@ def test_a_person_plays_in_text() -> None:
     said: list[str] = []
     lines = iter(["12", "x", "4", *map(str, range(9)), *map(str, range(9))])
     session = GameSession(scripted("minimax"), seat=1, key=jax.random.key(2))
+    session_moves = session.allowed
     assert converse(session, lambda prompt: next(lines), said.append)
     assert said[0] == "you play x and move second; q leaves"
     assert said[1].count("o") == 1  # the opponent has begun
+    # The other cells have the numbers of their moves.
+    assert sorted(said[1].split()) == sorted([*map(str, session_moves), "o"])
     assert "'12' is no move that is allowed here" in said
     assert said[-1] in ("you lose", "a draw")
     answers = [line for line in said if line.startswith("the opponent moves")]
@@ -184,8 +191,47 @@ def test_a_person_plays_in_text() -> None:
     assert not converse(left, lambda prompt: "q", said.append)
 
 
+def test_moves_that_are_no_cell_have_names() -> None:
+    class Passing(TicTacToe):
+        """With a move 9, which is always allowed and changes nothing but the turn."""
+
+        move_names = {9: "pass"}  # noqa: RUF012
+
+        def action_mask(self, state: Any) -> Any:
+            return jnp.append(super().action_mask(state), True)
+
+    game = Passing()
+    opponent = Scripted("random", game, lambda state, key: jnp.argmax(state.board == 0))
+    session = GameSession(opponent, seat=0, key=jax.random.key(0))
+    assert session.board() == "0 1 2\n3 4 5\n6 7 8"
+    assert session.describe(session.allowed) == "0-8, pass"
+    assert [session.number(text) for text in ("pass", "9", "3", "10", "pa", "-1", "²")] == [
+        9,
+        9,
+        3,
+        *[None] * 4,
+    ]
+    session.move(4)
+    assert session.board() == "o 1 2\n3 x 5\n6 7 8"
+    assert session.describe(session.allowed) == "1-3, 5-8, pass"
+
+
+def test_columns_have_numbers_above_them() -> None:
+    pytest.importorskip("pgx")
+    game = envs.make("pgx:connect_four").game
+    opponent = Scripted("greedy", game, players.make("test", game, "greedy"))
+    session = GameSession(opponent, seat=0, key=jax.random.key(0))
+    session.move(3)
+    lines = session.board().splitlines()
+    assert lines[0] == "0 1 2 3 4 5 6"
+    assert len(lines) == 7
+    assert [lines[i].split()[3] for i in (5, 6)] in (["o", "x"], [".", "x"])
+
+
 def test_play_needs_a_game_and_an_opponent(capfd: Any) -> None:
     assert play_command.main(["jaxrl play", "jaxrl:TicTacToe", "--opponent=nobody"]) == 2
     assert "neither the folder of a run nor a player" in capfd.readouterr().err
     assert play_command.main(["jaxrl play", "gymnax:CartPole-v1"]) == 2
     assert "is no game of two" in capfd.readouterr().err
+    assert play_command.main(["jaxrl play", "--opponent=greedy"]) == 2
+    assert "none of greedy is the folder of a run: `GAME` must name the game" in capfd.readouterr().err

@@ -164,3 +164,31 @@ def test_opponents_move_until_it_is_the_learners_turn() -> None:
     # Both of seat 1's moves pay seat 0; seat 1 has waited for seat 0's only move.
     np.testing.assert_array_equal(step.reward, np.where(first, 2.0, 0.0))
     np.testing.assert_array_equal(state.game, np.where(first, 3, 1))
+
+
+def test_random_moves_rise_from_environment_to_environment() -> None:
+    """In the games where the policy plays itself; snapshots in the pool play as they are."""
+    agent, now, snapshots = players()
+    program, count, largest = iteration(), 4_000, 0.9
+    game = program.learning.opponents.matches.game
+    seats = Seats(agent, LATEST, POOLED)
+    keys = jax.random.split(jax.random.key(5), count)
+    boards = []
+    for random_moves in (0.0, largest):
+        matches = Matches(program.collector.env.spec, game, seats, Axis(), random_moves=random_moves)
+        matches = matches.against(now, snapshots)
+        state, _ = jax.jit(matches.reset)(keys)
+        waited = np.asarray(state.waits)  # the opponent has the first move
+        state, _ = jax.jit(matches.step)(keys, state, jnp.zeros(count, jnp.int32))
+        boards.append(np.asarray(state.game.board))
+    assert (boards[1] > 0).sum() == (boards[0] > 0).sum()  # one stone each, on a free cell
+    changed = (boards[0] != boards[1]).any(axis=1)
+    of_pool = np.arange(count) % 4 >= LATEST
+    assert not changed[of_pool].any()
+    place = np.arange(count) // 4 / (count // 4 - 1)
+    counted = waited & ~of_pool
+    for low, high in ((0.0, 0.2), (0.4, 0.6), (0.8, 1.0)):
+        part = counted & (place >= low) & (place <= high)
+        expected = largest * (low + high) / 2
+        # One in nine random moves is the one that the policy would have made, or more where it varies.
+        assert 0.75 * expected < changed[part].mean() < expected, (low, changed[part].mean(), part.sum())

@@ -1,0 +1,134 @@
+"""Tree search: its counts against UCB1 in numpy, and its moves against the solution of tic-tac-toe."""
+
+from __future__ import annotations
+
+import math
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import envs
+from jaxrl.envs.base import Box, Discrete, EnvSpec
+from jaxrl.envs.games import Game, players, tree_search
+from jaxrl.envs.native.games.probe_game import ProbeGame
+from jaxrl.envs.native.games.tic_tac_toe import TicTacToe
+from tests.envs.native.test_games import after
+
+KEY = jax.random.key(0)
+PAYOFFS = (0.25, -1.0, 0.5, 0.75)
+
+
+@flax.struct.dataclass
+class Chosen:
+    """int32[], the move that has been made; -1 before it."""
+
+    arm: jax.Array
+
+
+class Arms(Game):
+    """One move, which gives what its table says, and ends it; the third is never allowed."""
+
+    def __init__(self) -> None:
+        self.spec = EnvSpec("test:Arms", Box.of(0.0, 1.0, (1,)), Discrete(4), has_action_mask=True)
+
+    def start(self, key: jax.Array) -> Chosen:
+        return Chosen(jnp.full((), -1, jnp.int32))
+
+    def play(self, key: jax.Array, state: Chosen, action: jax.Array) -> Chosen:
+        return Chosen(action.astype(jnp.int32))
+
+    def seat(self, state: Chosen) -> jax.Array:
+        return jnp.zeros((), jnp.int32)
+
+    def observe(self, state: Chosen, seat: jax.Array) -> jax.Array:
+        return jnp.zeros(1)
+
+    def action_mask(self, state: Chosen) -> jax.Array:
+        return jnp.arange(4) != 2
+
+    def rewards(self, state: Chosen) -> jax.Array:
+        paid = jnp.where(state.arm < 0, 0.0, jnp.array(PAYOFFS)[state.arm])
+        return jnp.stack([paid, -paid])
+
+    def ends(self, state: Chosen) -> tuple[jax.Array, jax.Array]:
+        return state.arm >= 0, jnp.zeros((), bool)
+
+
+@pytest.mark.parametrize("simulations", [2, 3, 40])
+def test_moves_that_end_a_game_are_visited_as_by_ucb1(simulations: int) -> None:
+    """Auer et al. 2002, with results between 0 and 1 and a constant of sqrt(2)."""
+    game = Arms()
+    found = np.asarray(tree_search.visits(game, game.start(KEY), KEY, simulations))
+    counts, arms = np.array([1, 1, 0, 1]), [0, 1, 3]
+    for n in range(3, simulations):
+        bound = [(PAYOFFS[j] + 1) / 2 + math.sqrt(2 * math.log(n) / counts[j]) for j in arms]
+        counts[arms[int(np.argmax(bound))]] += 1
+    if simulations < 3:
+        assert sorted(found) == [0, 0, 1, 1]
+    else:
+        np.testing.assert_array_equal(found, counts)
+    assert found[2] == 0
+
+
+def test_each_seat_looks_for_its_own_best() -> None:
+    """The best moves of the probe are 1 for both seats (`ProbeGame`), and its third is not allowed."""
+    game = ProbeGame()
+    for moves in ((), (1,), (0,), (1, 1), (1, 1, 1)):
+        found = np.asarray(tree_search.visits(game, after(game, moves), KEY, 200))
+        assert found.sum() == 200
+        assert found[2] == 0
+        assert found[1] > found[0], moves
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [((0, 3, 1, 4), 2), ((0, 4, 1), 2), ((0, 4, 8, 1, 2), 7)],
+    ids=["wins", "stops", "wins second"],
+)
+def test_the_only_move_is_found(moves: tuple[int, ...], expected: int) -> None:
+    game = TicTacToe()
+    player = jax.jit(jax.vmap(players.make("test", game, "mcts-300"), in_axes=(None, 0)))
+    assert set(np.asarray(player(after(game, moves), jax.random.split(KEY, 8))).tolist()) == {expected}
+
+
+@pytest.mark.slow
+def test_more_simulations_are_nearer_to_the_solution() -> None:
+    """Over states of random play: the share of moves that the solution allows."""
+    game, rng = TicTacToe(), np.random.default_rng(0)
+    states = [after(game, tuple(rng.permutation(9)[: rng.integers(1, 6)])) for _ in range(150)]
+    states = [state for state in states if not game.is_over(state)]
+    batch = jax.tree.map(lambda *x: jnp.stack(x), *states)
+    allowed = np.asarray(jax.vmap(game.best_moves)(batch))
+    share = []
+    for name in ("random", "mcts-20", "mcts-1000"):
+        player = jax.jit(jax.vmap(players.make("test", game, name)))
+        chosen = np.asarray(player(batch, jax.random.split(KEY, len(states))))
+        share.append(allowed[np.arange(len(states)), chosen].mean())
+    assert share[0] < 0.7
+    assert share[1] > share[0] + 0.1
+    assert share[2] > 0.95
+
+
+def test_one_simulation_is_a_random_move() -> None:
+    game = TicTacToe()
+    player = jax.jit(jax.vmap(players.make("test", game, "mcts-1"), in_axes=(None, 0)))
+    chosen = np.asarray(player(after(game, (0, 4)), jax.random.split(KEY, 700)))
+    counts = np.bincount(chosen, minlength=9)
+    assert (counts[[0, 4]] == 0).all()
+    assert (counts[[1, 2, 3, 5, 6, 7, 8]] > 60).all()  # 100 each, four standard deviations
+
+
+def test_an_environment_has_it_as_its_opponent() -> None:
+    env = envs.make("jaxrl:TicTacToe(opponent='mcts-60', seat=1)")
+    assert env.spec.name == "jaxrl:TicTacToe(opponent='mcts-60', seat=1)"
+    _, obs = env.reset(KEY)
+    assert obs.sum(axis=(0, 1)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["mcts", "mcts-0", "mcts-01", "mcts-1000000", "mcts-x", "MCTS-3"])
+def test_what_is_no_search(name: str) -> None:
+    with pytest.raises(ValueError, match="must be one of random, greedy, minimax, mcts-N"):
+        players.make("test", TicTacToe(), name)
