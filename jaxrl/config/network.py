@@ -128,6 +128,11 @@ class NetworkConfig(ArchitectureConfig):
         help="type in which the network computes; parameters stay float32",
         fixed=True,
     )
+    matmul_precision: str = field(
+        "default",
+        one_of("default", "tensorfloat32", "float32"),
+        help="of products of float32 on GPUs and TPUs; default: as JAX has it, fast and rounded",
+    )
 
     @property
     def has_own_value(self) -> bool:

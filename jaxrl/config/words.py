@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 _FIELDS = {
     "activation-fn": "network.activation",
     "anneal-lr": "ppo.schedule",
+    "allow-tf32": "network.matmul_precision",
     "attention-memory-inference": "network.memory_length",
     "attention-num-heads": "network.core_heads",
     "batch-size": "ppo.num_minibatches",
@@ -29,6 +30,7 @@ _FIELDS = {
     "eval-interval": "evaluate.every_steps",
     "exp-name": "log.name",
     "experiment-name": "log.name",
+    "float32-matmul-precision": "network.matmul_precision",
     "grad-clip": "ppo.max_grad_norm",
     "hidden-dim": "network.hidden_sizes",
     "hidden-size": "network.hidden_sizes",
@@ -84,7 +86,9 @@ _NOTES = {
     "minibatch-size": ", a count: environments x rollout_length / minibatch size",
     "sgd-minibatch-size": ", a count: environments x rollout_length / minibatch size",
     "train-batch-size": ", the batch divided by the environments",
+    "allow-tf32": ": float32 or tensorfloat32",
     "anneal-lr": ": linear or constant",
+    "float32-matmul-precision": ": float32 or tensorfloat32",
     "mixed-precision": ": bfloat16",
     "sample": ": greedy, sampled or both",
 }

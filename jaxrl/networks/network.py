@@ -6,6 +6,7 @@ Only this package knows flax. An algorithm's agent chooses the heads (`jaxrl.alg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.cores import build_core, check_recurrence, core_waits
 from jaxrl.networks.encoders import encoder_names
 from jaxrl.networks.graph.encoder import TABLES
+from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.networks.layers import activation
 from jaxrl.networks.operations import Layer, described
 from jaxrl.types import Array, PyTree
@@ -147,20 +149,23 @@ class _Functions:
         variables = {"params": params}
         if TABLES in params:
             variables[TABLES] = params[TABLES]
-        out: NetworkOutput = self.module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
+        with self._precision:
+            out: NetworkOutput = self.module.apply(variables, obs, carry, reset, mask)  # type: ignore[assignment]
         return out
 
     def prepare(self, params: PyTree) -> PyTree:
-        _, found = self.module.apply({"params": params}, *self._example(), mutable=[TABLES])
+        with self._precision:
+            _, found = self.module.apply({"params": params}, *self._example(), mutable=[TABLES])
         return {**params, TABLES: found[TABLES]}
 
     def layers(
         self, params: PyTree, obs: PyTree, carry: PyTree, reset: Array, mask: Array | None
     ) -> list[tuple[str, Array]]:
         variables = {"params": params}
-        _, seen = self.module.apply(
-            variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
-        )
+        with self._precision:
+            _, seen = self.module.apply(
+                variables, obs, carry, reset, mask, capture_intermediates=True, mutable=["intermediates"]
+            )
         return list(_outputs(seen["intermediates"], ()))
 
     def num_features(self) -> int:
@@ -178,6 +183,10 @@ class _Functions:
     def shapes(self) -> PyTree:
         """The shapes of all that `init` of the module makes, tables that follow from parameters too."""
         return jax.eval_shape(lambda key: self.module.init(key, *self._example()), jax.random.key(0))
+
+    @property
+    def _precision(self) -> AbstractContextManager[Any]:
+        return precision_of_products(self.network.matmul_precision)
 
     def _example(self) -> tuple[PyTree, PyTree, Array, Array | None]:
         """Arguments of `apply` after `params`, of one step of one environment."""

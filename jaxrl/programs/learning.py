@@ -18,6 +18,7 @@ from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
+from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.parallel.bulk import unless
 from jaxrl.types import (
     Array,
@@ -137,7 +138,8 @@ class Learning:
           keys: `iteration_keys` of the state; None derives them here.
         """
         _, key = keys or iteration_keys(state.key, state.iteration)
-        learned, memory = self._learn_from_memory(state, self._learnable(state.tasks, trajectory), key)
+        with precision_of_products(self.config.network.matmul_precision):  # of gradients as well
+            learned, memory = self._learn_from_memory(state, self._learnable(state.tasks, trajectory), key)
         metrics = learned.metrics
         if totals is not None:
             metrics |= episode_metrics(over_devices(self.axis, totals))

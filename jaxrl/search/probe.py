@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import Config, ConfigError, check_config
+from jaxrl.config import Config, ConfigError, check_config, words
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.names import RunNames
 
@@ -39,4 +39,5 @@ def _require_written(metric: str, known: RunNames) -> None:
     evaluated = evaluated.removeprefix(f"{GREEDY}/").removeprefix(f"{SAMPLED}/")
     is_open = metric.startswith(known.open) or "/" in evaluated  # of the environment, or of a suite
     if metric and known.metrics and metric not in known.metrics and not is_open:
-        raise ConfigError(f"`--metric` (={metric!r}): no run writes it; those are {', '.join(known.metrics)}")
+        hint = words.metric_hint(metric) or f"; those are {', '.join(known.metrics)}"
+        raise ConfigError(f"`--metric` (={metric!r}): no run writes it{hint}")

@@ -63,6 +63,7 @@ BAD_OVERRIDES = [
     ("network.hidden_sizes=0", "must hold elements each of which must be at least 1"),
     ("network.core_size=0", "must be at least 1"),
     ("network.compute_dtype=float16", "must be one of float32, bfloat16"),
+    ("network.matmul_precision=tf32", "must be one of default, tensorfloat32, float32"),
     ("network.recurrence=kernel", "must be one of auto, scan, pallas"),
     ("normalize.clip_observations=0", "must be above 0"),
     ("normalize.clip_rewards=-1", "must be at least 0"),

@@ -1,11 +1,14 @@
 """Whole iterations: what holds between rollout and update, and from one iteration to the next."""
 
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.envs import registry
 from tests.compiled_programs import Noise, start, tiny_program, with_learner
 
 T, B = 16, 8
@@ -31,6 +34,30 @@ def normalized():
         trajectories.append(trajectory)
         metrics.append(row)
     return states, trajectories, metrics
+
+
+OTHERS = (("", "gru"), ("", "mingru"), ("gymnax:Breakout-MinAtar", "none"))
+
+
+@pytest.mark.parametrize(
+    ("env", "core"), [("", "lstm"), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
+)
+@pytest.mark.parametrize("precision", ["default", "tensorfloat32", "float32"])
+def test_the_precision_of_products_is_that_of_the_field(env, core, precision):
+    """Of each product and convolution of rollout and update, gradients included, as a GPU gets them."""
+    program = tiny_program(
+        registry.make(env, ()) if env else None, network__core=core, network__matmul_precision=precision
+    )
+    state = jax.eval_shape(lambda: start(program))
+    rollout, update = jax.jit(program.rollout), jax.jit(program.update)
+    lowered = [rollout.trace(state).lower(lowering_platforms=("cuda",))]
+    lowered.append(update.trace(*jax.eval_shape(rollout, state)).lower(lowering_platforms=("cuda",)))
+    lines = "\n".join(program.as_text() for program in lowered).splitlines()
+    products = [line for line in lines if "stablehlo.dot_general" in line or "stablehlo.convolution" in line]
+    assert len(products) > 10
+    expected = {"default": {"DEFAULT"}, "tensorfloat32": {"HIGH"}, "float32": {"HIGHEST"}}[precision]
+    for line in products:
+        assert set(re.findall(r"\b(?:DEFAULT|HIGH|HIGHEST)\b", line) or ["DEFAULT"]) == expected, line
 
 
 def test_epochs_see_the_observations_that_the_rollout_saw(normalized):

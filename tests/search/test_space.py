@@ -164,6 +164,8 @@ def test_a_metric_that_no_run_writes_is_refused_before_any_trial() -> None:
     assert "eval/return, eval/return_std" in said
     with pytest.raises(ConfigError, match="no run writes it"):
         require_trainable(space.probes(config), "eval/sampled/retrun")
+    with pytest.raises(ConfigError, match=r"no run writes it; here it is `eval/return`$"):
+        require_trainable(space.probes(config), "mean_reward")
     assert "\n" not in said
 
 

@@ -7,6 +7,7 @@ two to thirty times slower than the same product written as a contraction over t
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax
@@ -50,13 +51,22 @@ def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array
 matmul.defvjp(_forward, _backward)
 
 
+def precision_of_products(name: str) -> contextlib.AbstractContextManager[Any]:
+    """A context: the products that are traced in it, and their gradients if taken in it, have that precision.
+
+    Args:
+      name: `network.matmul_precision`; `default` leaves it to `JAX_DEFAULT_MATMUL_PRECISION`.
+    """
+    return contextlib.nullcontext() if name == "default" else jax.default_matmul_precision(name)
+
+
 def kernel_precision(dtype: Any, fastest: str) -> lax.Precision:
     """Precision of a kernel's products: kernels have two.
 
     Args:
       dtype: of the operands.
-      fastest: what `DEFAULT` computes of float32 on the platform. `JAX_DEFAULT_MATMUL_PRECISION` is rounded
-        up to this or to float32.
+      fastest: what `DEFAULT` computes of float32 on the platform. The precision that is asked for, by
+        `network.matmul_precision` or `JAX_DEFAULT_MATMUL_PRECISION`, is rounded up to this or to float32.
     """
     asked = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     low = dtype != jnp.float32 or asked in (None, "default", "fastest", "bfloat16", fastest)
