@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import os
 import re
@@ -108,6 +110,29 @@ def test_every_module_and_every_public_name_is_there(installed: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", _IMPORT_ALL]
     done = subprocess.run(command, cwd=installed, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def _imports(page: str) -> set[str]:
+    """The imports from this package in the Python examples of a page, a statement for each name."""
+    found = set()
+    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
+        with contextlib.suppress(SyntaxError):  # a line or two out of a class
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxrl":
+                    found |= {f"from {node.module} import {name.name}" for name in node.names}
+                elif isinstance(node, ast.Import):
+                    found |= {f"import {x.name}" for x in node.names if x.name.split(".")[0] == "jaxrl"}
+    return found
+
+
+def test_what_the_examples_of_the_docs_import_is_there(installed: Path, tmp_path: Path) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    program = "\n".join(sorted(set().union(*(_imports(page.read_text()) for page in pages))))
+    assert "from jaxrl import EnvSpec" in program
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
