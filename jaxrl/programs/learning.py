@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import Algorithm, Learned
+from jaxrl.algorithms.precision import learning_precision
 from jaxrl.config import Config
 from jaxrl.experience.base import declared_metrics, episode_metrics, report_metric
 from jaxrl.experience.memory import Memory
@@ -18,7 +19,6 @@ from jaxrl.experience.opponents import Opponents
 from jaxrl.experience.statistics import SUCCESS, EpisodeReports, over_devices
 from jaxrl.experience.tasks import TaskSampler, require_signals
 from jaxrl.metrics.reduction import Interval, Metric, Metrics
-from jaxrl.networks.kernels.products import precision_of_products
 from jaxrl.parallel.bulk import unless
 from jaxrl.types import (
     Array,
@@ -138,7 +138,7 @@ class Learning:
           keys: `iteration_keys` of the state; None derives them here.
         """
         _, key = keys or iteration_keys(state.key, state.iteration)
-        with precision_of_products(self.config.network.matmul_precision):  # of gradients as well
+        with learning_precision(self.config):
             learned, memory = self._learn_from_memory(state, self._learnable(state.tasks, trajectory), key)
         metrics = learned.metrics
         if totals is not None:

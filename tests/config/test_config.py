@@ -193,6 +193,7 @@ def test_what_a_resumed_run_must_keep() -> None:
     network = {name for name in declared_fields() if name.startswith("network.")} - {
         "network.recurrence",
         "network.frozen",
+        "network.matmul_precision",
     }
     others = {"algorithm", "seed", "ppo.rollout_length", "normalize.observations", "normalize.rewards"}
     others |= {"ppo.auxiliary_loss", "ppo.teacher"}
