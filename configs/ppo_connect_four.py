@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
     c.evaluate.unseen = 'pgx:connect_four(opponent="greedy")'
     c.env.num_envs = 512
     c.selfplay.enabled = True
-    # Without them 915 games won against the greedy player, which makes moves that the policy never would.
+    # The policy would never make the moves of the greedy player: without random ones it won 91% against it, not 96%.
     c.selfplay.random_moves = 0.6
     c.network.encoder = "mlp"
     c.network.core = "none"
