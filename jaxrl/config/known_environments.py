@@ -86,7 +86,7 @@ KNOWN = (
     ),
     _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
-    _one("pgx:connect_four", "ppo_connect_four", "96% of games won against the greedy player (1 seed)"),
+    _one("pgx:connect_four", "ppo_connect_four", "96 to 98% of games won against greedy moves (3 seeds)"),
     KnownEnvironment(
         (
             "jaxrl:memory/RepeatFirst*",
