@@ -1,9 +1,10 @@
-"""jaxrl export RUN [RUN...]: writes a policy as StableHLO, ONNX or arrays; of several runs their ensemble.
+"""jaxrl export RUN [RUN...]: writes a policy as StableHLO, ONNX or arrays.
 
-The normaliser is inside; the carry is an input and an output. Every export is
-read back and shown what the trained policy sees while that plays: exit code 1,
-and no files, unless it takes the same actions. docs/export.md has the inputs
-and outputs, and how to load each format.
+Of several runs it writes the ensemble. The normaliser is inside; the carry is
+an input and an output. Every export is read back and shown what the trained
+policy sees while that plays: exit code 1, and no files, unless it takes the
+same actions. docs/export.md has the inputs and outputs, and how to load each
+format.
 """
 
 from __future__ import annotations
