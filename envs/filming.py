@@ -17,7 +17,7 @@ from jaxrl.envs.base import EnvSpec, JaxEnv
 from jaxrl.envs.host.filming import film_worker_env
 from jaxrl.envs.host.worker_env import WorkerFactory
 from jaxrl.envs.host_env import HostFactory, HostOptions
-from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of
+from jaxrl.envs.pictures import CannotRender, Shot, draw, image_of, reports_of
 from jaxrl.envs.tasks import default_arguments
 from jaxrl.envs.wrappers.host import WrappedFactory
 
@@ -51,13 +51,14 @@ def _film_device(env: JaxEnv, seed: int) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key, *default_arguments(env))
     step, over, t, reward = jax.jit(env.step), False, 0, 0.0
+    names, reports = [report.name for report in env.spec.reports], dict[str, float]()
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
         picture = partial(_picture, env, state, obs)
-        action = yield Shot(jax.device_get(obs), mask, picture, over, reward)
+        action = yield Shot(jax.device_get(obs), mask, picture, over, reward, reports=reports)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
         obs, over, t = timestep.obs, bool(timestep.done), t + 1
-        reward = float(timestep.reward)
+        reward, reports = float(timestep.reward), reports_of(jax.device_get(timestep.info), names)
 
 
 def _film_agents(env: WholeEnv, seed: int) -> Film:
@@ -92,7 +93,8 @@ def _picture(env: JaxEnv, state: Any, obs: Any) -> np.ndarray:
 def _film_observations(factory: HostFactory, seed: int) -> Film:
     if not image_of(factory.spec.observation_space):
         raise CannotRender(_reason(factory.spec))
-    env = factory.start(HostOptions(seeds=(seed,)))
+    names = tuple(report.name for report in factory.spec.reports)
+    env = factory.start(HostOptions(seeds=(seed,), info_keys=names))
     over = False
     try:
         while True:
@@ -100,7 +102,8 @@ def _film_observations(factory: HostFactory, seed: int) -> Film:
             obs = np.asarray(factory.decode(jnp.asarray(step.obs)))[0]
             over = bool(step.game_over[0])
             picture = partial(draw, obs, factory.spec.observation_space)
-            action = yield Shot(obs, None, picture, over, float(step.reward[0]))
+            reports = reports_of({name: x[0] for name, x in step.info.items()}, names)
+            action = yield Shot(obs, None, picture, over, float(step.reward[0]), reports=reports)
             env.send(0, np.asarray(action)[None])
     finally:
         env.close()

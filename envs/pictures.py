@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import colorsys
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class Shot:
       over: the episode has ended; no action is taken any more.
       reward: of the action before; 0 at the first step. Of several agents the sum.
       fresh: bool[A] of several agents, whose recurrent state begins anew with `obs`; None of one.
+      reports: what the environment reported of the action before, by name; without what it did not say, and
+        of several agents empty.
     """
 
     obs: Any
@@ -35,6 +38,13 @@ class Shot:
     over: bool
     reward: float = 0.0
     fresh: np.ndarray | None = None
+    reports: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def reports_of(info: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """The numbers of `info` by these names; one that is NaN, or absent, was not said."""
+    found = {name: float(info[name]) for name in names if name in info}
+    return {name: x for name, x in found.items() if not math.isnan(x)}
 
 
 def image_of(space: Space) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl.envs.host.worker import Problem
 from jaxrl.envs.host.worker_env import WorkerFactory
 from jaxrl.envs.host_env import HostOptions
-from jaxrl.envs.pictures import CannotRender, Shot
+from jaxrl.envs.pictures import CannotRender, Shot, reports_of
 
 _CLOSE_TIMEOUT = 2.0  # seconds
 
@@ -27,7 +27,9 @@ def film_worker_env(
 
     Of several agents, each takes an action, also those that are not there.
     """
-    name, options, everything = factory.spec.name, HostOptions(seeds=(seed,)), slice(None)
+    name, everything = factory.spec.name, slice(None)
+    names = tuple(report.name for report in factory.spec.reports)
+    options = HostOptions(seeds=(seed,), info_keys=names)
     module = importlib.import_module(f"jaxrl.envs.host.{factory.slot}")
     env = _make(name, module.make_env, factory.target, factory.kwargs)
     arrays = {key: np.zeros(*form) for key, form in factory.arrays(options).items()}
@@ -38,14 +40,15 @@ def film_worker_env(
         slot = module.make_slot(env, 0, factory.setup(options), arrays)
         while True:
             slot.step()
-            step = jax.tree.map(np.copy, factory.answer(arrays, everything, everything, ()))
+            step = jax.tree.map(np.copy, factory.answer(arrays, everything, everything, names))
             whole, picture = step.of_environments, partial(_picture, name, env)
             seen, mask = jax.device_get((decode(step.obs), factory.action_mask(step.obs)))
             if not has_agents:
                 seen, mask = jax.tree.map(lambda x: x[0], (seen, mask))
             over, reward = bool(whole.game_over[0]), float(whole.score[0])
             fresh = step.first if has_agents else None
-            arrays["action"][:] = yield Shot(seen, mask, picture, over, reward, fresh)
+            reports = {} if has_agents else reports_of({key: x[0] for key, x in whole.info.items()}, names)
+            arrays["action"][:] = yield Shot(seen, mask, picture, over, reward, fresh, reports)
     except Problem as error:
         raise CannotRender(f"{name} {error}") from error
     finally:

@@ -38,6 +38,7 @@ class EpisodeRow:
       choice: what the action was chosen from, by name: probabilities, or means and deviations, or Q-values.
       reward: of this action.
       carry: of the core before this step, by its first units.
+      reports: of this action, what the environment says of it by name.
     """
 
     picture: str
@@ -46,6 +47,7 @@ class EpisodeRow:
     choice: dict[str, list[float]]
     reward: float
     carry: list[float]
+    reports: dict[str, float]
 
 
 Page = Callable[[Mapping[str, str], Sequence[Mapping[str, Any]]], str]
@@ -119,6 +121,7 @@ def play(
                     choice=_choice(out["distribution"], isinstance(trained.spec.action_space, Discrete)),
                     reward=_round(shot.reward),
                     carry=before,
+                    reports={name: _round(x) for name, x in shot.reports.items()},
                 )
             )
     finally:

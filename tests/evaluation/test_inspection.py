@@ -6,18 +6,20 @@ import json
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import jaxrl
 from jaxrl.commands import evaluate
-from jaxrl.envs import filming
+from jaxrl.envs import filming, registry
 from jaxrl.evaluation import inspection, trained_policy
 from jaxrl.evaluation.evaluators import EvaluationTask
 from tests.inference.runs import save_run
 
 pytest.importorskip("PIL")
 CARTPOLE = "gymnax:CartPole-v1"
+ROOM = "jaxrl:Navigation(max_steps=40)"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,20 @@ def test_each_step_is_what_the_policy_does(run: Path) -> None:
         assert sum(row.choice["probability"]) == pytest.approx(1, abs=1e-3)
         shot = film.send(action)
     assert shot.over
+
+
+def test_reports_of_a_step_are_those_of_the_environment(tmp_path: Path) -> None:
+    save_run(tmp_path / "run", env__name=ROOM, network__core="none")
+    rows, _ = inspection.play(trained_policy.load(str(tmp_path / "run")), EvaluationTask(ROOM, ()), True, 5)
+    env = registry.make(ROOM)
+    reset_key, key = jax.random.split(jax.random.key(5))
+    state, _ = jax.jit(env.reset)(reset_key, env.default_task)
+    advance = jax.jit(env.step)
+    for t, row in enumerate(rows):
+        state, step = advance(jax.random.fold_in(key, t), state, np.asarray(row.action, np.float32))
+        said = {name: float(step.info[name]) for name in ("success", "collision")}
+        assert row.reports == {name: x for name, x in said.items() if not np.isnan(x)}
+    assert rows[-1].reports.keys() == said.keys()
 
 
 def test_the_page_holds_the_steps_and_no_script_of_others(

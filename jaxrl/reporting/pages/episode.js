@@ -25,13 +25,14 @@ const jump = (event) => {
   show(Math.round(((event.clientX - box.left) / box.width) * last));
 };
 
+// A value that is null is left out.
 function curve(title, values) {
   const head = heading(title);
   const low = Math.min(0, ...values), high = Math.max(0, ...values), span = high - low || 1;
   const y = (x) => HEIGHT - 4 - ((x - low) / span) * (HEIGHT - 8);
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", height: HEIGHT });
   svg.append(shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), stroke: "#c9d0d8" }));
-  svg.append(shape("polyline", { points: values.map((x, t) => `${across(t)},${y(x)}`).join(" "), fill: "none",
+  svg.append(shape("polyline", { points: values.flatMap((x, t) => (x === null ? [] : [`${across(t)},${y(x)}`])).join(" "), fill: "none",
     stroke: "#0072B2", "stroke-width": 2, "vector-effect": "non-scaling-stroke" }));
   const line = shape("line", { y1: 0, y2: HEIGHT, stroke: "#D55E00", "vector-effect": "non-scaling-stroke" });
   svg.append(line);
@@ -40,7 +41,7 @@ function curve(title, values) {
   cursors.push((t) => {
     line.setAttribute("x1", across(t));
     line.setAttribute("x2", across(t));
-    head.textContent = `${title}: ${values[t]}  (${low} to ${high})`;
+    head.textContent = `${title}: ${values[t] ?? "-"}  (${low} to ${high})`;
   });
 }
 
@@ -88,6 +89,7 @@ function show(t) {
   const row = rows[now];
   byId("step").value = now;
   byId("now").textContent = `step ${now} of ${last}, reward ${row.reward}`;
+  byId("reports").textContent = Object.entries(row.reports).map(([name, x]) => `${name} ${x}`).join(", ");
   byId("picture").hidden = !row.picture;
   if (row.picture) byId("picture").src = "data:image/png;base64," + row.picture;
   choice(row);
@@ -111,6 +113,8 @@ if (rows.length) {
   curve("value", rows.map((row) => row.value));
   curve("reward", rows.map((row) => row.reward));
   curve("return so far", rows.map((row) => +(total += row.reward).toPrecision(6)));
+  for (const name of [...new Set(rows.flatMap((row) => Object.keys(row.reports)))].sort())
+    curve(name, rows.map((row) => row.reports[name] ?? null));
   carries();
   byId("step").addEventListener("input", (event) => show(+event.target.value));
   byId("play").addEventListener("click", play);

@@ -71,7 +71,14 @@ def runs_of(folder: Path) -> None:
     suite = {"suite": HOSTILE, "step": 3, "modes": {"greedy": {"all": rows, "categories": {HOSTILE: rows}}}}
     (hostile / "evaluations/suite-x.json").write_text(json.dumps(suite))
     (hostile / "film.gif").write_bytes(b"GIF89a")
-    step = {"picture": "", "action": [1], "value": 0.5, "choice": {"probability": [0.1, 0.9]}, "reward": 1}
+    step = {
+        "picture": "",
+        "action": [1],
+        "value": 0.5,
+        "choice": {"probability": [0.1, 0.9]},
+        "reward": 1,
+        "reports": {},
+    }
     page = episode_page({"run": HOSTILE}, [{**step, "carry": [0.5]}, {**step, "carry": [-0.5]}])
     injected = page.replace("</body>", "<script>document.title = 'injected'</script></body>")
     (hostile / "evaluations/episode.html").write_text(injected)
