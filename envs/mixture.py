@@ -80,7 +80,7 @@ class TaskLayout:
         )
 
     def own_reports(self, task: int | np.ndarray, reward: jax.Array) -> dict[str, jax.Array]:
-        """What a step of a task, or of tasks [B], adds to its return and length; NaN to those of others."""
+        """The additions of a step of a task, or of tasks [B], to its return and length; NaN to those of others."""
         info = {}
         for i, name in enumerate(self.names):
             own = np.asarray(task) == i

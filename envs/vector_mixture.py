@@ -123,7 +123,7 @@ class MixtureVectorEnv:
             raise ValueError(f"{self.spec.name} takes no tasks: its rows have theirs for good")
 
     def _divides(self, count: int) -> bool:
-        """Whether `count` rows are whole repetitions of a pattern that is short enough for slices."""
+        """True if `count` rows are whole repetitions of a pattern that is short enough for slices."""
         period = len(self.env.pattern)
         return period <= _MOST_SLICES and count % period == 0
 

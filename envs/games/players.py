@@ -27,7 +27,7 @@ def names(game: Game) -> tuple[str, ...]:
 
 
 def is_scripted(game: Game, name: str) -> bool:
-    """Whether a name is one of `names`, with a number for N."""
+    """True if a name is one of `names`, with a number for N."""
     return name in _players(game) or _SEARCH.fullmatch(name) is not None
 
 

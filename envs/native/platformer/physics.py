@@ -54,7 +54,7 @@ def advance(
 
 
 def jump_matters(blocked: Blocked, body: tuple[Any, Any, Any, Any]) -> Any:
-    """Whether `advance` depends on the jump key: at a jump, at a kick, and in a rise that it prolongs."""
+    """True if `advance` depends on the jump key: at a jump, at a kick, and in a rise that it prolongs."""
     x, y, _, vy = body
     wall = blocked(x - 1, y) | blocked(x + 1, y)
     return blocked(x, y + 1) | (wall & (vy > -_LATEST_KICK)) | (vy + 1 < -_SHORT)

@@ -61,7 +61,7 @@ class Contacts:
         return (x, y, vx, vy), on, mine, on & _at(self.exit, x, y) & ~mine
 
     def blocked(self, x: Any, y: Any) -> Any:
-        """Whether the player would overlap something solid."""
+        """True if the player would overlap something solid."""
         return _at(self.solid, x, y)
 
 
