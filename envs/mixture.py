@@ -80,7 +80,7 @@ class TaskLayout:
         )
 
     def own_reports(self, task: int | np.ndarray, reward: jax.Array) -> dict[str, jax.Array]:
-        """The additions of a step of a task, or of tasks [B], to its return and length; NaN to those of others."""
+        """The parts of a step in the return and length of its task, or of tasks [B]; NaN for other tasks."""
         info = {}
         for i, name in enumerate(self.names):
             own = np.asarray(task) == i
