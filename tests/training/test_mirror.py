@@ -151,12 +151,11 @@ def test_a_failure_is_told_once_and_made_up_for(
     with caplog.at_level(logging.WARNING, "jaxrl"):
         for _ in range(2):
             mirror._copy()
-        assert [record.getMessage()[:52] for record in caplog.records] == [
-            "no copy in gs://runs/mine, training continues: `DEST"
-        ]
         gcs.rule = lambda request: None
         mirror.close()
-    assert len(caplog.records) == 1
+    # Google's client, which the whole process shares, may warn of its own look for credentials meanwhile.
+    told = [record.getMessage()[:52] for record in caplog.records if record.name.startswith("jaxrl.")]
+    assert told == ["no copy in gs://runs/mine, training continues: `DEST"]
     assert "mine/metrics.jsonl" in gcs.files("runs")
 
 
