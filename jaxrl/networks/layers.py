@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxrl.config import ConfigError
 from jaxrl.networks.initializers import orthogonal
 from jaxrl.networks.kernels.convolution import convolve
+from jaxrl.networks.kernels.normalization import EPSILON, layer_norm
 from jaxrl.networks.kernels.products import matmul
 from jaxrl.types import Array
 
@@ -22,7 +23,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu": jax.nn.gelu,
 }
-_LAYER_NORM_EPSILON = 1e-6
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
@@ -115,13 +115,8 @@ class LayerNorm(nn.Module):
     def __call__(self, x: Array) -> Array:
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
-        over = tuple(range(-self.axes, 0))
-        y = x.astype(jnp.float32)
-        y = y - y.mean(axis=over, keepdims=True)
-        y = y * jax.lax.rsqrt(jnp.square(y).mean(axis=over, keepdims=True) + _LAYER_NORM_EPSILON)
-        ranked = [jax.lax.broadcast_to_rank(p, y.ndim) for p in (scale, bias)]
-        return (y * ranked[0] + ranked[1]).astype(self.dtype)
+        return layer_norm(x.astype(jnp.float32), scale, bias, self.axes).astype(self.dtype)
 
     def describe(self) -> list[dict[str, Any]]:
-        moments = {"axes": self.axes, "epsilon": _LAYER_NORM_EPSILON}
+        moments = {"axes": self.axes, "epsilon": EPSILON}
         return [{"op": "layer_norm", "weights": weights_of(self), **moments}]

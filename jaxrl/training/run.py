@@ -42,8 +42,10 @@ from jaxrl.training.trainer import Trainer
 
 # Steps of a minibatch that make a virtual CPU device of its own worth its share of the all-reduce: on two
 # cores, two devices were slower than one at 64 steps each, and faster from 256 on (docs/results.md).
-# A large image takes as long as hundreds of vectors.
+# XLA gives one thread to most passes of a layer normalisation, so that a second device helps sooner. A large
+# image takes as long as hundreds of vectors.
 MIN_MINIBATCH_PER_CORE = 256
+MIN_NORMALIZED_PER_CORE = 64
 MIN_IMAGES_PER_CORE = 32
 
 
@@ -166,10 +168,17 @@ def choose_devices(config: ConfigDict, processes: int | None = None) -> int:
     if config.num_devices:
         cpu_devices.offer_cpu_devices(-(-config.num_devices // (processes or 1)))
         return config.num_devices
-    least = MIN_IMAGES_PER_CORE if _sees_images(config) else MIN_MINIBATCH_PER_CORE
-    worthwhile = max(1, min(cpu_devices.available_cores(), checked.steps_per_update // least))
+    paid_for = checked.steps_per_update // _least_minibatch(config)
+    worthwhile = max(1, min(cpu_devices.available_cores(), paid_for))
     cpu_devices.offer_cpu_devices(1 if processes else largest_device_count(config, worthwhile))
     return largest_device_count(config, jax.device_count(), process_group.num_processes())
+
+
+def _least_minibatch(config: ConfigDict) -> int:
+    """Steps of a minibatch that make a virtual CPU device worth having."""
+    if _sees_images(config):
+        return MIN_IMAGES_PER_CORE
+    return MIN_NORMALIZED_PER_CORE if config.network.layer_norm else MIN_MINIBATCH_PER_CORE
 
 
 def _sees_images(config: ConfigDict) -> bool:

@@ -15,7 +15,8 @@ from jaxrl.training.run import choose_devices
 cpu_devices.available_cores = lambda: 2
 config = default_config()
 config.env.name = sys.argv[1]
-config.env.num_envs, config.ppo.rollout_length, config.ppo.num_minibatches = map(int, sys.argv[2:])
+config.env.num_envs, config.ppo.rollout_length, config.ppo.num_minibatches = map(int, sys.argv[2:5])
+config.network.layer_norm = sys.argv[-1] == "normalized"
 print(choose_devices(config))
 """
 
@@ -26,6 +27,8 @@ print(choose_devices(config))
         ("gymnax:CartPole-v1", (64, 32, 4), "2"),
         pytest.param("gymnax:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
         pytest.param("envpool:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
+        # Layer normalisation has few threads of its own.
+        pytest.param("gymnax:CartPole-v1", (16, 32, 4, "normalized"), "2", marks=pytest.mark.slow),
         # An image is worth many vectors.
         pytest.param("envpool:Pong-v5", (16, 32, 4), "2", marks=pytest.mark.slow),
     ],
