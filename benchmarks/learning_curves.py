@@ -8,8 +8,9 @@
   python benchmarks/learning_curves.py single --out=docs/img/host_images.png runs/pong runs/coinrun
   python benchmarks/learning_curves.py categories --out=docs/img/platformer_categories.png runs/by_category
 
-An experiment is a config's name, or `config:environment`. Completed runs are not repeated. After training,
-`jaxrl evaluate` plays new episodes with the last checkpoint for the returns in the table.
+An experiment is a config's name, `config:environment`, or `auto:environment`, which `jaxrl train --env`
+trains with the config and the settings that it takes by itself. Completed runs are not repeated. After
+training, `jaxrl evaluate` plays new episodes with the last checkpoint for the returns in the table.
 Fields such as --config.stop.steps=1e7 go to every run.
 With --jobs=N, N runs share the machine, one device each; otherwise each run has the whole machine. `single`
 draws training and evaluation of single runs side by side; `categories` draws what a suite said during a run
@@ -46,9 +47,12 @@ def train_one(experiment: str, seed: int, arguments: argparse.Namespace) -> None
     if (folder / "wall.json").exists():
         return
     python = [sys.executable, "-m"]
-    command = [*python, "jaxrl.main", f"--config=configs/{config}.py", f"--workdir={folder}"]
-    command += [f"--config.seed={seed}"]
-    command += [f"--config.env.name={env}"] if env else []
+    if config == "auto":
+        command = [*python, "jaxrl", "train", f"--env={env}"]
+    else:
+        command = [*python, "jaxrl.main", f"--config=configs/{config}.py"]
+        command += [f"--config.env.name={env}"] if env else []
+    command += [f"--workdir={folder}", f"--config.seed={seed}"]
     command += ["--config.num_devices=1"] if arguments.jobs > 1 else []
     command += arguments.fields
     start = time.monotonic()

@@ -20,6 +20,7 @@ OPTIONS: Mapping[str, Callable[[Config], bool]] = {
     "network.frozen": lambda c: bool(c.network.frozen),
     "network.head": lambda c: c.network.head != "auto",
     "network.policy_gain": lambda c: c.network.policy_gain != NetworkConfig.policy_gain,
+    "network.policy_std": lambda c: c.network.policy_std != NetworkConfig.policy_std,
     "host.overlap": lambda c: c.host.overlap is True,
     "evaluate.modes": lambda c: c.evaluate.modes == (SAMPLED,),
     "selfplay.enabled": lambda c: c.selfplay.enabled,
@@ -41,7 +42,7 @@ OF_MINIBATCHES = frozenset(
 )
 # Those of an agent that samples from a distribution and has a value function.
 OF_ACTOR_CRITICS = frozenset(
-    ("network.separate_value", "network.head", "network.policy_gain", "evaluate.modes")
+    ("network.separate_value", "network.head", "network.policy_gain", "network.policy_std", "evaluate.modes")
 )
 
 

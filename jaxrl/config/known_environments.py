@@ -50,8 +50,21 @@ _BANDIT = {
     "ppo.num_minibatches": 8,
     "ppo.learning_rate": 2e-3,
     "ppo.gamma": 0.99,
+    "ppo.gae_lambda": 0.6,
     "ppo.entropy_coef": 1e-3,
     "normalize.rewards": True,
+}
+# Those of rl-zoo's PPO, but for the rate and the epochs: landing is many steps after what it depends on.
+_LANDER = {
+    "env.num_envs": 16,
+    "ppo.rollout_length": 1024,
+    "ppo.num_minibatches": 16,
+    "ppo.num_epochs": 10,
+    "ppo.sequence_length": 1,  # without memory, single steps may be shuffled
+    "ppo.gamma": 0.999,
+    "ppo.gae_lambda": 0.98,
+    "ppo.entropy_coef": 0.01,
+    "ppo.learning_rate": 1e-3,
 }
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
@@ -65,6 +78,7 @@ KNOWN = (
     _one("gymnax:Freeway-MinAtar", "ppo_minatar", "67 to 68 after 10 M steps (3 seeds)"),
     _one("gymnax:SpaceInvaders-MinAtar", "ppo_minatar", "187 to 190 after 10 M steps (3 seeds)"),
     _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
+    _one("envpool:LunarLander-v2", "ppo_mlp", "240 to 275 after 1.0 M steps (3 seeds)", _LANDER),
     _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),
     _one("envpool:CoinrunEasy-v0", "ppo_coinrun", "7.2 after 0.6 M steps (1 seed)"),
     _one("jaxmarl:MPE_simple_spread_v3", "ippo_spread", "-56 after 2.0 M steps (3 seeds)"),
@@ -73,20 +87,29 @@ KNOWN = (
     _one("jaxrl:Platformer", "ppo_platformer", "91% successes (1 seed)"),
     _one("jaxrl:ProbeMemory", "ppo_memory"),
     _one("jaxrl:memory/AutoencodeEasy", "ppo_memory", "-0.27 after 0.8 M steps (1 seed)", _CARDS),
-    _one("jaxrl:memory/HigherLowerEasy", "ppo_memory", "0.52 after 0.4 M steps (1 seed)", _CARDS),
-    _one("jaxrl:memory/RepeatFirstEasy", "ppo_memory", "1.0 after 0.3 M steps (1 seed)", _CARDS),
+    _one("jaxrl:memory/HigherLowerEasy", "ppo_memory", "0.52 after 1.0 M steps (3 seeds)", _CARDS),
+    _one("jaxrl:memory/RepeatFirstEasy", "ppo_memory", "1.0 after 0.3 M steps (3 seeds)", _CARDS),
     _one("jaxrl:memory/RepeatPreviousEasy", "ppo_memory", "1.0 after 0.4 M steps (3 seeds)", _CARDS),
     _one("jaxrl:memory/CountRecallEasy", "ppo_memory", "0.34 after 1.0 M steps (1 seed)", _CARDS),
-    _one("jaxrl:memory/MultiarmedBanditEasy", "ppo_memory", "0.42 after 0.5 M steps (1 seed)", _BANDIT),
+    _one(
+        "jaxrl:memory/MultiarmedBanditEasy", "ppo_memory", "0.59 to 0.62 after 3.0 M steps (3 seeds)", _BANDIT
+    ),
     _one(
         "jaxrl:memory/PositionOnlyCartPoleEasy",
         "ppo",
         "0.999 after 0.3 M steps (1 seed)",
         {"normalize.rewards": True},
     ),
+    _one(
+        "jaxrl:memory/NoisyPositionOnlyCartPoleEasy",
+        "ppo",
+        "0.84 after 2.0 M steps (1 seed)",
+        {"normalize.rewards": True},
+    ),
     _one("jaxrl:TicTacToe", "ppo_tictactoe", "no game of 2,000 lost to perfect play (1 seed)"),
     _one("pettingzoo:simple_spread_v3", "ippo_spread"),
     _one("pgx:connect_four", "ppo_connect_four", "96 to 98% of games won against greedy moves (3 seeds)"),
+    KnownEnvironment(("envpool:LunarLander-v*", "gymnasium:LunarLander-v*"), "ppo_mlp", settings=_LANDER),
     KnownEnvironment(
         (
             "jaxrl:memory/RepeatFirst*",
@@ -99,7 +122,11 @@ KNOWN = (
         settings=_CARDS,
     ),
     KnownEnvironment(
-        ("jaxrl:memory/PositionOnlyCartPole*",),
+        (
+            "jaxrl:memory/PositionOnlyCartPole*",
+            "jaxrl:memory/NoisyPositionOnlyCartPole*",
+            "jaxrl:memory/VelocityOnlyCartPole*",
+        ),
         "ppo",
         settings={"normalize.rewards": True},
     ),

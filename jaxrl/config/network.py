@@ -113,6 +113,12 @@ class NetworkConfig(ArchitectureConfig):
         help="gain of the orthogonal weights that the policy's last layer begins with",
         fixed=True,
     )
+    policy_std: float = field(
+        1.0,
+        above(0),
+        help="standard deviation that the actions of gaussian, tanh_gaussian and mixed begin with",
+        fixed=True,
+    )
     layer_norm: bool = field(
         False,
         help="normalise over the units of each dense layer, before its activation",

@@ -6,6 +6,7 @@ rounded logits would leave few distinct probabilities, and the product is small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,7 +108,7 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = GaussianHead(space, network.policy_gain)
+    module = GaussianHead(space, network.policy_gain, network.policy_std)
     return Head(module, "normal", space.shape, lambda action: gaussians.clip(action, low, high))
 
 
@@ -117,7 +118,7 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
         raise _Unsuitable("a one-dimensional Box with finite bounds")
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
-    module = TanhGaussianHead(space, network.policy_gain)
+    module = TanhGaussianHead(space, network.policy_gain, network.policy_std)
     return Head(
         module,
         "normal",
@@ -153,7 +154,7 @@ def _mixed(network: NetworkConfig, space: Space) -> Head:
         ]
         return jnp.concatenate(parts, axis=-1)
 
-    return Head(MixedHead(space, network.policy_gain), "normal", space.shape, to_env)
+    return Head(MixedHead(space, network.policy_gain, network.policy_std), "normal", space.shape, to_env)
 
 
 class CategoricalHead(nn.Module):
@@ -185,10 +186,11 @@ class GaussianHead(nn.Module):
 
     space: Box
     gain: float
+    std: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.Gaussian:
-        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
+        return gaussians.Gaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain, self.std))
 
     def describe(self) -> Layer:
         return {"type": "gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -197,10 +199,11 @@ class GaussianHead(nn.Module):
 class TanhGaussianHead(nn.Module):
     space: Box
     gain: float
+    std: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> gaussians.TanhGaussian:
-        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain))
+        return gaussians.TanhGaussian(*_mean_and_log_std(self, x, self.space.shape[0], self.gain, self.std))
 
     def describe(self) -> Layer:
         return {"type": "tanh_gaussian", "weights": weights_of(self), **bounds_of(self.space)}
@@ -230,6 +233,7 @@ class MixedHead(nn.Module):
 
     space: Mixed
     gain: float
+    std: float
 
     @nn.compact
     def __call__(self, x: Array, mask: Array | None) -> mixed.ProductDistribution:
@@ -241,7 +245,7 @@ class MixedHead(nn.Module):
                 parts.append(MultiCategoricalHead(part.nvec, self.gain, name=f"part_{i}"))
             else:
                 flat = Box(part.low, part.high, (len(part.low),))
-                parts.append(GaussianHead(flat, self.gain, name=f"part_{i}"))
+                parts.append(GaussianHead(flat, self.gain, self.std, name=f"part_{i}"))
         return mixed.ProductDistribution(tuple(part(x, None) for part in parts), self.space)
 
     def describe(self) -> None:
@@ -292,7 +296,7 @@ def _logits(x: Array, n: int, gain: float, mask: Array | None) -> Array:
     return logits if mask is None else distributions.mask_logits(logits, mask)
 
 
-def _mean_and_log_std(module: nn.Module, x: Array, size: int, gain: float) -> tuple[Array, Array]:
+def _mean_and_log_std(module: nn.Module, x: Array, size: int, gain: float, std: float) -> tuple[Array, Array]:
     mean = Dense(size, gain, name="mean")(x)
-    log_std = module.param("log_std", nn.initializers.zeros, (size,))
+    log_std = module.param("log_std", nn.initializers.constant(math.log(std)), (size,))
     return mean, jnp.broadcast_to(log_std, mean.shape)

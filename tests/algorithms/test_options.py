@@ -35,6 +35,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "network.frozen": {"network__frozen": ("params/MLP_0/*",)},
     "network.head": {"network__head": "categorical"},
     "network.policy_gain": {"network__policy_gain": 1.0},
+    "network.policy_std": {"network__policy_std": 0.5},
     "host.overlap": {"host__overlap": True, "env__name": ON_HOST},
     "evaluate.modes": {"evaluate__modes": ("sampled",)},
     "selfplay.enabled": {"selfplay__enabled": True, "selfplay__groups": 1, "env__name": "jaxrl:TicTacToe"},

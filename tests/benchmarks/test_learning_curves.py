@@ -1,4 +1,4 @@
-"""`benchmarks/learning_curves.py categories`, on rows of the project's own writer, with figures by hand."""
+"""`benchmarks/learning_curves.py`: categories on rows of the project's own writer, and what is trained."""
 
 from __future__ import annotations
 
@@ -90,3 +90,31 @@ def test_a_run_without_a_suite(curves: ModuleType, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("sys.argv", ["learning_curves.py", "categories", "--out=x.png", str(tmp_path)])
     with pytest.raises(SystemExit, match="no evaluation of a suite"):
         curves.main()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "trained"),
+    [
+        (
+            "ppo_mujoco:envpool:Hopper-v4",
+            ["--config=configs/ppo_mujoco.py", "--config.env.name=envpool:Hopper-v4"],
+        ),
+        ("auto:envpool:Hopper-v4", ["train", "--env=envpool:Hopper-v4"]),
+    ],
+)
+def test_an_experiment_names_a_config_or_leaves_it_to_the_environment(
+    curves: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experiment: str, trained: list[str]
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> None:
+        commands.append(command)
+        raise InterruptedError
+
+    monkeypatch.setattr(curves.subprocess, "run", run)
+    arguments = ["learning_curves.py", "train", f"--runs={tmp_path}", "--seeds=1", experiment]
+    monkeypatch.setattr("sys.argv", [*arguments, "--config.stop.steps=100"])
+    with pytest.raises(InterruptedError):
+        curves.main()
+    folder = tmp_path / experiment.replace(":", "-") / "seed-0"
+    assert commands[0][3:] == [*trained, f"--workdir={folder}", "--config.seed=0", "--config.stop.steps=100"]

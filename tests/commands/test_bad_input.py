@@ -122,6 +122,7 @@ BAD_OVERRIDES = [
     ("network.core_heads=0", "must be at least 1"),
     ("network.mixture_components=0", "must be at least 1"),
     ("network.policy_gain=0", "must be above 0"),
+    ("network.policy_std=0", "must be above 0"),
     ("network.memory_length=0", "must be at least 1"),
     ("network.state_size=-1", "must be at least 0"),
     ("network.fusion=sum", "must be one of "),

@@ -58,6 +58,14 @@ def test_the_last_layer_begins_with_the_gain_of_the_configuration(space, layer, 
     np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), gain, rtol=1e-5)
 
 
+@pytest.mark.parametrize("head", ["gaussian", "tanh_gaussian"])
+def test_actions_begin_with_the_deviation_of_the_configuration(head):
+    network = dataclasses.replace(NETWORK, head=head, policy_std=0.25)
+    module = build_head(network, EnvSpec("test:Env", ARM, ARM)).module
+    distribution, _ = module.init_with_output(jax.random.key(0), FEATURES, None)
+    np.testing.assert_allclose(np.exp(distribution.log_std), 0.25, rtol=1e-6)
+
+
 def test_discrete():
     head, distribution = head_of(Discrete(3), gain=300.0)
     action = sampled(head, distribution)
