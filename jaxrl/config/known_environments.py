@@ -66,6 +66,36 @@ _LANDER = {
     "ppo.entropy_coef": 0.01,
     "ppo.learning_rate": 1e-3,
 }
+_DOOR_KEY = {
+    "env.wrappers": ("one_hot_observation(values=12)",),
+    "env.num_envs": 256,
+    "network.encoder": "mlp",
+    "normalize.observations": False,
+    "ppo.rollout_length": 32,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 1e-3,
+    "ppo.entropy_coef": 0.01,
+    "ppo.entropy_schedule": "linear",
+    "stop.steps": 4_000_000,
+}
+# The small discount, lambda and batches are those of the recurrent baseline of Dedieu et al. 2025.
+_CRAFTAX = {
+    "env.num_envs": 48,
+    "network.core": "gru",
+    "network.hidden_sizes": (256,),
+    "network.core_size": 256,
+    "network.activation": "relu",
+    "network.layer_norm": True,
+    "normalize.observations": True,
+    "normalize.rewards": True,
+    "ppo.rollout_length": 96,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 7e-4,
+    "ppo.gamma": 0.925,
+    "ppo.gae_lambda": 0.625,
+    "ppo.value_coef": 1.0,
+    "stop.steps": 1_000_000,
+}
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
     _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
@@ -77,6 +107,18 @@ KNOWN = (
     _one("gymnax:Asterix-MinAtar", "ppo_minatar", "65 to 66 after 10 M steps (3 seeds)"),
     _one("gymnax:Freeway-MinAtar", "ppo_minatar", "67 to 68 after 10 M steps (3 seeds)"),
     _one("gymnax:SpaceInvaders-MinAtar", "ppo_minatar", "187 to 190 after 10 M steps (3 seeds)"),
+    _one(
+        "craftax:Craftax-Classic-Symbolic-v1",
+        "ppo_memory",
+        "9.1 after 1.0 M steps, sampled actions, with observation='parts' (1 seed)",
+        _CRAFTAX,
+    ),
+    _one(
+        "navix:Navix-DoorKey-8x8-v0",
+        "ppo_mlp",
+        "1.00 after 4.0 M steps, sampled actions, with max_steps=640 (2 seeds)",
+        _DOOR_KEY,
+    ),
     _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
     _one("envpool:LunarLander-v2", "ppo_mlp", "240 to 275 after 1.0 M steps (3 seeds)", _LANDER),
     _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),
