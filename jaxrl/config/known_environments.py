@@ -78,6 +78,19 @@ _DOOR_KEY = {
     "ppo.entropy_schedule": "linear",
     "stop.steps": 4_000_000,
 }
+# A value that weighs more than the policy learns first to compare what is remembered with what is seen.
+_MEMORY_S8 = {
+    "env.wrappers": ("one_hot_observation(values=15)",),
+    "network.encoder": "mlp",
+    "network.core_layers": 2,
+    "ppo.rollout_length": 64,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 2e-3,
+    "ppo.gamma": 0.999,
+    "ppo.value_coef": 5.0,
+    "ppo.entropy_coef": 0.02,
+    "ppo.entropy_schedule": "linear",
+}
 # The small discount, lambda and batches are those of the recurrent baseline of Dedieu et al. 2025.
 _CRAFTAX = {
     "env.num_envs": 48,
@@ -118,6 +131,12 @@ KNOWN = (
         "ppo_mlp",
         "1.00 after 4.0 M steps with max_steps=640, and then 0.98 to 1.00 at 100; sampled actions (2 seeds)",
         _DOOR_KEY,
+    ),
+    _one(
+        "xminigrid:MiniGrid-MemoryS8",
+        "ppo_memory",
+        "0.68 after 2.1 M steps, not solved (1 seed)",
+        _MEMORY_S8,
     ),
     _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
     _one("envpool:LunarLander-v2", "ppo_mlp", "240 to 275 after 1.0 M steps (3 seeds)", _LANDER),
