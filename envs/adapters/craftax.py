@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.adapters.suite import EXPENSIVE_RESETS, check_arguments, load, numbers, raw_key, suite_rules
-from jaxrl.envs.base import Box, Discrete, EnvSpec, InfoMetric, JaxEnv, TimeStep
+from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec, InfoMetric, JaxEnv, Space, TimeStep
 from jaxrl.envs.names import LARGEST_INT32, format_call, unknown
 from jaxrl.envs.trees import strong_types
 
@@ -21,6 +22,7 @@ _NAMES = (
     "Craftax-Pixels-v1",
     "Craftax-Symbolic-v1",
 )
+_OBSERVATIONS = ("whole", "parts")
 
 
 def names() -> Sequence[str]:
@@ -29,9 +31,16 @@ def names() -> Sequence[str]:
     return _NAMES
 
 
-def make(name: str, **kwargs: Any) -> Craftax:
-    """Makes one of `names()`; each argument sets a field of its `EnvParams`."""
-    return Craftax(name, **kwargs)
+def make(name: str, observation: str = "whole", **kwargs: Any) -> Craftax:
+    """Makes one of `names()`.
+
+    Args:
+      name: of the environment.
+      observation: "whole", as the suite has it; "parts" of a symbolic one is a dict of the `map`, an image
+        [rows, columns, kinds] that convolutions take, and the `rest`: inventory, health, direction, light.
+      kwargs: fields of its `EnvParams`.
+    """
+    return Craftax(name, observation, **kwargs)
 
 
 class Craftax(JaxEnv):
@@ -42,9 +51,12 @@ class Craftax(JaxEnv):
     so that an episode which a wrapper cuts off has them too.
     """
 
-    def __init__(self, name: str, **kwargs: Any):
+    def __init__(self, name: str, observation: str, **kwargs: Any):
         label = f"craftax:{name}"
         check_arguments(label, kwargs)
+        if observation not in _OBSERVATIONS:
+            raise unknown(f"observation of {label}", observation, _OBSERVATIONS)
+        self._map_shape = _shape_of_map(label, name) if observation == "parts" else None
         module = load("craftax.craftax_env", "craftax")
         with suite_rules():
             self._env = module.make_craftax_env_from_name(name, auto_reset=False)
@@ -60,9 +72,10 @@ class Craftax(JaxEnv):
         with suite_rules():
             obs, info = jax.eval_shape(self._first_step, jax.random.key(0))
             actions = int(self._env.action_space(self._params).n)
+        given: dict[str, Any] = {} if observation == "whole" else {"observation": observation}
         self.spec = EnvSpec(
-            name=format_call(label, kwargs),
-            observation_space=Box.of(0.0, 1.0, obs.shape, np.dtype(obs.dtype).type),
+            name=format_call(label, given | kwargs),
+            observation_space=_space_of(obs),
             action_space=Discrete(actions),
             max_episode_steps=int(self._params.max_timesteps),
             reports=tuple(InfoMetric(key, "last") for key in sorted(info)),
@@ -72,7 +85,8 @@ class Craftax(JaxEnv):
     def reset(self, key: jax.Array) -> tuple[Any, Any]:
         with suite_rules():
             obs, state = self._env.reset_env(raw_key(key), self._params)
-        return strong_types((state, obs))
+        state, obs = strong_types((state, obs))
+        return state, self._in_parts(obs)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         with suite_rules():
@@ -80,7 +94,7 @@ class Craftax(JaxEnv):
             terminated = self._env.is_terminal(state, self._endless)
         state, obs = strong_types((state, obs))
         timestep = TimeStep(
-            obs=obs,
+            obs=self._in_parts(obs),
             reward=jnp.asarray(reward, jnp.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(state.timestep >= self._params.max_timesteps, bool),
@@ -88,10 +102,31 @@ class Craftax(JaxEnv):
         )
         return state, timestep
 
+    def _in_parts(self, obs: jax.Array) -> Any:
+        if self._map_shape is None:
+            return obs
+        cells = math.prod(self._map_shape)
+        return {"map": obs[:cells].reshape(self._map_shape), "rest": obs[cells:]}
+
     def _first_step(self, key: jax.Array) -> tuple[Any, Any]:
         state, obs = self.reset(key)
         _, timestep = self.step(key, state, jnp.zeros((), jnp.int32))
         return obs, timestep.info
+
+
+def _shape_of_map(label: str, name: str) -> tuple[int, ...]:
+    """[rows, columns, kinds] of the map, with which symbolic observations begin."""
+    if "Symbolic" not in name:
+        raise ValueError(f"{label}: observation 'parts' is of symbolic observations alone")
+    package = "craftax_classic" if "Classic" in name else "craftax"
+    module = load(f"craftax.{package}.envs.craftax_symbolic_env", "craftax")
+    return tuple(module.get_map_obs_shape())
+
+
+def _space_of(obs: Any) -> Space:
+    if isinstance(obs, dict):
+        return Dict(tuple((key, _space_of(part)) for key, part in sorted(obs.items())))
+    return Box.of(0.0, 1.0, obs.shape, np.dtype(obs.dtype).type)
 
 
 def _info_of_step(info: dict[str, Any]) -> dict[str, jax.Array]:

@@ -27,6 +27,13 @@ def learning_rate(
       elapsed: float32 scalar, the share of a budget in seconds that is used up; the schedule follows that
         instead of `total`. None: it follows the updates.
     """
+    return base * schedule_factor(schedule, updates, total, warmup, elapsed)
+
+
+def schedule_factor(
+    schedule: str, updates: Array, total: int, warmup: int = 0, elapsed: Array | None = None
+) -> Array:
+    """float32[]: the share of its peak that a number has at the next update; arguments of `learning_rate`."""
     done = updates.astype(jnp.float32)
     # A float: a run that is to end by time may plan more updates than an int32 counts.
     progress = elapsed
@@ -39,7 +46,7 @@ def learning_rate(
     }[schedule]
     if warmup:
         factor = factor * jnp.minimum((done + 1) / warmup, 1.0)
-    return base * factor
+    return factor
 
 
 def optimizer(max_grad_norm: Array | float, rate: Array | float) -> optax.GradientTransformation:

@@ -66,6 +66,50 @@ _LANDER = {
     "ppo.entropy_coef": 0.01,
     "ppo.learning_rate": 1e-3,
 }
+_DOOR_KEY = {
+    "env.wrappers": ("one_hot_observation(values=12)",),
+    "env.num_envs": 256,
+    "network.encoder": "mlp",
+    "normalize.observations": False,
+    "ppo.rollout_length": 32,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 1e-3,
+    "ppo.entropy_coef": 0.01,
+    "ppo.entropy_schedule": "linear",
+    "stop.steps": 4_000_000,
+}
+# A value that weighs more than the policy learns first to compare what is remembered with what is seen.
+_MEMORY_S8 = {
+    "env.wrappers": ("one_hot_observation(values=15)",),
+    "network.encoder": "mlp",
+    "network.core_layers": 2,
+    "ppo.rollout_length": 64,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 2e-3,
+    "ppo.gamma": 0.999,
+    "ppo.value_coef": 5.0,
+    "ppo.entropy_coef": 0.02,
+    "ppo.entropy_schedule": "linear",
+    "stop.steps": 8_000_000,
+}
+# The small discount, lambda and batches are those of the recurrent baseline of Dedieu et al. 2025.
+_CRAFTAX = {
+    "env.num_envs": 48,
+    "network.core": "gru",
+    "network.hidden_sizes": (256,),
+    "network.core_size": 256,
+    "network.activation": "relu",
+    "network.layer_norm": True,
+    "normalize.observations": True,
+    "normalize.rewards": True,
+    "ppo.rollout_length": 96,
+    "ppo.num_minibatches": 8,
+    "ppo.learning_rate": 7e-4,
+    "ppo.gamma": 0.925,
+    "ppo.gae_lambda": 0.625,
+    "ppo.value_coef": 1.0,
+    "stop.steps": 1_000_000,
+}
 # The first one that has the exact name counts, then the first one whose pattern fits.
 KNOWN = (
     _one("gymnax:CartPole-v1", "ppo_mlp", "493 to 500 after 1.0 M steps (10 seeds)"),
@@ -77,6 +121,24 @@ KNOWN = (
     _one("gymnax:Asterix-MinAtar", "ppo_minatar", "65 to 66 after 10 M steps (3 seeds)"),
     _one("gymnax:Freeway-MinAtar", "ppo_minatar", "67 to 68 after 10 M steps (3 seeds)"),
     _one("gymnax:SpaceInvaders-MinAtar", "ppo_minatar", "187 to 190 after 10 M steps (3 seeds)"),
+    _one(
+        "craftax:Craftax-Classic-Symbolic-v1",
+        "ppo_memory",
+        "9.1 after 1.0 M steps, sampled actions, with observation='parts' (1 seed)",
+        _CRAFTAX,
+    ),
+    _one(
+        "navix:Navix-DoorKey-8x8-v0",
+        "ppo_mlp",
+        "1.00 after 4.0 M steps with max_steps=640, and then 0.98 to 1.00 at 100; sampled actions (2 seeds)",
+        _DOOR_KEY,
+    ),
+    _one(
+        "xminigrid:MiniGrid-MemoryS8",
+        "ppo_memory",
+        "0.97 after 8.2 M steps (1 seed)",
+        _MEMORY_S8,
+    ),
     _one("envpool:HalfCheetah-v4", "ppo_mujoco", "1756 to 2438 after 1.0 M steps (5 seeds)"),
     _one("envpool:LunarLander-v2", "ppo_mlp", "240 to 275 after 1.0 M steps (3 seeds)", _LANDER),
     _one("envpool:Pong-v5", "ppo_atari", "-4 after 1.5 M steps (1 seed)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field
+from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
 from jaxrl.config.minibatches import MinibatchConfig
 
 
@@ -23,6 +23,11 @@ class PPOConfig(MinibatchConfig):
         help="scale the advantages of each rollout, on all devices, to mean 0 and deviation 1",
     )
     entropy_coef: float = field(0.01, at_least(0), help="weight of the entropy bonus")
+    entropy_schedule: str = field(
+        "constant",
+        one_of("constant", "linear", "cosine"),
+        help="that weight over the run: constant, or falling to 0, so that the policy ends less random",
+    )
     value_coef: float = field(0.5, at_least(0), help="weight of the value loss")
     auxiliary_loss: str = field(
         "",

@@ -137,6 +137,7 @@ def test_logged_metrics_are_the_documented_ones(run: Run) -> None:
     elsewhere |= {"loss/auxiliary"}
     # With a teacher (tests/algorithms/ppo/test_teacher.py).
     elsewhere |= {"ppo/teacher_kl", "ppo/teacher_coef"}
+    elsewhere |= {"ppo/entropy_coef"}  # tests/algorithms/ppo/test_entropy_schedule.py
     for other in (A2C, PQN):
         own = {f"{other.name}/{counted}" for counted in ("learning_rate", "updates", "skipped")}
         elsewhere |= {*other.reported, *other.own_metrics, *own}

@@ -10,6 +10,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms import optimizer
 from jaxrl.algorithms.actor_critic import VALUE_HEAD, ActorCritic
 from jaxrl.algorithms.advantage import explained_variance
 from jaxrl.algorithms.auxiliary import load
@@ -66,6 +67,8 @@ class PPO(MinibatchAlgorithm):
         own = ("loss/auxiliary", *self.agent.auxiliary.metrics) if self.agent.auxiliary else ()
         if self.config.ppo.teacher:
             own = ("ppo/teacher_kl", "ppo/teacher_coef", *own)
+        if self._falling_entropy:
+            own = ("ppo/entropy_coef", *own)
         return ("loss/policy", "loss/value", "loss/entropy", "ppo/approx_kl", "ppo/clip_fraction", *own)
 
     @property
@@ -132,7 +135,10 @@ class PPO(MinibatchAlgorithm):
             "ppo/approx_kl": batch.total(losses.approx_kl(log_prob, rows["log_prob"])),
             "ppo/clip_fraction": batch.total(losses.clip_fraction(log_prob, rows["log_prob"], clip)),
         }
-        entropy = hyperparams.entropy_coef * sums["loss/entropy"]
+        weight = self._entropy_weight(learner)
+        if self._falling_entropy:
+            sums["ppo/entropy_coef"] = batch.total(jnp.broadcast_to(weight, policy.shape))
+        entropy = weight * sums["loss/entropy"]
         loss = sums["loss/policy"] + hyperparams.value_coef * sums["loss/value"] - entropy
         if self.agent.auxiliary:
             found, metrics = self.agent.auxiliary(params, out.features, out, batch)
@@ -151,6 +157,18 @@ class PPO(MinibatchAlgorithm):
             only_value = hyperparams.value_coef * sums["loss/value"]
             loss = jnp.where(self._warms_up(learner), only_value, loss)
         return loss, sums, None
+
+    @property
+    def _falling_entropy(self) -> bool:
+        return self.config.ppo.entropy_schedule != "constant"
+
+    def _entropy_weight(self, learner: RolloutState) -> Array:
+        """float32[]: of the entropy bonus, the same in all updates on a rollout."""
+        peak: Array = learner.hyperparams.entropy_coef
+        if not self._falling_entropy:
+            return peak
+        schedule, total = self.config.ppo.entropy_schedule, self.config.total_updates
+        return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
 
     def _warms_up(self, learner: RolloutState) -> Array:
         """bool[]: whether only the value function learns."""

@@ -296,6 +296,7 @@ def same(left, right):
         ("brax:ant(backend='spring')", Box.of(-math.inf, math.inf, (27,)), 8, 1000, False),
         ("craftax:Craftax-Classic-Symbolic-v1", Box.of(0, 1, (1345,)), 17, 10_000, False),
         ("craftax:Craftax-Symbolic-v1", Box.of(0, 1, (8268,)), 43, 100_000, False),
+        ("craftax:Craftax-Symbolic-v1(observation='parts')", None, 43, 100_000, False),
         ("jumanji:Minesweeper-v0(keys=('board',))", None, 100, None, True),
         ("jumanji:Snake-v1", None, 4, 4000, True),
         ("navix:Navix-DoorKey-5x5-v0", Box.of(0, 11, (5, 5, 3), np.uint8), 7, 100, False),
@@ -329,6 +330,8 @@ def test_specs(name, observation, actions, limit, masked):
         ("brax:ant(backend='none')", "refuses"),
         ("craftax:Craftax-Symbolic-v2", "did you mean craftax:Craftax-Symbolic-v1"),
         ("craftax:Craftax-Symbolic-v1(max_steps=3)", "unknown argument of craftax"),
+        ("craftax:Craftax-Symbolic-v1(observation='smell')", "unknown observation of craftax"),
+        ("craftax:Craftax-Pixels-v1(observation='parts')", "is of symbolic observations alone"),
         ("jumanji:Snake-v1(keys=('snake',))", "unknown observation of jumanji:Snake-v1"),
         ("jumanji:Snake-v1(size=3)", "refuses"),
         ("navix:Navix-DoorKey-5x5-v0(observation='smell')", "unknown observation of navix"),
@@ -347,6 +350,22 @@ def test_wrong_name(name, message):
         envs.make(name)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_map_of_craftax_is_what_lies_around_the_player():
+    pytest.importorskip("craftax")
+    env = envs.make("craftax:Craftax-Classic-Symbolic-v1(observation='parts')")
+    whole = envs.make("craftax:Craftax-Classic-Symbolic-v1")
+    spaces = (("map", Box.of(0, 1, (7, 9, 21))), ("rest", Box.of(0, 1, (22,))))
+    assert env.spec.observation_space == Dict(spaces)
+    assert envs.make(env.spec.name).spec == env.spec
+    key = jax.random.key(3)
+    state, found = jax.jit(env.step)(key, jax.jit(env.reset)(key)[0], jnp.int32(2))
+    row, column = (int(x) for x in state.player_position)
+    around = np.asarray(state.map)[row - 3 : row + 4, column - 4 : column + 5]
+    np.testing.assert_array_equal(np.asarray(found.obs["map"])[..., :17].argmax(-1), around)
+    flat = np.concatenate([np.ravel(found.obs["map"]), found.obs["rest"]])
+    np.testing.assert_array_equal(flat, jax.jit(whole.step)(key, jax.jit(whole.reset)(key)[0], 2)[1].obs)
 
 
 @pytest.mark.parametrize("game", ["AutoEncode", "CartPole", "MineSweeper"])
