@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from jaxrl.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxrl.config.r2d2 import R2D2Config
+    from jaxrl.config.sac import SACConfig
 
 MOST_ROWS = 100_000  # of one sequence
 
 
-class SequenceSection(Protocol):
-    """A section with sequences of `trace_length` steps after `burn_in`, which share `overlap` steps."""
-
-    rollout_length: int
-    capacity: int
-    batch_size: int
-    n_step: int
-    burn_in: int
-    trace_length: int
-    overlap: int
-
-    @property
-    def interval(self) -> int: ...
-
-    def rows(self, num_envs: int) -> int: ...
-
-
-def check_sequences(section: SequenceSection, name: str, num_envs: int, unseen: int) -> None:
+def check_sequences(section: R2D2Config | SACConfig, name: str, num_envs: int, unseen: int) -> None:
     """Raises ConfigError if sequences begin where no carry is stored, or the memory holds no batch of them.
 
     Args:

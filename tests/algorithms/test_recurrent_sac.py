@@ -110,7 +110,13 @@ def density(distribution: TanhGaussian, noise: np.ndarray) -> tuple[np.ndarray, 
 def test_losses_and_errors_beside_a_loop(burn_in: int) -> None:
     algorithm = own(learner__burn_in=burn_in)
     learner, batch, key = first(algorithm), batch_of(algorithm), jax.random.key(7)
-    after, _, sums, errors = jax.jit(algorithm._update)(learner, batch, key)
+
+    @jax.jit
+    def update(learner: SACState, batch: SequenceBatch) -> tuple[SACState, dict[str, jax.Array], jax.Array]:
+        after, _, sums, errors = algorithm._update(learner, batch, key)
+        return after, sums, errors
+
+    after, sums, errors = update(learner, batch)
     rows = algorithm._rows(learner, batch)
     noises = [np.float64(algorithm._noise(rows, key, draw)) for draw in (0x534144, 0x534143)]
     values = jax.jit(algorithm.agent.critics.values)

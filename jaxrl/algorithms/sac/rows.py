@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -117,32 +118,33 @@ class SequenceRows(Rows):
             out = self._agent.apply(acting, part.obs, part.carry, part.reset, None)
             return out.distribution, out.carry
 
-        burnt, rest = self._parts()
-        if len(burnt.reset):
-            rest = self._after(rest, run(burnt)[1])
-        return self._chosen(run(rest)[0], follows)
+        found: TanhGaussian = self._chosen(self._run(run), follows)
+        return found
 
     def seen(self, critic: PyTree, follows: bool = False) -> PyTree:
         def run(part: _Window) -> tuple[PyTree, PyTree]:
             return self._agent.critics.see(critic, part.obs, part.carry, part.reset)
 
-        burnt, rest = self._parts()
-        if len(burnt.reset):
-            rest = self._after(rest, run(burnt)[1])
-        return self._chosen(run(rest)[0], follows)
+        return self._chosen(self._run(run), follows)
 
     def error(self, error: Array) -> Array:
         return sequence_error(error, self.usable, self._eta)
+
+    def _run(self, network: Callable[[_Window], tuple[PyTree, PyTree]]) -> PyTree:
+        """What a network makes of all rows after the burn-in; it returns that and its carry."""
+        burnt, rest = self._parts()
+        if len(burnt.reset):
+            carry = jax.lax.stop_gradient(network(burnt)[1])
+            rest = dataclasses.replace(rest, carry=carry)
+        return network(rest)[0]
 
     def _parts(self) -> tuple[_Window, _Window]:
         """The burn-in, and all rows after it."""
         batch, start = self._batch, self._burn_in
         cut = lambda part: jax.tree.map(lambda x: x[part], (batch.obs, batch.reset))  # noqa: E731
-        first, rest = cut(slice(start)), cut(slice(start, None))
-        return _Window(*first, batch.carry), _Window(*rest, batch.carry)
-
-    def _after(self, rest: _Window, carry: PyTree) -> _Window:
-        return dataclasses.replace(rest, carry=jax.lax.stop_gradient(carry))
+        (obs, reset), (later_obs, later_reset) = cut(slice(start)), cut(slice(start, None))
+        burnt = _Window(obs=obs, reset=reset, carry=batch.carry)
+        return burnt, _Window(obs=later_obs, reset=later_reset, carry=batch.carry)
 
     def _chosen(self, tree: PyTree, follows: bool) -> PyTree:
         """Rows [L, N, ...] of [L + K, N, ...]: those that are learnt from, or what follows each of them."""

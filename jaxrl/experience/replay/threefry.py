@@ -20,7 +20,7 @@ _PARITY = 0x1BD11BDA
 def bits(key: Array, shape: tuple[int, ...]) -> Array:
     """uint32[*shape], `jax.random.bits`."""
     words = jax.random.key_data(key)
-    if words.shape != (2,) or not jax.config.jax_threefry_partitionable:
+    if words.shape != (2,) or not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
         return jax.random.bits(key, shape, jnp.uint32)
     count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
     first, second = threefry(words[0], words[1], jnp.zeros_like(count), count)
