@@ -16,7 +16,7 @@ from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.parallel.sharding import Topology
-from jaxrl.population.batch import Batch
+from jaxrl.population.member_batch import MemberBatch
 from jaxrl.population.placement import Placement
 from jaxrl.population.shared_calls import SharedFunction
 from jaxrl.population.turns import Turns
@@ -55,7 +55,7 @@ class TrainingProgram:
         return self._members.advance(self.compiled, arguments)
 
     @functools.cached_property
-    def _members(self) -> Turns | Batch:
+    def _members(self) -> Turns | MemberBatch:
         """Members in batches; in turn on a CPU, which gains nothing from batches of small products."""
         iteration = self._iteration
         algorithm, config = iteration.learning.algorithm, iteration.learning.config
@@ -65,7 +65,7 @@ class TrainingProgram:
         arguments = state, interval, jax.ShapeDtypeStruct((), jnp.int32)
         if self._placement.topology.axis.platform == "cpu":
             return Turns(self._placement, iteration.repeat, *arguments)
-        return Batch(self._placement, iteration.repeat_together, *arguments)
+        return MemberBatch(self._placement, iteration.repeat_together, *arguments)
 
 
 class EpisodesProgram:

@@ -11,7 +11,7 @@ from jaxrl.population.placement import Placement
 from jaxrl.types import PyTree
 
 
-class Batch:
+class MemberBatch:
     """A function of all members on a device as one program.
 
     Each call puts the members' arrays together and takes them apart again.
