@@ -6,7 +6,7 @@ acting had, renewed by 20 steps of burn-in.
 Command:  jaxrl train r2d2_memory
 Hardware: 2 CPU cores
 Minutes:  0.5
-Expected: greedy return 1.0, the best possible (3 seeds; docs/results_replay.md)
+Expected: greedy return 1.0, the best possible (5 seeds; docs/results_replay.md)
 """
 
 from ml_collections import ConfigDict

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrl.config.dqn import DQNConfig
-from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import at_least, at_most, between, field, with_default
-
-_MOST_ROWS = 100_000  # of one sequence
+from jaxrl.config.sequences import MOST_ROWS, check_sequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +32,21 @@ class R2D2Config(DQNConfig):
     burn_in: int = field(
         20,
         at_least(0),
-        at_most(_MOST_ROWS),
+        at_most(MOST_ROWS),
         help="steps at the start of each sequence that only renew the carry",
         fixed=True,
     )
     trace_length: int = field(
         80,
         at_least(1),
-        at_most(_MOST_ROWS),
+        at_most(MOST_ROWS),
         help="steps of each sequence that are learnt from, after the burn-in",
         fixed=True,
     )
     overlap: int = field(
         40,
         at_least(0),
-        at_most(_MOST_ROWS),
+        at_most(MOST_ROWS),
         help="steps that a sequence shares with the next one of its environment",
         fixed=True,
     )
@@ -73,22 +71,4 @@ class R2D2Config(DQNConfig):
         return self.batch_size * self.trace_length
 
     def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
-        if self.interval < 1:
-            raise ConfigError(
-                f"`{name}.overlap` (={self.overlap}) must be below "
-                f"`{name}.trace_length` (={self.trace_length})"
-            )
-        if self.rollout_length % self.interval:
-            raise ConfigError(
-                f"`{name}.trace_length` (={self.trace_length}) less `{name}.overlap` (={self.overlap}) "
-                f"must divide `{name}.rollout_length` (={self.rollout_length}): sequences begin at stored "
-                "carries"
-            )
-        window = self.burn_in + self.trace_length + self.n_step
-        skipped = -(-unseen // self.interval)
-        kept = max((self.rows(num_envs) - window) // self.interval + 1 - skipped, 0) * num_envs
-        if kept < self.batch_size:
-            raise ConfigError(
-                f"`{name}.capacity` (={self.capacity}) is below a batch: {num_envs} environments keep {kept} "
-                f"whole sequences of {window} steps, `{name}.batch_size` (={self.batch_size}) are drawn"
-            )
+        check_sequences(self, name, num_envs, unseen)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrl.config.fields import above, at_least, between, field, with_default
+from jaxrl.config.fields import above, at_least, at_most, between, field, with_default
+from jaxrl.config.r2d2 import R2D2Config
 from jaxrl.config.replay import ReplayConfig
+from jaxrl.config.sequences import MOST_ROWS, check_sequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,3 +35,30 @@ class SACConfig(ReplayConfig):
         between(-1_000, 1_000),
         help="entropy of an action in [-1, 1] that is aimed at, nats; none: minus its components",
     )
+    trace_length: int = field(
+        0,
+        at_least(0),
+        at_most(MOST_ROWS),
+        help="steps of each sequence that a recurrent network learns from; 0: single steps",
+        fixed=True,
+    )
+    overlap: int = with_default(R2D2Config, "overlap", 0)
+    burn_in: int = with_default(R2D2Config, "burn_in", 0)
+    priority_eta: float = with_default(R2D2Config, "priority_eta", 0.9)
+
+    @property
+    def interval(self) -> int:
+        """Steps from the start of one sequence to that of the next."""
+        return self.trace_length - self.overlap
+
+    def carry_interval(self, num_envs: int) -> int:
+        return max(self.interval, 1) if self.trace_length else super().carry_interval(num_envs)
+
+    def steps_per_update(self, num_envs: int) -> int:
+        return self.batch_size * max(self.trace_length, 1)
+
+    def check_sizes(self, name: str, num_envs: int, unseen: int = 0) -> None:
+        if self.trace_length:
+            check_sequences(self, name, num_envs, unseen)
+        else:
+            super().check_sizes(name, num_envs, unseen)

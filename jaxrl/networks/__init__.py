@@ -6,7 +6,16 @@ from jaxrl.networks.core import Core
 from jaxrl.networks.core_check import check_core
 from jaxrl.networks.cores import CORES, check_platform, chosen_recurrence, kernel_fault
 from jaxrl.networks.encoders import ENCODERS, build_encoder
-from jaxrl.networks.heads import HEADS, Head, QHead, SoftActorHead, ValueHead, build_head, head_name
+from jaxrl.networks.heads import (
+    HEADS,
+    FeaturesHead,
+    Head,
+    QHead,
+    SoftActorHead,
+    ValueHead,
+    build_head,
+    head_name,
+)
 from jaxrl.networks.network import HeadOnTrunk, Network, NetworkOutput, build, describe_trunk
 
 __all__ = [
@@ -16,6 +25,7 @@ __all__ = [
     "HEADS",
     "Architecture",
     "Core",
+    "FeaturesHead",
     "Head",
     "HeadOnTrunk",
     "Network",

@@ -263,6 +263,17 @@ class ValueHead(nn.Module):
         return {"weights": weights_of(self)}
 
 
+class FeaturesHead(nn.Module):
+    """The features themselves, for what takes something else beside them."""
+
+    @nn.compact
+    def __call__(self, x: Array, mask: Array | None) -> Array:
+        return x
+
+    def describe(self) -> None:
+        """No export beside StableHLO knows it."""
+
+
 class QHead(nn.Module):
     """float32[..., n]: the value of each action, of `copies` > 1 independent heads float32[..., copies, n].
 

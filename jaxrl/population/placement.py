@@ -41,6 +41,11 @@ class Placement:
         """The position of a member's device in the topology."""
         return member // self._per_device
 
+    @property
+    def turns(self) -> list[list[int]]:
+        """The rows that are first on their devices, in the order of the devices, then the second, ..."""
+        return [list(range(turn, self.rows, self._per_device)) for turn in range(self._per_device)]
+
     def trace(self, fn: Callable[..., PyTree], *arguments: PyTree) -> Any:
         """The traced program that applies `fn` of one member to all rows.
 

@@ -16,8 +16,10 @@ from jaxrl.evaluation.during_training import EvaluationPlan
 from jaxrl.evaluation.evaluator import Modes, Played, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.parallel.sharding import Topology
+from jaxrl.population.member_batch import MemberBatch
 from jaxrl.population.placement import Placement
 from jaxrl.population.shared_calls import SharedFunction
+from jaxrl.population.turns import Turns
 from jaxrl.programs.device_runtime import DeviceRuntime, environment
 from jaxrl.programs.iteration import Iteration
 from jaxrl.types import Acting, Array, Axis, PyTree, TrainState
@@ -37,14 +39,8 @@ class TrainingProgram:
         self._lock = threading.Lock()
 
     def trace(self) -> Any:
-        """The program (states, intervals, counts) -> (states, intervals, failed), all of [rows, ...]."""
-        iteration = self._iteration
-        algorithm, config = iteration.learning.algorithm, iteration.learning.config
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        state = jax.eval_shape(iteration.init, key, algorithm.hyperparameters(config))
-        interval = jax.eval_shape(iteration.learning.empty_interval)
-        count = jax.ShapeDtypeStruct((), jnp.int32)
-        return self._placement.trace_members(iteration.repeat_members, state, interval, count)
+        """The program (states, intervals, counts) -> (states, intervals, failed), as JAX traced it."""
+        return self._members.trace()
 
     def compile(self) -> None:
         """Compiles, or waits for the member that does."""
@@ -56,11 +52,20 @@ class TrainingProgram:
         self, arguments: Mapping[int, tuple[TrainState, PyTree, Array]]
     ) -> dict[int, tuple[TrainState, PyTree, Array]]:
         """Starts the iterations of some members, given (state, interval, count); the others make none."""
-        no_iterations = jnp.zeros((), jnp.int32)
-        some_state, some_interval, _ = next(iter(arguments.values()))
-        others = dict.fromkeys(range(self._placement.rows), (some_state, some_interval, no_iterations))
-        rows = self._placement.scatter(self.compiled(*self._placement.gather(others | dict(arguments))))
-        return {member: rows[member] for member in arguments}
+        return self._members.advance(self.compiled, arguments)
+
+    @functools.cached_property
+    def _members(self) -> Turns | MemberBatch:
+        """Members in batches; in turn on a CPU, which gains nothing from batches of small products."""
+        iteration = self._iteration
+        algorithm, config = iteration.learning.algorithm, iteration.learning.config
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        state = jax.eval_shape(iteration.init, key, algorithm.hyperparameters(config))
+        interval = jax.eval_shape(iteration.learning.empty_interval)
+        arguments = state, interval, jax.ShapeDtypeStruct((), jnp.int32)
+        if self._placement.topology.axis.platform == "cpu":
+            return Turns(self._placement, iteration.repeat, *arguments)
+        return MemberBatch(self._placement, iteration.repeat_together, *arguments)
 
 
 class EpisodesProgram:

@@ -41,7 +41,6 @@ from jaxrl.types import (
 _REFRESH = 0x52465348
 # Keeps the keys of games that begin with another opponent apart from those of steps.
 _SWAP = 0x53574150
-Members = tuple[TrainState, Interval, Array]
 
 
 @flax.struct.dataclass
@@ -154,41 +153,15 @@ class Iteration:
         end = jax.lax.while_loop(lambda loop: _goes_on(loop, iterations), self._iteration_of, start)
         return end.state, end.interval, end.failed
 
-    def repeat_members(
-        self, states: TrainState, intervals: Interval, iterations: Array
-    ) -> tuple[TrainState, Interval, Array]:
-        """`repeat` for the members of a population, leaves [M, ...]; copies no large memory of all of them.
-
-        On accelerators they are batched. A CPU computes one after the other: it gains nothing from batches of
-        small products, and under `vmap` a branch computes both sides.
-        """
-        if self.learning.axis.platform == "cpu":
-            return self.repeat_in_turn(states, intervals, iterations)
-        return self.repeat_together(states, intervals, iterations)
-
-    def repeat_in_turn(
-        self, states: TrainState, intervals: Interval, iterations: Array
-    ) -> tuple[TrainState, Interval, Array]:
-        """Member after member: holds one of them twice."""
-
-        def one(member: Array, loop: Members) -> Members:
-            state, interval = jax.tree.map(lambda x: x[member], loop[:2])
-            after = self.repeat(state, interval, iterations[member])
-            put: Members = jax.tree.map(lambda x, y: x.at[member].set(y), loop, after)
-            return put
-
-        failed = jnp.zeros(iterations.shape, bool)
-        found: Members = jax.lax.fori_loop(0, len(iterations), one, (states, intervals, failed))
-        return found
-
     def repeat_together(
         self, states: TrainState, intervals: Interval, iterations: Array
     ) -> tuple[TrainState, Interval, Array]:
-        """All members in each turn of one loop, until none has anything left to do.
+        """`repeat` for members of a population, leaves [M, ...], until none has anything left to do.
 
-        A loop of each member under `vmap` would select over everything that it carries in every turn. Here
-        members that are done keep what they have, except for rows of large memories beyond the cursor, which
-        count no more than those of an iteration that failed: the next one writes the same rows again.
+        No large memory is copied. A loop of each member under `vmap` would select over everything that it
+        carries in every turn. Here members that are done keep what they have, except for rows of large
+        memories beyond the cursor, which count no more than those of an iteration that failed: the next one
+        writes the same rows again.
         """
 
         def turn(loop: _Repeated, wanted: Array) -> _Repeated:

@@ -89,7 +89,7 @@ def test_the_target_is_the_soft_value_of_what_follows() -> None:
     learner = algorithm.init(jax.random.key(0), algorithm.hyperparameters(algorithm.config))
     batch, noise = transitions(np.ones(N, bool)), jnp.asarray(_rng.normal(size=(N, D)), jnp.float32)
     actor = {name: x for name, x in learner.policy.params.items() if name != CRITIC}
-    found = algorithm._target(learner, actor, batch, jnp.float32(0.5), noise)
+    found = algorithm._target(learner, actor, algorithm._rows(learner, batch), jnp.float32(0.5), noise[None])
     acting = dataclasses.replace(learner.policy, params=actor)
     out = agent.apply(acting, *algorithm.single_steps(batch.next_obs, None))
     mean, log_std = (np.float64(x[0]) for x in (out.distribution.mean, out.distribution.log_std))
@@ -98,11 +98,12 @@ def test_the_target_is_the_soft_value_of_what_follows() -> None:
     density = (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi) - np.log1p(-(np.tanh(u) ** 2))).sum(
         axis=-1
     )
-    q = np.asarray(agent.q_values(learner.target, batch.next_obs, jnp.tanh(jnp.float32(u))))
+    action = jnp.tanh(jnp.float32(u))[None]
+    q = np.asarray(agent.critics.values(learner.target, batch.next_obs[None], action)[:, 0])
     value = q.min(axis=0) - 0.5 * density
     gamma = algorithm.config.learner.gamma  # type: ignore[attr-defined]
     expected = np.asarray(batch.reward[0]) + np.where(batch.terminated, 0.0, gamma * value)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(found[0], expected, atol=2e-5)
 
 
 def test_nothing_is_learnt_before_enough_is_kept() -> None:
@@ -146,7 +147,7 @@ def test_a_fixed_temperature_stays() -> None:
     ("fields", "message"),
     [
         ({"env__name": MASKED}, r"^`algorithm` \(='sac'\) needs continuous actions.*use `dqn`"),
-        ({"network__core": "gru"}, r"^`network.core` \(='gru'\) must be 'none'.*use `ppo`"),
+        ({"network__core": "gru"}, r"^`sac.trace_length` \(=0\) must be above 0.*`network.core` is 'gru'"),
         ({"network__encoder": "identity"}, r"^`algorithm` \(='sac'\) takes vectors"),
         ({"learner__hindsight": "future"}, r"^`sac.hindsight` \(='future'\) needs an environment with goals"),
     ],

@@ -80,6 +80,22 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
             **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
         },
     ),
+    "recurrent_sac": (
+        "sac",
+        {
+            "rollout_length": LENGTH,
+            "updates_per_rollout": 2,
+            "capacity": 2 * STEPS,
+            "batch_size": 6 * ENVS,  # all that are in the ring
+            "burn_in": 1,
+            "trace_length": 2 * CHUNK,
+            "overlap": CHUNK,
+            "n_step": 2,
+            "learning_starts": 0,
+            "prioritised": True,
+            **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
+        },
+    ),
     "behavior_cloning": (
         "behavior_cloning",
         {**_MINIBATCHES, "data": str(Path(__file__).parent / "demonstrations"), "patience": 2},
@@ -101,7 +117,8 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "uniform_dqn": ("tests.algorithms.dqn:UniformDQN", {**_ROLLOUTS, "drawn": 8}),
 }
 CONTINUOUS = "tests.algorithms.environments:Chance(continuous=True)"
-ENVIRONMENTS = {"sac": CONTINUOUS}  # of the others: MASKED
+ENVIRONMENTS = {"sac": CONTINUOUS, "recurrent_sac": CONTINUOUS}  # of the others: MASKED
+_SECTIONS = {"recurrent_sac": "sac"}  # of those that are not called like theirs
 VALUE_LEARNERS = ("pqn", "dqn", "r2d2", "uniform_dqn")
 # They imitate, and learn no value.
 IMITATING = ("behavior_cloning", "dagger")
@@ -124,7 +141,8 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     name, section = ALGORITHMS[algorithm]
     config = default_config(name)
     config.algorithm = name
-    config[algorithm].update(section)
+    own = _SECTIONS.get(algorithm, algorithm)
+    config[own].update(section)
     core = "none" if algorithm in _FEED_FORWARD else "gru"
     config.num_devices = 1
     config.seed = 3
@@ -138,7 +156,7 @@ def config_fields(algorithm: str, **fields: Any) -> Any:
     for field, value in fields.items():
         room, _, inner = field.partition("__")
         if inner:
-            config[algorithm if room == "learner" else room][inner] = value
+            config[own if room == "learner" else room][inner] = value
         else:
             config[field] = value
     return config

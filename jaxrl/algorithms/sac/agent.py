@@ -13,14 +13,15 @@ import jax.numpy as jnp
 
 from jaxrl import networks
 from jaxrl.algorithms.agent import Agent
+from jaxrl.algorithms.sac.critics import Critics, build_critics
 from jaxrl.config import ConfigError, NetworkConfig, NormalizeConfig
-from jaxrl.envs.base import Box, Dict, EnvSpec, Space
-from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, SoftActorHead, ValueHead
+from jaxrl.envs.base import Box, EnvSpec
+from jaxrl.networks import HeadOnTrunk, Network, NetworkOutput, SoftActorHead
 from jaxrl.networks.gaussians import TanhGaussian, squash
 from jaxrl.types import Acting, Array, PyTree
 
+_POLICY = "policy"  # the trunk of its network
 CRITIC = "critic"  # among the parameters, beside those of the policy's network
-_ACTION = "~action"  # among the parts of an observation, which it must not be named like
 _LARGEST = 1.0 - 1e-6  # of a uniform action in [-1, 1] before atanh
 
 
@@ -30,7 +31,7 @@ class SACOutput:
 
     Attributes:
       distribution: over actions before tanh.
-      carry: after the last step.
+      carry: after the last step; that of the critics too only from `forward`.
       explores: float32[], 1 where actions are uniform; None: never.
       value: float32[B], the lesser critic's of the action without noise; None in learning.
     """
@@ -49,14 +50,14 @@ class SACAgent(Agent):
 
     Attributes:
       network: of the policy.
-      critic: two critics, `q0` and `q1`, each on a trunk of its own, of observation and squashed action.
+      critics: of observation and squashed action.
       description: of the networks, in words.
     """
 
     spec: EnvSpec
     network: Network
     normalize_config: NormalizeConfig
-    critic: Network
+    critics: Critics
     description: str
     needs_final_observations: bool = True
 
@@ -73,47 +74,49 @@ class SACAgent(Agent):
                 "`algorithm` (='sac') needs continuous actions, one-dimensional and with bounds, and those "
                 f"of {spec.name!r} are {space}: use `dqn` or `pqn` for discrete ones"
             )
-        size = space.shape[0]
-        heads = {"head": HeadOnTrunk(SoftActorHead(size), "policy")}
-        critics = {f"q{i}": HeadOnTrunk(ValueHead(), f"q{i}") for i in range(2)}
-        alone = dataclasses.replace(spec, goals=None, has_action_mask=False, stacked_frames=1)
-        seen = dataclasses.replace(alone, observation_space=Dict(_parts(network, spec, size)))
+        critics = build_critics(network, spec)
+        heads = {"head": HeadOnTrunk(SoftActorHead(space.shape[0]), _POLICY)}
         return cls(
             spec=spec,
             network=networks.build(network, spec, heads),
             normalize_config=normalize,
-            critic=networks.build(dataclasses.replace(network, encoder="joint"), seen, critics),
+            critics=critics,
             description=f"{networks.describe_trunk(network, spec)}, squashed gaussian, two critics",
         )
 
     def init_params(self, key: Array) -> PyTree:
         own, others = jax.random.split(key)
-        return {**self.network.init(own), CRITIC: self.critic.init(others)}
+        return {**self.network.init(own), CRITIC: self.critics.init(others)}
 
     def output(self, acting: Acting, out: NetworkOutput) -> SACOutput:
         return SACOutput(out.heads["head"], out.carry, acting.exploration)
 
+    def initial_carry(self, n: int) -> PyTree:
+        return {**self.network.initial_carry(n), **self.critics.initial_carry(n)}
+
+    def policy_carry(self, carry: PyTree) -> PyTree:
+        """The part of a carry that the policy's network takes."""
+        return {_POLICY: carry[_POLICY]}
+
+    def apply(
+        self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
+    ) -> SACOutput:
+        """Of the policy alone."""
+        own = self.policy_carry(carry)
+        return self.output(acting, self.network.apply(acting.params, obs, own, reset, action_mask))
+
     def forward(
         self, acting: Acting, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None
     ) -> SACOutput:
-        out: SACOutput = super().forward(acting, obs, carry, reset, action_mask)
-        best = jnp.tanh(out.distribution.mode())
-        q = self.q_values(acting.params[CRITIC], self.normalize(acting, obs), best)
-        return dataclasses.replace(out, value=q.min(axis=0))
-
-    def q_values(self, critic: PyTree, obs: PyTree, action: Array) -> Array:
-        """float32[2, N], of both critics.
-
-        Args:
-          critic: their parameters.
-          obs: [N, ...], normalised already.
-          action: float32[N, D], squashed to [-1, 1].
-        """
-        parts = {**(obs if isinstance(obs, dict) else {"": obs}), _ACTION: action}
-        one, envs = jax.tree.map(lambda x: x[None], parts), len(action)
-        reset = jnp.ones((1, envs), bool)
-        heads = self.critic.apply(critic, one, self.critic.initial_carry(envs), reset, None).heads
-        return jnp.stack([heads["q0"][0], heads["q1"][0]])
+        one = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
+        inputs = one(self.normalize(acting, obs)), carry, reset[None]
+        out = self.apply(acting, *inputs, one(action_mask))
+        critic = acting.params[CRITIC]
+        seen, after = self.critics.see(critic, *inputs)
+        q = self.critics.values(critic, seen, jnp.tanh(out.distribution.mode()))
+        distribution = jax.tree.map(lambda x: x[0], out.distribution)
+        carry = {**out.carry, **after}
+        return dataclasses.replace(out, distribution=distribution, carry=carry, value=q[:, 0].min(axis=0))
 
     def draw_noise(self, key: Array, shape: tuple[int, ...], index: Array | int = 0) -> Array:
         assert isinstance(self.spec.action_space, Box)
@@ -157,22 +160,3 @@ class SACAgent(Agent):
 
     def acting_params(self, params: PyTree) -> PyTree:
         return params
-
-
-def _parts(network: NetworkConfig, spec: EnvSpec, size: int) -> tuple[tuple[str, Space], ...]:
-    """The inputs of the critics: the parts of an observation, all of them vectors, and an action."""
-    if network.architecture:
-        raise ConfigError(
-            f"`network.architecture` (={network.architecture!r}) is not offered by sac, whose critics see "
-            "actions too"
-        )
-    space = spec.observation_space
-    parts = space.spaces if isinstance(space, Dict) else (("", space),)
-    encoders = ("joint",) if isinstance(space, Dict) else ("auto", "mlp")
-    if network.encoder not in encoders or not all(isinstance(x, Box) and len(x.shape) == 1 for _, x in parts):
-        raise ConfigError(
-            f"`algorithm` (='sac') takes vectors (`network.encoder` 'auto' or 'mlp') or a dict of vectors "
-            f"('joint'); `network.encoder` is {network.encoder!r}, and observations of {spec.name!r} are "
-            f"{space}"
-        )
-    return tuple(sorted((*parts, (_ACTION, Box.of(-1.0, 1.0, (size,))))))

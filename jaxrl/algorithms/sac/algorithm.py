@@ -20,11 +20,12 @@ from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.optimizer import descend, optimizer
 from jaxrl.algorithms.parameters import layer_norms
 from jaxrl.algorithms.q_targets import moved, n_step_target
-from jaxrl.algorithms.replay import Transitions, n_step_return
+from jaxrl.algorithms.replay import SequenceBatch, SequencePlan, Transitions
 from jaxrl.algorithms.replay_algorithm import ReplayAlgorithm
 from jaxrl.algorithms.sac import losses
 from jaxrl.algorithms.sac.agent import CRITIC, SACAgent
-from jaxrl.config import Config, SACConfig
+from jaxrl.algorithms.sac.rows import Rows, SequenceRows, StepRows
+from jaxrl.config import Config, ConfigError, SACConfig
 from jaxrl.envs.base import Box, EnvSpec
 from jaxrl.metrics import tracing
 from jaxrl.metrics.reduction import Last, Mean, Metric, Metrics
@@ -100,7 +101,14 @@ class SAC(ReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> SACAgent:
         cls.require_goals(config, spec)
-        cls.require_memoryless(config, "ppo")
+        section, core = config.learner, config.network.core
+        assert isinstance(section, SACConfig)
+        if (core == "none") != (section.trace_length == 0):
+            rule = "0: a network without a core" if core == "none" else "above 0: a recurrent network"
+            raise ConfigError(
+                f"`sac.trace_length` (={section.trace_length}) must be {rule} learns from "
+                f"{'single steps' if core == 'none' else 'sequences'}, and `network.core` is {core!r}"
+            )
         return SACAgent.build(config.network, spec, config.normalize)
 
     @classmethod
@@ -111,6 +119,13 @@ class SAC(ReplayAlgorithm):
     def section(self) -> SACConfig:
         assert isinstance(self.config.learner, SACConfig)
         return self.config.learner
+
+    @property
+    def sequences(self) -> SequencePlan | None:
+        section = self.section
+        if not section.trace_length:
+            return None
+        return SequencePlan(burn_in=section.burn_in, length=section.trace_length, interval=section.interval)
 
     @property
     def target_entropy(self) -> float:
@@ -155,7 +170,7 @@ class SAC(ReplayAlgorithm):
     def scheduled(self, learner: LearnerState) -> dict[str, float]:
         return {}
 
-    def learn(self, learner: SACState, experience: Transitions, key: Array) -> Learned:
+    def learn(self, learner: SACState, experience: Transitions | SequenceBatch, key: Array) -> Learned:
         with tracing.phase("update"):
             after, gradient, sums, error = self._update(learner, experience, key)
         # Not a branch: under `vmap` both of its sides would be computed.
@@ -177,44 +192,51 @@ class SAC(ReplayAlgorithm):
             metrics |= {name: Mean(x * gradient.scale * made, made) for name, x in norms.items()}
         return Learned(after, experience.feedback(error), metrics)
 
-    def inspect(self, learner: SACState, experience: Transitions, key: Array) -> dict[str, Array]:
+    def inspect(
+        self, learner: SACState, experience: Transitions | SequenceBatch, key: Array
+    ) -> dict[str, Array]:
         _, gradient, sums, _ = self._update(learner, experience, key)
-        inputs = self.single_steps(experience.obs, None)
+        if isinstance(experience, SequenceBatch):
+            obs, carry, reset = experience.obs, experience.carry, experience.reset
+        else:
+            obs, carry, reset, _ = self.single_steps(experience.obs, None)
+        inputs = obs, self.agent.policy_carry(carry), reset, None
         layers = self.agent.network.layers(_parts(learner.policy.params)[0], *inputs)
         found = self.not_finite_outputs(layers, gradient.total)
         found |= {"loss/value": sums["critic"], "loss/policy": sums["policy"], "grad/norm": gradient.norm}
         return {name: x[None, None] for name, x in found.items()}
 
     def _update(
-        self, learner: SACState, batch: Transitions, key: Array
+        self, learner: SACState, batch: Transitions | SequenceBatch, key: Array
     ) -> tuple[SACState, _Gradient, dict[str, Array], Array]:
         """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
         actor, critic = _parts(learner.policy.params)
         temperature = jnp.exp(learner.log_temperature)
         opt_state, h = dict(learner.opt_state), learner.hyperparams
+        rows, critics = self._rows(learner, batch), self.agent.critics
         # Of all devices. A factor of the steps, so that no gradient is divided by it.
-        scale = 1.0 / jnp.maximum(self.axis.psum(batch.usable.sum(dtype=jnp.float32)), 1.0)
+        scale = 1.0 / jnp.maximum(self.axis.psum(rows.usable.sum(dtype=jnp.float32)), 1.0)
 
-        target = self._target(learner, actor, batch, temperature, self._noise(batch, key, _FROM_NEXT))
-        action = jnp.tanh(batch.action)
+        target = self._target(learner, actor, rows, temperature, self._noise(rows, key, _FROM_NEXT))
+        action = jnp.tanh(rows.action)
 
         def of_critics(critic: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
-            q = self.agent.q_values(critic, batch.obs, action)
-            loss, error = losses.critic_loss(q, target, batch.weight, batch.usable)
-            return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), batch.usable)}, error)
+            q = critics.values(critic, rows.seen(critic), action)
+            loss, error = losses.critic_loss(q, target, rows.weight, rows.usable)
+            return loss.sum(), ({"critic": loss.sum(), "q": _sum(q.mean(axis=0), rows.usable)}, error)
 
         by_critic, sums, error = self._gradient(of_critics, critic, scale)
         critic, opt_state["critic"], critic_norm = descend(
             critic, by_critic, opt_state["critic"], h.max_grad_norm, h.critic_rate, scale
         )
 
-        noise = self._noise(batch, key, _FROM_ACTOR)
+        noise, seen = self._noise(rows, key, _FROM_ACTOR), rows.seen(critic)
 
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
-            chosen, log_prob = self._choose(learner, actor, batch.obs, noise)
-            q = self.agent.q_values(critic, batch.obs, jnp.tanh(chosen))
-            loss = _sum(losses.policy_loss(q, log_prob, temperature), batch.usable)
-            return loss, ({"policy": loss, "log_prob": _sum(log_prob, batch.usable)}, log_prob)
+            chosen, log_prob = _choose(rows.policy(actor), noise)
+            q = critics.values(critic, seen, jnp.tanh(chosen))
+            loss = _sum(losses.policy_loss(q, log_prob, temperature), rows.usable)
+            return loss, ({"policy": loss, "log_prob": _sum(log_prob, rows.usable)}, log_prob)
 
         by_actor, found, _ = self._gradient(of_policy, actor, scale)
         actor, opt_state["policy"], actor_norm = descend(
@@ -242,7 +264,7 @@ class SAC(ReplayAlgorithm):
             log_temperature=log_temperature,
         )
         gradient = _Gradient({**by_actor, CRITIC: by_critic}, scale, jnp.hypot(actor_norm, critic_norm))
-        return after, gradient, sums | found, error
+        return after, gradient, sums | found, rows.error(error)
 
     def _gradient(
         self, loss: Callable[[PyTree], Any], params: PyTree, scale: Array
@@ -252,29 +274,35 @@ class SAC(ReplayAlgorithm):
         gradient, sums = self.axis.psum((gradient, sums))
         return gradient, {name: x * scale for name, x in sums.items()}, rows
 
+    def _rows(self, learner: SACState, batch: Transitions | SequenceBatch) -> Rows:
+        if isinstance(batch, SequenceBatch):
+            burn_in, eta = self.section.burn_in, self.section.priority_eta
+            return SequenceRows(self.agent, learner.policy, batch, burn_in, eta)
+        return StepRows(self.agent, learner.policy, batch)
+
     def _target(
-        self, learner: SACState, actor: PyTree, batch: Transitions, temperature: Array, noise: Array
+        self, learner: SACState, actor: PyTree, rows: Rows, temperature: Array, noise: Array
     ) -> Array:
-        """float32[N], what the critics are to say."""
-        following, log_prob = self._choose(learner, actor, batch.next_obs, noise)
-        q = self.agent.q_values(learner.target, batch.next_obs, jnp.tanh(following))
+        """float32[L, N], what the critics are to say."""
+        following, log_prob = _choose(rows.policy(actor, follows=True), noise)
+        seen = rows.seen(learner.target, follows=True)
+        q = self.agent.critics.values(learner.target, seen, jnp.tanh(following))
         value = losses.soft_value(q, log_prob, temperature)
-        total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
-        return n_step_target(total, discount, batch.terminated, value)
+        total, discount = rows.returns(learner.hyperparams.gamma)
+        return n_step_target(total, discount, rows.terminated, value)
 
-    def _choose(self, learner: SACState, actor: PyTree, obs: PyTree, noise: Array) -> tuple[Array, Array]:
-        """(action before tanh float32[N, D], its log-probability float32[N])."""
-        acting = dataclasses.replace(learner.policy, params=actor)
-        out = self.agent.apply(acting, *self.single_steps(obs, None))
-        distribution: TanhGaussian = jax.tree.map(lambda x: x[0], out.distribution)
-        action = distribution.sample(noise)
-        return action, distribution.log_prob(action)
+    def _noise(self, rows: Rows, key: Array, draw: int) -> Array:
+        """float32[L, N, D], normal: this device's part of a draw that is the same on any number of them."""
+        (length, count, size), total = rows.action.shape, self.section.batch_size
+        noise = jax.random.normal(jax.random.fold_in(key, draw), (total, length, size), jnp.float32)
+        here = jax.lax.dynamic_slice_in_dim(noise, self.axis.index() * count, count)
+        return here.swapaxes(0, 1)
 
-    def _noise(self, batch: Transitions, key: Array, draw: int) -> Array:
-        """float32[N, D], normal: this device's rows of a draw that is the same on any number of devices."""
-        (count, size), total = batch.action.shape, self.section.batch_size
-        noise = jax.random.normal(jax.random.fold_in(key, draw), (total, size), jnp.float32)
-        return jax.lax.dynamic_slice_in_dim(noise, self.axis.index() * count, count)
+
+def _choose(distribution: TanhGaussian, noise: Array) -> tuple[Array, Array]:
+    """(action before tanh float32[L, N, D], its log-probability float32[L, N])."""
+    action = distribution.sample(noise)
+    return action, distribution.log_prob(action)
 
 
 def _parts(params: PyTree) -> tuple[PyTree, PyTree]:

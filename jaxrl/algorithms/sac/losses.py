@@ -8,23 +8,23 @@ from jaxrl.types import Array
 
 
 def soft_value(q: Array, log_prob: Array, temperature: Array | float) -> Array:
-    """float32[N], min_i Q_i(s, a) - alpha log pi(a | s), of an action a of the policy (eq. 3, two critics).
+    """float32[...], min_i Q_i(s, a) - alpha log pi(a | s), of an action a of the policy (eq. 3, two critics).
 
     Args:
-      q: float32[2, N], Q-values of both critics.
-      log_prob: float32[N].
+      q: float32[2, ...], Q-values of both critics.
+      log_prob: float32[...].
       temperature: alpha.
     """
     return q.min(axis=0) - temperature * log_prob
 
 
 def policy_loss(q: Array, log_prob: Array, temperature: Array | float) -> Array:
-    """float32[N], alpha log pi(a | s) - min_i Q_i(s, a) (eq. 7)."""
+    """float32[...], alpha log pi(a | s) - min_i Q_i(s, a) (eq. 7)."""
     return -soft_value(q, log_prob, temperature)
 
 
 def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
-    """float32[N], -log alpha (log pi(a | s) + H), whose gradient has the sign of that of eq. 18.
+    """float32[...], -log alpha (log pi(a | s) + H), whose gradient has the sign of that of eq. 18.
 
     The logarithm in place of alpha, as in the authors' own code: steps are relative to its size.
     """
@@ -32,13 +32,13 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 
 
 def critic_loss(q: Array, target: Array, weight: Array, usable: Array) -> tuple[Array, Array]:
-    """(float32[N], half the squared errors of both critics, weighted; float32[N], their mean absolute error).
+    """(half the squared errors of both critics, weighted; their mean absolute error), float32[...].
 
     Args:
-      q: float32[2, N].
-      target: float32[N].
-      weight: float32[N], importance weights.
-      usable: bool[N]; both results are 0 elsewhere.
+      q: float32[2, ...].
+      target: float32[...].
+      weight: float32[...], importance weights.
+      usable: bool[...]; both results are 0 elsewhere.
     """
     # Before the square: the gradient of `where` lets a NaN pass.
     error = jnp.where(usable[None], q - target[None], 0.0)

@@ -43,9 +43,11 @@ def draw(
             total = tree.total.reshape(groups.here, -1).sum(axis=1)
         else:
             at, found, total = priority_tree.in_turn(tree, places, groups, key)
+        first = jnp.arange(groups.here)[:, None] * members * stride
+        leaf = tree.leaf.reshape(-1).at[(first + at).astype(jnp.uint32)].get(mode="promise_in_bounds")
         env, item = _divided(at, members, jnp.int32(stride))
         total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[:, None]
-        probability = jnp.where(found, tree.leaf[env, item] / total, 0.0) / groups.total
+        probability = jnp.where(found, leaf / total, 0.0) / groups.total
     return env.reshape(-1), item.reshape(-1), probability.reshape(-1)
 
 

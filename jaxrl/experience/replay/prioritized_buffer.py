@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.experience.replay import priorities, sampling
 from jaxrl.types import Array, PyTree
@@ -115,7 +116,25 @@ class PrioritizedReplayBuffer:
     def update_priorities(
         self, state: PrioritizedBufferState, indices: Array, errors: Array
     ) -> PrioritizedBufferState:
-        """With the TD errors float32[N] of items that were drawn; those that are not finite do not enter."""
+        """With the TD errors float32[N] of items that were drawn.
+
+        In a compiled program those that are not finite do not enter.
+
+        Raises:
+          ValueError: outside of one, an error is not finite.
+        """
+        if not any(isinstance(x, jax.core.Tracer) for x in (indices, errors)):
+            _require_finite(indices, errors, self.capacity)
         new = priorities.leaf_of(errors, self.alpha)
         leaf = priorities.update(state.leaf, (indices,), new, indices < self.capacity)
         return dataclasses.replace(state, leaf=leaf)
+
+
+def _require_finite(indices: Array, errors: Array, capacity: int) -> None:
+    wrong = (np.asarray(indices) < capacity) & ~np.isfinite(np.asarray(errors))
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(
+            f"`errors` must be finite: {int(wrong.sum())} of {len(wrong)} are not, such as "
+            f"{float(errors[first])} of the item {int(indices[first])}"
+        )

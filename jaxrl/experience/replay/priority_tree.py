@@ -11,7 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from jaxrl.experience.replay import sampling
+from jaxrl.experience.replay import sampling, threefry
 from jaxrl.experience.replay.groups import Groups
 from jaxrl.experience.replay.places import Places
 from jaxrl.types import Array
@@ -19,6 +19,7 @@ from jaxrl.types import Array
 WIDTH = 16  # leaves of a block, and blocks of a block of blocks
 _ROUNDS = 8  # of independent draws, before a race among all leaves that are left
 _AGAIN = 0x505249  # keys of the rounds after the first
+_FEW = 16  # draws of a group that are compared one by one
 
 
 @flax.struct.dataclass
@@ -103,18 +104,27 @@ def update(
       places: what may be drawn.
     """
     env, item = where
-    known = tree.leaf.at[env, item].get(mode="fill", fill_value=0.0) > 0
-    written = jnp.where(usable & jnp.isfinite(leaf) & known, env, len(tree.leaf))  # out of bounds: dropped
-    leaves = tree.leaf.at[written, item].set(leaf, mode="drop")
+    # Numbers of one array: XLA for CPU puts pairs of indices together in a kernel of its own.
+    flat, blocks = tree.leaf.reshape(-1), tree.total.shape[1]
+    at = env * tree.leaf.shape[1] + item
+    known = flat.at[at].get(mode="clip") > 0
+    written = usable & jnp.isfinite(leaf) & known
+    flat = flat.at[jnp.where(written, at, len(flat))].set(leaf, mode="drop")
     block = (item.astype(jnp.uint32) // WIDTH).astype(jnp.int32)
     member = block[:, None] * WIDTH + jnp.arange(WIDTH)[None]
-    found = leaves.reshape(*tree.total.shape, WIDTH).at[env, block].get(mode="clip")
+    of_all = env * blocks + block
+    found = flat.reshape(-1, WIDTH).at[of_all].get(mode="clip")
     total = jnp.where(places.allow(member), found, 0.0).sum(axis=1)
+    changed = jnp.where(written, of_all, tree.total.size)  # out of bounds: dropped
+
+    def put(sums: Array, new: Array) -> Array:
+        return sums.reshape(-1).at[changed].set(new, mode="drop").reshape(sums.shape)
+
     return dataclasses.replace(
         tree,
-        leaf=leaves,
-        total=tree.total.at[written, block].set(total, mode="drop"),
-        largest=tree.largest.at[written, block].set(found.max(axis=1), mode="drop"),
+        leaf=flat.reshape(tree.leaf.shape),
+        total=put(tree.total, total),
+        largest=put(tree.largest, found.max(axis=1)),
     )
 
 
@@ -140,37 +150,41 @@ def in_turn(tree: PriorityTree, places: Places, groups: Groups, key: Array) -> t
     total = levels[0].sum(axis=1)
     tries = each + max(2, each // 4)
 
-    def independent(key: Array) -> tuple[Array, Array]:
+    def independent(key: Array) -> Array:
         # One array for all groups: to make a key takes as long as to draw from it.
-        noise = jax.random.uniform(key, (groups.total, len(levels) // 2 + 1, tries), jnp.float32)
+        noise = threefry.uniform(key, (groups.total, len(levels) // 2 + 1, tries))
         return _descend(levels, flat, total, places, stride, groups.taken(noise))
 
-    def missing(found: Array) -> Array:
-        return (found.sum(axis=1) < wanted).any()
+    def missing(index: Array) -> Array:
+        return ((index < 0) & (jnp.arange(each)[None] < wanted[:, None])).any()
 
-    def another(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        index, found, turn = state
+    def another(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        index, turn = state
         more = independent(jax.random.fold_in(key, _AGAIN + turn))
-        return (*_join((index, found), more, each), turn + 1)
+        return _distinct(jnp.concatenate([index, more], axis=1), each), turn + 1
 
-    def race(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        index, found, turn = state
+    def race(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        index, turn = state
         # Adds 0. What does not depend on the state, XLA computes before the loop, for all leaves, even if the
         # loop does not turn.
         item = jnp.arange(stride) + (turn - _ROUNDS)
         left = jnp.where(places.allow(item)[None, None], flat.reshape(groups.here, -1, stride), 0.0)
-        gone = jnp.where(found, index, flat.shape[1])
+        gone = jnp.where(index < 0, flat.shape[1], index)
         left = left.reshape(flat.shape).at[jnp.arange(groups.here)[:, None], gone].set(0.0, mode="drop")
         keys = groups.keys(jax.random.fold_in(key, _AGAIN + turn))
-        more = jax.vmap(lambda key, left: sampling.by_race(key, left, each))(keys, left)
-        return (*_join((index, found), more, each), turn + 1)
+        more, found = jax.vmap(lambda key, left: sampling.by_race(key, left, each))(keys, left)
+        more = jnp.where(found, more, -1)
+        return _distinct(jnp.concatenate([index, more], axis=1), each), turn + 1
 
-    state = (*_distinct(*independent(key), each), jnp.int32(1))
-    state = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] < _ROUNDS), another, state)
-    # A loop of one turn at most: of a conditional both sides would be computed under `vmap`.
-    last = (*state[:2], jnp.int32(_ROUNDS))
-    index, found, _ = jax.lax.while_loop(lambda s: missing(s[1]) & (s[2] == _ROUNDS), race, last)
-    return index, found, total
+    def the_rest(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        state = jax.lax.while_loop(lambda s: missing(s[0]) & (s[1] < _ROUNDS), another, state)
+        return jax.lax.while_loop(lambda s: missing(s[0]) & (s[1] == _ROUNDS), race, state)
+
+    # A loop of one turn at most: of a conditional both sides would be computed under `vmap`. And one for the
+    # loops in it, since each takes as long as a kernel even if it does not turn.
+    first = _distinct(independent(key), each), jnp.int32(1)
+    index, _ = jax.lax.while_loop(lambda s: missing(s[0]) & (s[1] <= _ROUNDS), the_rest, first)
+    return jnp.maximum(index, 0), index >= 0, total
 
 
 def _sums(total: Array) -> list[Array]:
@@ -195,8 +209,8 @@ def _sums(total: Array) -> list[Array]:
 
 def _descend(
     levels: list[Array], flat: Array, total: Array, places: Places, stride: int, noise: Array
-) -> tuple[Array, Array]:
-    """(int32[groups, N] indices into the leaves, in proportion to them; bool[groups, N] whether above 0).
+) -> Array:
+    """int32[groups, N] indices into the leaves, in proportion to them; -1 where all are 0.
 
     Args:
       levels: of `_sums`.
@@ -208,12 +222,12 @@ def _descend(
         levels, so that of its 24 bits at least 16 are left for the second.
     """
     groups, tries = len(flat), noise.shape[2]
+    noise = jax.lax.optimization_barrier(noise)  # or it would be computed anew for each child
     child = jnp.arange(WIDTH)
     earlier = (child[:, None] < child[None, :]).astype(jnp.float32)
     group = jnp.broadcast_to(jnp.arange(groups)[:, None], (groups, tries)).reshape(-1)
-    node = jnp.zeros(groups * tries, jnp.int32)
+    node, target = jnp.zeros(groups * tries, jnp.int32), jnp.zeros(groups * tries)
     weight = jnp.repeat(total, tries)
-    target = jnp.zeros_like(weight)
     number = jnp.arange(groups * tries)
     for depth, sums in enumerate([*levels, flat]):
         at = (group * (sums.shape[1] // WIDTH) + node).astype(jnp.uint32)
@@ -230,27 +244,37 @@ def _descend(
         of_chosen = (number * WIDTH + chosen).astype(jnp.uint32)
         weight, begin = (x.reshape(-1).at[of_chosen].get(mode="promise_in_bounds") for x in (children, upto))
         node, target = node * WIDTH + chosen, target - begin
-    return node.reshape(groups, tries), (weight > 0).reshape(groups, tries)
+    return jnp.where(weight > 0, node, -1).reshape(groups, tries)
 
 
-def _join(drawn: tuple[Array, Array], more: tuple[Array, Array], each: int) -> tuple[Array, Array]:
-    """`_distinct` of what was drawn before and then."""
-    index, found = (jnp.concatenate(x, axis=1) for x in zip(drawn, more, strict=True))
-    return _distinct(index, found, each)
-
-
-def _distinct(index: Array, found: Array, each: int) -> tuple[Array, Array]:
-    """The first `each` different indices of each group in their order, and whether there were as many.
+def _distinct(index: Array, each: int) -> Array:
+    """int32[groups, each], the first different indices of each group in their order, then -1.
 
     Args:
-      index: int32[groups, N].
-      found: bool[groups, N], False: passed over.
+      index: int32[groups, N]; those below 0 are passed over.
       each: of the result.
     """
+    index = jax.lax.optimization_barrier(index)  # or it would be computed anew wherever it is read
+    if index.shape[1] <= _FEW:
+        return _distinct_of_few(index, each)
     order = jnp.arange(index.shape[1])
     earlier = order[None, :] < order[:, None]
-    same = (index[:, :, None] == index[:, None, :]) & earlier[None] & found[:, None, :]
-    kept = found & ~same.any(axis=2)
+    same = (index[:, :, None] == index[:, None, :]) & earlier[None]
+    kept = (index >= 0) & ~same.any(axis=2)
     rank = (earlier[None] & kept[:, None, :]).sum(axis=2, dtype=jnp.int32)
     place = (rank[:, None, :] == jnp.arange(each)[None, :, None]) & kept[:, None, :]
-    return jnp.where(place, index[:, None, :], 0).sum(axis=2), place.any(axis=2)
+    return jnp.where(place, index[:, None, :], -1).max(axis=2)
+
+
+def _distinct_of_few(index: Array, each: int) -> Array:
+    """`_distinct` as one kernel, whose work grows with the square of their number."""
+    columns = [index[:, i : i + 1] for i in range(index.shape[1])]
+    found = jnp.full((len(index), each), -1, jnp.int32)
+    rank, place = jnp.zeros((len(index), 1), jnp.int32), jnp.arange(each)[None]
+    for i, column in enumerate(columns):
+        kept = column >= 0
+        for earlier in columns[:i]:
+            kept &= column != earlier
+        found = jnp.where(kept & (place == rank), column, found)
+        rank += kept.astype(jnp.int32)
+    return found

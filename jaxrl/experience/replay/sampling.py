@@ -11,6 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from jaxrl.experience.replay import threefry
 from jaxrl.types import Array
 
 
@@ -109,7 +110,7 @@ def draw_uniform(key: Array, size: Array, count: int, groups: int) -> tuple[Arra
     edge = part * (size // count) + part * (size % count) // count
     length = edge[1:] - edge[:-1]
     limit = jnp.maximum(jnp.append(length, size), 1)
-    number = jax.random.bits(key, (groups, count + 1), jnp.uint32) % limit.astype(jnp.uint32)[None]
+    number = threefry.bits(key, (groups, count + 1)) % limit.astype(jnp.uint32)[None]
     within, turned = jnp.split(number.astype(jnp.int32), [count], axis=1)
     return (edge[None, :-1] + within + turned) % limit[-1], length > 0
 

@@ -234,3 +234,6 @@ def test_buffer_of_ones_own_names_what_does_not_fit() -> None:
         buffer.add(state, jnp.zeros((5, 2)))
     with pytest.raises(ValueError, match="`capacity`"):
         PrioritizedReplayBuffer(0)
+    index = jnp.array([4, 2, 1], jnp.int32)  # the first is none
+    with pytest.raises(ValueError, match="^`errors` must be finite: 1 of 3 .* inf of the item 1$"):
+        buffer.update_priorities(state, index, jnp.array([jnp.nan, 1.0, jnp.inf]))

@@ -1,0 +1,39 @@
+"""SAC with hindsight on Navigation with sparse rewards and continuous actions.
+
+Command:  jaxrl train sac_navigation
+Others:   --config.sac.hindsight=none
+Hardware: 2 CPU cores
+Minutes:  not measured
+Expected: not measured
+"""
+
+from ml_collections import ConfigDict
+
+from jaxrl.config import default_config
+
+
+def get_config() -> ConfigDict:
+    c = default_config()
+    c.algorithm = "sac"
+    c.env.name = "jaxrl:Navigation(goal_conditioned=True, reward='sparse')"
+    c.env.num_envs = 32
+    c.network.encoder = "joint"
+    c.network.core = "none"
+    c.network.hidden_sizes = (256, 256)
+    c.network.activation = "relu"
+    c.normalize.observations = False
+    c.sac.rollout_length = 8
+    c.sac.updates_per_rollout = 32
+    c.sac.batch_size = 256
+    c.sac.capacity = 200_000
+    c.sac.learning_starts = 10_000
+    c.sac.learning_rate = 5e-4
+    c.sac.critic_rate = 5e-4
+    c.sac.gamma = 0.98
+    c.sac.target_rate = 0.01
+    c.sac.hindsight = "future"
+    c.sac.hindsight_k = 4
+    c.stop.steps = 200_000
+    c.log.every_steps = 10_000
+    c.evaluate.every_steps = 50_000
+    return c
