@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import envs
+from jaxrl.commands import tournament
 from jaxrl.envs.games import Game, players
 
 pytest.importorskip("pgx")
@@ -73,6 +74,12 @@ def test_nothing_is_downloaded(folder: Path) -> None:
         players.make("test", othello(), "baseline")
     assert "\n" not in str(caught.value)
     assert not list(folder.iterdir())
+
+
+def test_a_tournament_says_what_is_missing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tournament.main(["jaxrl tournament", "random", "baseline", "--game=pgx:othello"]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "baselines/othello_v0.ckpt, which is not there" in line
 
 
 def test_a_file_that_is_no_model(folder: Path) -> None:
