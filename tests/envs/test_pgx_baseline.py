@@ -41,13 +41,13 @@ def test_the_model_draws_by_its_policy(folder: Path) -> None:
 
     def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         found: tuple[jax.Array, jax.Array] = _create_az_model_v0(**sizes)(
-            x, is_training=False, test_local_stats=False
+            x, is_training=True, test_local_stats=False
         )
         return found
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         params, state = hk.transform_with_state(forward).init(
-            jax.random.key_data(KEY), jnp.zeros((1, 8, 8, 2))
+            jax.random.key_data(KEY), jax.random.normal(KEY, (4, 8, 8, 2))
         )
         # Fresh policies are nearly even.
         params = jax.tree.map(lambda x: 3.0 * np.asarray(x), params)
