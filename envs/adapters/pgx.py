@@ -36,9 +36,9 @@ def make(name: str, opponent: str = _RANDOM, seat: int = _EITHER) -> Pgx:
     Args:
       name: of the game.
       opponent: who plays all other players: "random" chooses evenly among the allowed actions; in games of
-        two "greedy" does among those that give it most at once, and "mcts-N" searches
-        (`jaxrl.envs.games.players`); "path.to.module:function" is called with (observation, bool[A] of the
-        allowed actions, key), of one game, and returns an action.
+        two "greedy" does among those that give it most at once, "mcts-N" searches and "baseline" is
+        Pgx's own policy (`jaxrl.envs.games.players`); "path.to.module:function" is called with
+        (observation, bool[A] of the allowed actions, key), of one game, and returns an action.
       seat: of the agent in games of two: 0 begins, 1 does not, -1 leaves it to the game, which draws it.
     """
     return Pgx(name, opponent, seat)

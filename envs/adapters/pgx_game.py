@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxrl.envs.adapters import pgx_baseline
 from jaxrl.envs.adapters.suite import raw_key, suite_rules
 from jaxrl.envs.base import Box, Discrete, EnvSpec
 from jaxrl.envs.games.game import Game
@@ -49,6 +51,8 @@ class PgxGame(Game):
         )
         name = label.removeprefix("pgx:")
         self.alternates = not name.startswith(_UNEVEN)
+        if name in pgx_baseline.GAMES:
+            self.load_baseline = functools.partial(pgx_baseline.load_logits, name)
         if name in _LAST_MOVES:
             assert isinstance(spec.action_space, Discrete)
             self.move_names = {int(spec.action_space.n) - 1: _LAST_MOVES[name]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +22,14 @@ class Game(abc.ABC):
       spec: name and spaces, alike for both seats; actions are `Discrete`.
       alternates: whether nobody moves twice in a row.
       move_names: of moves that are no cell of the board, such as "pass"; a person may type them.
+      load_baseline: loads a published policy of the game, (an observation) -> logits [A]; None without one.
+        ValueError, one line, if it is not on this machine.
     """
 
     spec: EnvSpec
     alternates: bool = True
     move_names: Mapping[int, str] = MappingProxyType({})
+    load_baseline: Callable[[], Callable[[Any], jax.Array]] | None = None
 
     @abc.abstractmethod
     def start(self, key: jax.Array) -> Any:

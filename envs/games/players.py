@@ -16,6 +16,8 @@ from jaxrl.envs.games.tree_search import search
 RANDOM = "random"
 # Monte-Carlo tree search, whose name has the number of simulations for each move.
 SEARCH = "mcts-N"
+# A trained model of the suite's own, of games that have one.
+BASELINE = "baseline"
 _SEARCH = re.compile(r"mcts-([1-9][0-9]{0,5})", re.ASCII)
 # (state of one game, key) -> action of the seat whose turn it is
 Player = Callable[[Any, jax.Array], jax.Array]
@@ -23,12 +25,13 @@ Player = Callable[[Any, jax.Array], jax.Array]
 
 def names(game: Game) -> tuple[str, ...]:
     """The scripted players of a game; N stands for a number."""
-    return (*_players(game), SEARCH)
+    models = () if game.load_baseline is None else (BASELINE,)
+    return (*_players(game), *models, SEARCH)
 
 
 def is_scripted(game: Game, name: str) -> bool:
     """True if a name is one of `names`, with a number for N."""
-    return name in _players(game) or _SEARCH.fullmatch(name) is not None
+    return name in names(game)[:-1] or _SEARCH.fullmatch(name) is not None
 
 
 def module_of(arguments: Mapping[str, Any]) -> str | None:
@@ -45,8 +48,9 @@ def make(label: str, game: Game, name: str) -> Player:
       game: that it plays.
       name: "random" chooses evenly among the allowed moves; "greedy" among those that give it most at once,
         such as one that wins; "minimax" among the best ones, in games that are solved; "mcts-100" searches
-        with 100 simulations, see `tree_search`; "path.to.module:function" is called with (observation,
-        bool[A] of the allowed moves, key).
+        with 100 simulations, see `tree_search`; "baseline" draws from the policy that the game's suite has
+        published, if any; "path.to.module:function" is called with (observation, bool[A] of the allowed
+        moves, key).
 
     Raises:
       ValueError: there is no such player.
@@ -54,6 +58,8 @@ def make(label: str, game: Game, name: str) -> Player:
     found = _players(game)
     if name in found:
         return found[name]
+    if name == BASELINE and game.load_baseline is not None:
+        return _of_logits(game, game.load_baseline())
     searches = _SEARCH.fullmatch(name) if isinstance(name, str) else None
     if searches is not None:
         simulations = int(searches[1])
@@ -82,6 +88,17 @@ def _players(game: Game) -> Mapping[str, Player]:
     if solution is not None:
         found["minimax"] = lambda state, key: evenly(key, solution(state))
     return found
+
+
+def _of_logits(game: Game, logits: Callable[[Any], jax.Array]) -> Player:
+    """Draws by the softmax of the logits [A], given the observation of the seat that has the turn."""
+
+    def move(state: Any, key: jax.Array) -> jax.Array:
+        allowed = game.choices(state)
+        found = jnp.where(allowed, logits(game.observe(state, game.seat(state))), -jnp.inf)
+        return jax.random.categorical(key, found).astype(jnp.int32)
+
+    return move
 
 
 def evenly(key: jax.Array, allowed: jax.Array) -> jax.Array:

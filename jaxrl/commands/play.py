@@ -37,8 +37,8 @@ ARGUMENTS = (
     Argument("GAME", "a game of two, against --opponent; a run as opponent needs none"),
     Argument(
         "--opponent=RUN",
-        "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, or "
-        "minimax where the game is solved (default: {default})",
+        "of GAME: the folder of a run, random, greedy, mcts-N, a search with N simulations for each move, "
+        "minimax where the game is solved, or baseline, Pgx's own policy (default: {default})",
         str,
         "random",
     ),

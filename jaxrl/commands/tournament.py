@@ -2,8 +2,9 @@
 
 A player is the folder of a run, RUN@best or RUN@STEP for another checkpoint of
 it, or a scripted one: random, greedy (looks one move ahead), mcts-N, such as
-mcts-100 (a tree search with 100 simulations for each move), and minimax where
-the game is solved. Every pair plays from both seats, with fixed keys.
+mcts-100 (a tree search with 100 simulations for each move), minimax where the
+game is solved, and baseline where Pgx has published a policy of it
+(docs/selfplay.md). Every pair plays from both seats, with fixed keys.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jaxrl.config import ConfigError
 
 _MOST_GAMES = 1_000_000
 ARGUMENTS = (
-    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax"),
+    Argument("RUN|PLAYER...", "two or more: folders of runs, random, greedy, mcts-N, minimax, baseline"),
     Argument(
         "--games=N",
         "of each pair, half from each seat (default: {default})",

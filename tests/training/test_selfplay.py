@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 
 import jaxrl
+from jaxrl import envs
 from jaxrl.config import ConfigError, resolve
+from jaxrl.envs.games import players
+from jaxrl.evaluation import trained_policy
+from jaxrl.evaluation.tournament.contest import play
+from jaxrl.evaluation.tournament.contestants import Scripted, Trained
 from jaxrl.parallel.sharding import Topology
 from jaxrl.programs.capacity import require_memory
 from jaxrl.reporting.writers import MultiWriter
@@ -50,6 +55,30 @@ def test_a_run_with_a_pool_resumes_bit_for_bit(tmp_path: Path) -> None:
         assert trainer.update(trainer.rollout()) == row
     for there, here in zip(end, host(trainer.state), strict=True):
         np.testing.assert_array_equal(there, here)
+    trainer.close()
+
+
+@pytest.mark.slow
+def test_a_snapshot_acts_as_its_checkpoint_does_alone(tmp_path: Path) -> None:
+    """Of the same step: games with the same keys are the same, also after the policy has learnt on."""
+    fields = {**BUSY, "normalize.observations": True, "ppo.learning_rate": 0.1}
+    trainer = Trainer(config(**fields), writer=MultiWriter(()))
+    for _ in range(2):
+        trainer.update(trainer.rollout())
+    trainer.save(tmp_path / "run")
+    trainer.update(trainer.rollout())
+    opponents, now = trainer.state.opponents, trainer.state.learner.policy
+    (slot,) = np.flatnonzero(opponents.number == 2)
+    stored = trained_policy.load(str(tmp_path / "run"), devices=1)
+    game = envs.make("jaxrl:TicTacToe").game
+    keys = jax.random.split(jax.random.key(1), 200)
+    foe = Scripted("random", game, players.make("test", game, "random"))
+    results = []
+    for acting in (stored.state, jax.tree.map(lambda x: x[slot], opponents.snapshots), now):
+        policy = Trained("policy", game, stored.agent, acting)
+        results.append(np.concatenate([play(policy, foe, keys), play(foe, policy, keys)]))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != results[2]).any()
     trainer.close()
 
 

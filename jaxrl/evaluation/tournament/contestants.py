@@ -145,13 +145,20 @@ def enter(names: Sequence[str], entry: EntryTerms) -> list[Contestant]:
             run = runs[name]
             contestants.append(Trained(name, game, run.agent, run.state, entry.samples and run.agent.samples))
         elif players.is_scripted(game, name):
-            contestants.append(Scripted(name, game, players.make(game.spec.name, game, name)))
+            contestants.append(_scripted(name, game))
         else:
             raise ConfigError(
                 f"{name!r} is neither the folder of a run nor a player of {game.spec.name}: "
                 f"{', '.join(players.names(game))}"
             )
     return contestants
+
+
+def _scripted(name: str, game: Game) -> Scripted:
+    try:
+        return Scripted(name, game, players.make(game.spec.name, game, name))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _folder(name: str) -> tuple[str, str]:

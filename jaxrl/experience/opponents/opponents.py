@@ -143,7 +143,8 @@ class Opponents:
         return state, {
             "selfplay/win_rate": Mean(results_G[:, WINS].sum(), games),
             "selfplay/draw_rate": Mean(results_G[:, DRAWS].sum(), games),
-            "selfplay/elo": LastMean(state.elo, jnp.ones((), jnp.float32)),
+            # Without games against the pool nothing is known of it.
+            "selfplay/elo": LastMean(state.elo, jnp.float32(self.seats.pooled > 0)),
             "selfplay/pool": Last(jnp.sum(state.number > 0, dtype=jnp.int32)),
         }
 

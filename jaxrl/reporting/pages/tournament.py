@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import ConfigError, installation, versions
@@ -13,6 +14,7 @@ from jaxrl.reporting.pages.figures import COLORS, empty_figure, render
 from jaxrl.reporting.pages.page import Section, Table, html_page
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _KINDS = ("wins", "draws", "losses")
@@ -74,9 +76,10 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
       ConfigError: a package is missing, or a file cannot be written.
     """
     require_packages()
-    figure = _figure(record["standings"])
+    figure = _figure(record)
     sections = [Section(table.title, table) for table in tables(record)]
-    sections.insert(1, Section("Elo", name="elo", svg=render(figure, "svg"), png=render(figure, "png")))
+    svg, png = render(figure, "svg"), render(figure, "png")
+    sections.insert(1, Section("Elo and scores", name="elo", svg=svg, png=png))
     page = html_page(
         title=f"Tournament in {record['game']}",
         introduction=f"{len(record['standings'])} players, {record['games_per_pair']:,} games of each pair, "
@@ -87,7 +90,7 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
         command="tournament",
     )
     stored = {**record, "versions": versions()}
-    contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), sections[1].png)
+    contents = (page.encode(), (json.dumps(stored, indent=2) + "\n").encode(), png)
     paths = [os.path.join(folder, name) for name in FILES]
     try:
         os.makedirs(folder, exist_ok=True)
@@ -115,6 +118,16 @@ def _pairs(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
+def _scores(record: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """The score from both seats, a draw half a win, by (one, other)."""
+    found = {}
+    for pair in record["pairs"]:
+        wins, draws, losses = (pair["first"][kind] + pair["second"][kind] for kind in _KINDS)
+        found[pair["one"], pair["other"]] = (wins + draws / 2) / (wins + draws + losses)
+        found[pair["other"], pair["one"]] = (losses + draws / 2) / (wins + draws + losses)
+    return found
+
+
 def _begun(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     """Games won, drawn and lost by one, who had the first move, against the other, by (one, other)."""
     found = {}
@@ -125,11 +138,14 @@ def _begun(record: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _figure(standings: Sequence[Mapping[str, Any]]) -> Figure:
-    """The ratings with their intervals, the best above."""
-    figure, ax = empty_figure(7.5, 0.9 + 0.35 * len(standings))
+def _figure(record: Mapping[str, Any]) -> Figure:
+    """The ratings with their intervals, the best above, and beside each the scores against the others."""
+    standings = record["standings"]
     rows = range(len(standings))
-    ax.errorbar(
+    figure, ratings = empty_figure(9.5, 1.8 + 0.4 * len(standings))
+    grid = figure.add_gridspec(1, 2)
+    ratings.set_subplotspec(grid[0])
+    ratings.errorbar(
         [each["elo"] for each in standings],
         rows,
         xerr=[_half_width(each) for each in standings],
@@ -137,7 +153,25 @@ def _figure(standings: Sequence[Mapping[str, Any]]) -> Figure:
         color=COLORS[0],
         capsize=3,
     )
-    ax.set_yticks(rows, [each["name"] for each in standings])
-    ax.invert_yaxis()
-    ax.set_xlabel("Elo, with a 95% interval")
+    ratings.set_yticks(rows, [each["name"] for each in standings])
+    ratings.set_ylim(len(standings) - 0.5, -0.5)
+    ratings.set_xlabel("Elo, with a 95% interval")
+    _draw_scores(figure.add_subplot(grid[1]), record)
     return figure
+
+
+def _draw_scores(ax: Axes, record: Mapping[str, Any]) -> None:
+    """A cell for each pair: the score of the row against the column, rows as in the standings."""
+    scores = _scores(record)
+    names = [each["name"] for each in record["standings"]]
+    cells = [[scores.get((one, other), math.nan) for other in names] for one in names]
+    ax.imshow(cells, vmin=0, vmax=1, cmap="RdBu", aspect="auto")
+    for (one, other), score in scores.items():
+        # White letters on the dark ends of the scale.
+        color = "white" if abs(score - 0.5) > 0.35 else "black"
+        place = names.index(other), names.index(one)
+        ax.text(*place, f"{score:.2f}", ha="center", va="center", fontsize=7, color=color)
+    ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    ax.set_yticks([])
+    ax.tick_params(labelsize=8)
+    ax.set_xlabel("score of the row against the column")

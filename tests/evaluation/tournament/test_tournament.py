@@ -95,6 +95,13 @@ def test_results_are_those_of_both_seats(tmp_path: Path) -> None:
     cells = report.tables(results.record())[2].rows
     for (i, j), cell in np.ndenumerate(np.array([row[1:] for row in cells])):
         assert cell == ("" if i == j else "-".join(map(str, results.by_seat[i, j, 0])))
+    scores = report._scores(results.record())
+    for i, row in enumerate(results.standings):
+        against = [score for (one, _), score in scores.items() if one == row.name]
+        assert len(against) == 2
+        assert np.mean(against) == pytest.approx(row.score)
+        wins, draws, _ = results.pairs[i, (i + 1) % 3]
+        assert scores[row.name, results.standings[(i + 1) % 3].name] == (wins + draws / 2) / 200
     files = report.write(results.record(), str(tmp_path / "out"))
     record = json.loads(Path(files[1]).read_text())
     assert record["standings"][0]["name"] == "minimax"
@@ -160,16 +167,28 @@ def test_the_command_plays_scripted_players(capfd: Any) -> None:
     assert "random - minimax: 0 won" in shown
 
 
-def test_policies_of_other_games_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"env.name": "gymnax:CartPole-v1"}, "is a policy of gymnax:CartPole-v1, which is no game of two"),
+        ({"env.name": "jaxrl:ProbeGame"}, "plays jaxrl:ProbeGame, and not jaxrl:TicTacToe as the others do"),
+        ({"env.wrappers": ("flatten_observation",)}, "with wrappers, which see one seat alone"),
+    ],
+)
+def test_policies_of_other_games_are_refused(
+    fields: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as those that observe or choose something else."""
     from jaxrl.evaluation.tournament import contestants
 
     class Run:
-        config = resolve(config(**{"env.name": "gymnax:CartPole-v1", "selfplay.enabled": False}), 1)
+        config = resolve(config(**{"selfplay.enabled": False} | fields), 1)
 
     monkeypatch.setattr(contestants.trained_policy, "load", lambda *_, **__: Run)
     entry = contestants.EntryTerms(game="jaxrl:TicTacToe")
-    with pytest.raises(ConfigError, match="is a policy of gymnax:CartPole-v1, which is no game of two"):
+    with pytest.raises(ConfigError, match=message) as caught:
         contestants.enter([str(tmp_path), "random"], entry)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_person_plays_in_text() -> None:

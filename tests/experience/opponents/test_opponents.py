@@ -104,6 +104,19 @@ def test_a_beaten_snapshot_makes_another_one_due(results: tuple[float, ...], is_
         assert after.swapped.tolist()[0]
 
 
+def test_without_games_against_the_pool_there_is_no_rating() -> None:
+    """Not a number that looks like one."""
+    state, policy = first()
+    _, metrics = update()(state, games(), policy, KEY)
+    assert not bool(metrics["selfplay/elo"].is_empty)
+    alone = opponents()
+    seats = dataclasses.replace(alone.seats, latest=4, pooled=0)
+    alone = dataclasses.replace(alone, matches=dataclasses.replace(alone.matches, seats=seats))
+    _, metrics = jax.jit(alone.update)(alone.init(policy), games(), policy, KEY)
+    assert bool(metrics["selfplay/elo"].is_empty)
+    assert bool(metrics["selfplay/win_rate"].is_empty)
+
+
 def test_steps_make_a_snapshot_due() -> None:
     state, policy = first()
     state, _ = update(every_steps=100)(state, games(), policy, KEY)
