@@ -25,8 +25,8 @@ from jaxrl.envs.wrappers.host import WrappedFactory
 Film = Generator[Shot, Any, None]
 
 
-def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
-    """Plays one episode.
+def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Film:
+    """Plays one episode, on the device of `task` if one is given (`jaxrl.envs.tasks`).
 
     Pictures come from the environment (gymnax's visualizer, `rgb_array` of Gymnasium and PettingZoo, a
     `render(state)` of one's own device environment), else the observations where those are images.
@@ -39,7 +39,7 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
         env = registry.make(name, wrappers)
         if env.spec.agents:
             return _film_agents(WholeEnv(cast(MultiAgentEnv, env)), seed)
-        return _film_device(env, seed)
+        return _film_device(env, seed, default_arguments(env) if task is None else (task,))
     factory = registry.make_host(name, wrappers)
     bare = factory.unwrapped if isinstance(factory, WrappedFactory) else factory
     if isinstance(bare, WorkerFactory):
@@ -47,9 +47,9 @@ def film(name: str, wrappers: Sequence[str], seed: int) -> Film:
     return _film_observations(factory, seed)
 
 
-def _film_device(env: JaxEnv, seed: int) -> Film:
+def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
-    state, obs = jax.jit(env.reset)(reset_key, *default_arguments(env))
+    state, obs = jax.jit(env.reset)(reset_key, *arguments)
     step, over, t, reward = jax.jit(env.step), False, 0, 0.0
     names, reports = [report.name for report in env.spec.reports], dict[str, float]()
     while True:

@@ -69,13 +69,13 @@ class LevelDataset:
             raise ConfigError(f"{given_as}: {error}; {_MAKE}") from error
         return cls(given, CATEGORIES)
 
-    def environment(self, category: str = "all") -> str:
-        """The platform game with all that it shows, on levels of a category."""
+    def environment(self) -> str:
+        """The platform game with all that it shows, on all levels."""
         seen = "('state', 'local', 'global', 'graph')"
-        return f"jaxrl:Platformer(levels={self.folder!r}, category={category!r}, observation={seen})"
+        return f"jaxrl:Platformer(levels={self.folder!r}, category='all', observation={seen})"
 
     def suite(self, name: str, episodes: int) -> str:
-        """A suite of all categories, in YAML."""
+        """A suite of all categories, in YAML: tasks of one environment, which is compiled once."""
         lines = [
             f"name: {name}",
             f"episodes: {episodes}",
@@ -85,5 +85,5 @@ class LevelDataset:
             "categories:",
         ]
         for category in self.categories:
-            lines += [f"  {category}:", f'    - "{self.environment(category)}"']
+            lines += [f"  {category}:", f'    - {{env: "{self.environment()}", tasks: category={category}}}']
         return "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.algorithms import Agent
 from jaxrl.config.sections import GREEDY, SAMPLED
@@ -19,7 +20,7 @@ from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel.compilation import compile_in_turn
 from jaxrl.parallel.process_exit import abandon
 from jaxrl.parallel.sharding import REPLICATED, SHARDED, Topology, to_host
-from jaxrl.types import Acting, Array, Axis
+from jaxrl.types import Acting, Array, Axis, PyTree
 
 # How actions are chosen, and the episodes played, by mode.
 Modes = tuple[str, ...]
@@ -46,11 +47,13 @@ class Evaluator(abc.ABC):
         """The programs that have been compiled ahead of time."""
 
     @abc.abstractmethod
-    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
         """Compiles ahead of `play` what can be compiled; `state` may be abstract."""
 
     @abc.abstractmethod
-    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+    def play(
+        self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
+    ) -> Played:
         """Plays exactly `episodes` episodes in each mode, from fresh resets and fresh carries.
 
         Args:
@@ -58,6 +61,8 @@ class Evaluator(abc.ABC):
           key: decides the resets, which are the same in all modes, and the actions that are drawn.
           episodes: how many in each mode.
           modes: how actions are chosen, see `jaxrl.evaluation.modes`.
+          tasks: arrays of numpy [N, ...], those that the environments take in turn, each for all of its
+            episodes; the program is the same for others. None: the default task.
 
         Returns:
           Host copies of the episodes, by mode.
@@ -91,27 +96,36 @@ class DeviceEvaluator(Evaluator):
         """
         self._agent, self._env, self._topology = agent, env, topology
         self._reports, self._given_up = reports, given_up
-        self._compiled: dict[tuple[int, Modes], Callable[..., Played]] = {}
+        self._compiled: dict[tuple[int, Modes, bool], Callable[..., Played]] = {}
 
-    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
-        if (episodes, modes) not in self._compiled:
-            self.compile(state, episodes, modes)
-        program = self._compiled[episodes, modes]
+    def play(
+        self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
+    ) -> Played:
+        kind = (episodes, modes, tasks is not None)
+        if kind not in self._compiled:
+            self.compile(state, episodes, modes, tasks)
         # A stream of its own: `split(key)[i]` equals `fold_in(key, i)`, and training splits the seed's key.
-        key = jax.random.fold_in(key, STREAM)
-        return await_episodes(program(state, self._topology.replicate(key)), self._given_up)
+        given = (jax.random.fold_in(key, STREAM), dealt(tasks, episodes))
+        return await_episodes(self._compiled[kind](state, *self._topology.replicate(given)), self._given_up)
 
     @property
     def compiled(self) -> Sequence[Any]:
         return tuple(self._compiled.values())
 
-    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
         if SAMPLED in modes:
             self._agent.require_samples()
         program = player(self._agent, self._env, self._topology.axis, episodes, modes, self._reports)
-        sharded = self._topology.shard(program, (REPLICATED, REPLICATED), SHARDED, brief=True)
-        key = self._topology.abstract(jax.eval_shape(lambda: jax.random.key(0)), REPLICATED)
-        self._compiled[episodes, modes] = compile_in_turn(lambda: sharded.lower(state, key))
+        sharded = self._topology.shard(program, (REPLICATED,) * 3, SHARDED, brief=True)
+        given = jax.eval_shape(lambda: (jax.random.key(0), dealt(tasks, episodes)))
+        given = self._topology.abstract(given, REPLICATED)
+        kind = (episodes, modes, tasks is not None)
+        self._compiled[kind] = compile_in_turn(lambda: sharded.lower(state, *given))
+
+
+def dealt(tasks: PyTree, episodes: int) -> PyTree:
+    """The task of each environment that plays so many episodes; None of None."""
+    return jax.tree.map(lambda x: x[np.arange(min(episodes, MAX_ENVIRONMENTS)) % len(x)], tasks)
 
 
 def player(
@@ -124,24 +138,27 @@ def player(
 ) -> Callable[[Acting, Array], Played]:
     """Returns a device's part of a program that plays `episodes` episodes in each mode over all of `axis`.
 
-    The modes play side by side, in environments that begin alike.
+    The modes play side by side, in environments that begin alike. Its third argument is that of `dealt`.
     """
     # As many on every number of devices, which then play the same episodes; some devices may have idle ones.
     environments = min(episodes, MAX_ENVIRONMENTS)
     per_device = -(-environments // axis.size)
 
-    def program(state: Acting, key: Array) -> Played:
+    def program(state: Acting, key: Array, tasks: PyTree = None) -> Played:
         index = axis.index() * per_device + jnp.arange(per_device)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, index)
         share = episodes // environments + (index < episodes % environments).astype(jnp.int32)
         quota = jnp.where(index < environments, share, 0)
         most = -(-episodes // environments)
+        task_E = jax.tree.map(lambda x: x[index % environments], tasks)
         sample: bool | Array = modes[0] == SAMPLED
         if len(modes) > 1:
-            keys, quota = (jnp.concatenate([x] * len(modes)) for x in (keys, quota))
+            keys, quota, task_E = jax.tree.map(
+                lambda x: jnp.concatenate([x] * len(modes)), (keys, quota, task_E)
+            )
             sample = jnp.repeat(jnp.array([mode == SAMPLED for mode in modes]), per_device)
         with jax.named_scope("evaluate"):  # a phase of profiles
-            played = play(agent, env, state, keys, quota, most, sample, reports)
+            played = play(agent, env, state, keys, quota, most, sample, reports, task_E)
         return {mode: _rows(played, i * per_device, per_device) for i, mode in enumerate(modes)}
 
     return program

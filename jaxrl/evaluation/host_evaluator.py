@@ -19,7 +19,7 @@ from jaxrl.experience.host.episodes import HostPlayer, quotas
 from jaxrl.experience.statistics import NO_REPORTS, EpisodeReports
 from jaxrl.parallel import process_group
 from jaxrl.parallel.sharding import one_copy
-from jaxrl.types import Acting, Array
+from jaxrl.types import Acting, Array, PyTree
 
 
 class HostEvaluator(Evaluator):
@@ -49,10 +49,13 @@ class HostEvaluator(Evaluator):
     def compiled(self) -> tuple[()]:
         return ()
 
-    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
         """Nothing: what playing takes is compiled with the first episode."""
 
-    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
+    def play(
+        self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
+    ) -> Played:
+        assert tasks is None, "environments on the host name no groups of tasks"
         # One after the other: twice as many processes or threads may be more than a machine bears.
         return {mode: self._play(state, key, episodes, mode == SAMPLED) for mode in modes}
 

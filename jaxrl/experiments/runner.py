@@ -17,6 +17,7 @@ from jaxrl.experiments.results import Measured, of_suite, read_results, steps_to
 from jaxrl.experiments.stages import EXPORT, LATENCY, PRETRAIN, SUITES, commands
 from jaxrl.runs import child_process
 from jaxrl.runs.child_ending import Stopping, child_environment, reason
+from jaxrl.runs.clones import failed_check
 from jaxrl.runs.device_share import DeviceShare
 from jaxrl.runs.executor import PlannedRun, ProcessExecutor
 from jaxrl.runs.signals import Interruption
@@ -117,6 +118,8 @@ class CellRunner:
         try:
             self.plan.write_pretrain_config(self.cell)
             self._command(PRETRAIN)
+            if failed_check(str(self.cell.clone)):
+                raise CellFailure("it is no better than a policy that sees nothing")
         except CellFailure as failure:
             warning = f"warning: trained from scratch, since the clone failed: {failure}"
             self.say(f"{self.cell.name}: {warning}")

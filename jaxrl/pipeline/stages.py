@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.config import flatten
-from jaxrl.config.data_files import read_object
 from jaxrl.config.files import config_path, curriculum_file, load_config, suite_file
 from jaxrl.pipeline.definition import PipelineDefinition
 from jaxrl.pipeline.digests import FILE, PRESENT, RUN, TREE, StageOutput
+from jaxrl.runs.clones import failed_check
 
 # What finds the file of a shipped one by its name.
 _SHIPPED = {"config": config_path, "suites": suite_file, "curriculum": curriculum_file}
@@ -271,11 +271,7 @@ class _Builder:
 
     def _clone_may_be_used(self) -> bool:
         """False of a clone that failed its check: training then starts from nothing."""
-        try:
-            found = read_object(f"{self._places.run('pretrain')}/clone.json")
-        except (OSError, ValueError):
-            return True  # It is not there yet.
-        return found.get("passed") is not False
+        return not failed_check(self._places.run("pretrain"))
 
     def _with_places(self, text: str) -> str:
         for name, place in self._places.names.items():

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl.config import Config
 from jaxrl.config.sections import GREEDY
 from jaxrl.evaluation.during_training import Evaluators
-from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes
+from jaxrl.evaluation.evaluator import STREAM, Evaluator, Modes, Played, await_episodes, dealt
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.population.programs import EpisodesProgram, Programs
 from jaxrl.population.shared_calls import SharedCalls
@@ -89,14 +89,16 @@ class MemberEvaluator(Evaluator):
     def compiled(self) -> Sequence[Any]:
         return self._program.compiled
 
-    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,)) -> None:
-        self._program.compile(state, episodes, modes)
+    def compile(self, state: Acting, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None) -> None:
+        self._program.compile(state, episodes, modes, tasks)
 
-    def play(self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,)) -> Played:
-        self.compile(state, episodes, modes)
-        play = self._program.play_function(episodes, modes)
+    def play(
+        self, state: Acting, key: Array, episodes: int, modes: Modes = (GREEDY,), tasks: PyTree = None
+    ) -> Played:
+        self.compile(state, episodes, modes, tasks)
+        play = self._program.play_function(episodes, modes, tasks is not None)
         key = jax.random.fold_in(key, STREAM)  # as `DeviceEvaluator` does
-        played: Played = self._calls.call(self._member, play, (state, key))
+        played: Played = self._calls.call(self._member, play, (state, key, dealt(tasks, episodes)))
         return await_episodes(played, self._given_up)
 
 

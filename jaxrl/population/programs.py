@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import Config
 from jaxrl.evaluation.during_training import EvaluationPlan
-from jaxrl.evaluation.evaluator import Modes, Played, player
+from jaxrl.evaluation.evaluator import Modes, Played, dealt, player
 from jaxrl.evaluation.evaluators import EvaluationTask, agent_of
 from jaxrl.parallel.sharding import Topology
 from jaxrl.population.member_batch import MemberBatch
@@ -78,27 +78,28 @@ class EpisodesProgram:
         self._agent = agent_of(learning.config, learning.algorithm.agent, self._env.spec)
         self._placement = placement
         self._lock = threading.Lock()
-        self._compiled: dict[tuple[int, Modes], Any] = {}
-        self._play_functions: dict[tuple[int, Modes], SharedFunction] = {}
+        self._compiled: dict[tuple[int, Modes, bool], Any] = {}
+        self._play_functions: dict[tuple[int, Modes, bool], SharedFunction] = {}
 
     @property
     def compiled(self) -> tuple[Any, ...]:
         """The programs compiled so far."""
         return tuple(self._compiled.values())
 
-    def compile(self, state: Acting, episodes: int, modes: Modes) -> None:
+    def compile(self, state: Acting, episodes: int, modes: Modes, tasks: PyTree = None) -> None:
         """Compiles for a number of episodes, or waits for the member that does; `state` may be abstract."""
+        kind = (episodes, modes, tasks is not None)
         with self._lock:
-            if (episodes, modes) in self._compiled:
+            if kind in self._compiled:
                 return
             play = player(self._agent, self._env, Axis(), episodes, modes, self._reports)
-            program = self._placement.trace(play, state, jax.eval_shape(lambda: jax.random.key(0)))
-            compiled = self._compiled[episodes, modes] = program.lower().compile()
-            self._play_functions[episodes, modes] = functools.partial(self._play, compiled)
+            given = jax.eval_shape(lambda: (jax.random.key(0), dealt(tasks, episodes)))
+            compiled = self._compiled[kind] = self._placement.trace(play, state, *given).lower().compile()
+            self._play_functions[kind] = functools.partial(self._play, compiled)
 
-    def play_function(self, episodes: int, modes: Modes) -> SharedFunction:
-        """The function of (policy state, key) by member that plays this number of episodes for each."""
-        return self._play_functions[episodes, modes]
+    def play_function(self, episodes: int, modes: Modes, has_tasks: bool = False) -> SharedFunction:
+        """The function of (policy state, key, tasks) by member that plays so many episodes for each."""
+        return self._play_functions[episodes, modes, has_tasks]
 
     def _play(self, compiled: Any, arguments: Mapping[int, Any]) -> dict[int, Played]:
         rows = self._placement.scatter(compiled(*self._placement.gather(arguments)))

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from jaxrl.config.environment import spec_of
 from jaxrl.parallel.processes import Processes
+from jaxrl.runs.clones import REPORT
 from jaxrl.runs.folder import RunFolder
 from jaxrl.runs.records import MetricsTail
 from jaxrl.runs.signals import Interruption
@@ -17,7 +18,6 @@ from jaxrl.training.outcome import RunOutcome
 from jaxrl.training.run import run
 
 log = logging.getLogger(__name__)
-REPORT = "clone"
 
 
 def clone(

@@ -47,6 +47,7 @@ def test_the_solver_plays_each_level_in_the_fewest_steps(
         assert len(episode) == by_digest[episode.level].optimal_steps
         assert episode.success
         assert episode.terminations[-1]
+        assert episode.infos["success"].tolist() == [0] * (len(episode) - 1) + [1]
         assert episode.player == "solver"
     assert verify(solved) == 0
     said = capsys.readouterr().out

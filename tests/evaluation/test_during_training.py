@@ -139,12 +139,16 @@ def test_levels_on_the_host_have_rules_on_their_info(
 
 @pytest.mark.slow
 def test_members_of_a_population_play_the_suite(tmp_path: Path) -> None:
-    config = config_of(tmp_path, categories={"short way": SUITE["categories"]["short way"]})
+    rooms = "tests.evaluation.suites.environments:Rooms"
+    large = {"env": rooms, "tasks": "size=large", "success": "", "cost": ""}  # of three and four steps
+    config = config_of(tmp_path, categories={"short way": SUITE["categories"]["short way"], "large": [large]})
     config.population.seeds = 2
     outcome = run_population(config, str(tmp_path / "run"), Interruption())
     assert outcome.exit_code == 0
     for member in ("seed_0", "seed_1"):
-        assert evaluations(tmp_path / "run" / "members" / member)[-1]["eval/short_way/steps"] == 5
+        row = evaluations(tmp_path / "run" / "members" / member)[-1]
+        assert row["eval/short_way/steps"] == 5
+        assert row["eval/large/steps"] == pytest.approx((3 + 4 + 3) / 3)
 
 
 @pytest.mark.parametrize(

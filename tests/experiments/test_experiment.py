@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -182,22 +178,6 @@ def test_a_wrong_architecture_is_answered_with_the_list(capfd: pytest.CaptureFix
     assert not list(tmp_path.iterdir())
 
 
-QUICK = """from jaxrl.config.files import load_config
-
-def get_config():
-    c = load_config("ppo_architectures")
-    c.ppo.rollout_length = 16
-    c.ppo.num_epochs = 1
-    c.ppo.num_minibatches = 1
-    c.evaluate.episodes = 2
-    c.network.state_sizes = (4,)
-    c.network.fusion_size = 4
-    c.network.graph_width = 4
-    c.log.every_steps = 64
-    return c
-"""
-
-
 def finish(plan: ExperimentPlan, cell: ExperimentCell, success: list[float]) -> None:
     """Leaves what a cell has left that has trained with such success on test levels."""
     cell.folder.mkdir(parents=True)
@@ -319,65 +299,3 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
 )
 def test_as_many_cells_at_a_time_as_have_devices(changes, gpus, expected) -> None:
     assert jobs_of(options(**changes), gpus) == expected
-
-
-@pytest.mark.slow
-def test_an_experiment_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """Two cells side by side, killed outright and then stopped by a signal, end as one that was not."""
-    (tmp_path / "quick.py").write_text(QUICK)
-    file = tmp_path / "experiment.yaml"
-    given = {
-        "experiment_name": "tiny",
-        "architectures": ["mlp_baseline", "gcn"],
-        "train_dataset": "train",
-        "test_dataset": "test",
-        "config": str(tmp_path / "quick.py"),
-        "total_timesteps": 192,
-        "num_envs": 4,
-        "eval_freq": 64,
-        "save_freq": 64,
-        "episodes": 1,
-        "jobs": 2,
-        "output_dir": str(tmp_path / "out"),
-    }
-    file.write_text(json.dumps(given))
-    command = [sys.executable, "-m", "jaxrl", "experiment"]
-    first = subprocess.Popen([*command, str(file)], cwd=tmp_path)
-    # Both train at the same time: neither has finished.
-    wait_for(first, lambda: len(list(tmp_path.glob("out/tiny_*/*/no_pretrain/config.json"))) == 2)
-    assert not list(tmp_path.glob("out/tiny_*/*/no_pretrain/eval_results.json"))
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    (folder,) = (tmp_path / "out").iterdir()
-    resume = [*command, f"--resume-from={folder}"]
-    second = subprocess.Popen(resume, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    wait_for(second, lambda: (folder / "tiny.log").read_text().count("starts") == 4)
-    second.send_signal(signal.SIGTERM)
-    _, stderr = second.communicate(timeout=120)
-    assert second.returncode == 128 + signal.SIGTERM, stderr
-    assert f"SIGTERM: jaxrl experiment --resume-from={folder} goes on" in stderr
-    done = subprocess.run(resume, capture_output=True, text=True, cwd=tmp_path, timeout=400)
-    assert done.returncode == 0, done.stderr
-    cells = json.loads((folder / "all_results.json").read_text())["cells"]
-    assert [cell["state"] for cell in cells] == ["finished", "finished"]
-    for name in ("mlp_baseline", "gcn"):
-        place = folder / name / "no_pretrain"
-        assert (place / "final_model.zip").stat().st_size > 1000
-        rows = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
-        assert [row["step"] for row in rows if "eval/return" in row] == [64, 128, 192]
-        results = json.loads((place / "eval_results.json").read_text())
-        assert results["test"]["all"]["episodes"] == 5
-        assert set(results["test"]) == {"all", "simple", "medium", "complex", "mine_heavy", "exploration"}
-        assert results["p50_ms"] > 0
-        assert results["actions"] in ("greedy", "sampled")
-    matrix = json.loads((folder / "decision_matrix.json").read_text())
-    assert {row["name"] for row in matrix["rows"]} == {"mlp_baseline/no_pretrain", "gcn/no_pretrain"}
-    assert "2 of 2 cells have finished" in (folder / "report.html").read_text()
-
-
-def wait_for(process: subprocess.Popen, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

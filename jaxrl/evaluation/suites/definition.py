@@ -26,6 +26,7 @@ _LEVEL: dict[str, tuple[Any, ...]] = {
     "success": (str,),
     "cost": (str,),
     "steps": (float, above(0)),
+    "tasks": (str,),
 }
 _SUITE: dict[str, tuple[Any, ...]] = {
     "name": (str,),
@@ -48,6 +49,7 @@ class Level:
       success: the rule, or None: success is not reported.
       cost: key of the environment's info that is summed over each episode, or None.
       steps: what counts as 1 in normalised steps; None takes the environment's longest episode.
+      tasks: a group of the environment's tasks, such as `category=simple`; "" plays its default task.
     """
 
     env: str
@@ -56,6 +58,7 @@ class Level:
     success: Success | None
     cost: str | None
     steps: float | None
+    tasks: str = ""
 
     @property
     def reports(self) -> EpisodeReports:
@@ -166,6 +169,7 @@ def _level(given: Any, where: str, defaults: Mapping[str, Any]) -> Level:
         success=rule,
         cost=fields.get("cost"),
         steps=fields.get("steps"),
+        tasks=fields.get("tasks", ""),
     )
     try:
         level.reports  # noqa: B018

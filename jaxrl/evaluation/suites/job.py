@@ -83,7 +83,7 @@ def run(
 def _report(policy: TrainedPolicy, levels: SuiteLevels) -> dict[str, Any]:
     suite = levels.suite
     modes: dict[str, Any] = {}
-    player = SuitePlayer(levels, functools.partial(_evaluator, policy))
+    player = SuitePlayer(levels, functools.cache(functools.partial(_evaluator, policy)))
     for mode, played in player.play(policy.state, suite.modes).items():
         categories: dict[str, Any] = {}
         for name, found in played.items():
@@ -120,6 +120,7 @@ def _describe(playable: PlayableLevel) -> dict[str, Any]:
     return {
         "env": level.env,
         "wrappers": list(playable.task.wrappers),
+        **({"tasks": level.tasks} if level.tasks else {}),
         "success": level.success.text if level.success else None,
         "cost_key": level.cost,
     }
@@ -134,6 +135,7 @@ def _films(policy: TrainedPolicy, levels: SuiteLevels, folder: str) -> Iterator[
         for i, level in enumerate(category):
             file = f"{folder}/{video.file_name(name, i, suite.modes[0])}"
             try:
-                yield video.write(policy, level.task, suite.modes[0] == SAMPLED, suite.seed, file)
+                start = level.task_of(suite.seed)
+                yield video.write(policy, level.task, suite.modes[0] == SAMPLED, suite.seed, file, start)
             except CannotRender as error:
                 yield f"no video: {error}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from jaxrl.config import ConfigError, environment_spec
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, EnvSpec, Space
+from jaxrl.envs.tasks import default_task, task_groups
 from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites.definition import COST, Level, Suite
 from jaxrl.experience.episodes import DEFAULT_MAX_EPISODE_STEPS, Episodes
@@ -46,16 +48,22 @@ class PlayableLevel:
       level: as the suite has it.
       task: what an evaluator plays.
       steps: what counts as 1 in normalised steps.
+      tasks: arrays [N, ...], the tasks that episodes have in turn; None: the default task.
     """
 
     level: Level
     task: EvaluationTask
     steps: float
+    tasks: Any = None
 
     @property
     def episodes(self) -> int:
         """The number that are played."""
         return self.level.episodes
+
+    def task_of(self, number: int) -> Any:
+        """One of the tasks, whatever the number; None without."""
+        return self.tasks and {key: x[number % len(x)] for key, x in self.tasks.items()}
 
     def outcomes(self, played: Episodes) -> Outcomes:
         """The outcome of episodes that were copied to the host."""
@@ -137,7 +145,28 @@ def _playable(level: Level, own: EnvSpec, default: tuple[str, ...], where: str) 
     steps = level.steps or spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
     is_declared = level.success is None or declares(spec, level.success)
     reports = replace(level.reports, is_declared=is_declared)
-    return PlayableLevel(level, EvaluationTask(level.env, wrappers, reports), float(steps))
+    tasks = _tasks(level, wrappers, where.removesuffix("env") + "tasks") if level.tasks else None
+    return PlayableLevel(level, EvaluationTask(level.env, wrappers, reports), float(steps), tasks)
+
+
+def _tasks(level: Level, wrappers: tuple[str, ...], where: str) -> dict[str, np.ndarray]:
+    """The tasks of the group that a level names."""
+    given = f"`{where}` (={level.tasks!r})"
+    if registry.is_host(level.env):
+        raise ConfigError(f"{given}: environments on the host name no groups of tasks")
+    env = registry.make(level.env, wrappers)
+    known = task_groups(env)
+    name, _, member = level.tasks.partition("=")
+    if name not in known or member not in known[name].members:
+        choices = [f"{group}={each}" for group, found in known.items() for each in found.members]
+        if not choices:
+            raise ConfigError(f"{given}: {level.env} names no groups of tasks")
+        raise ConfigError(f"{given} must be one of {', '.join(choices)}")
+    values = known[name].members[member]
+    others = {
+        key: np.repeat(np.asarray(x)[None], len(values), axis=0) for key, x in default_task(env).items()
+    }
+    return {**others, known[name].field: values}
 
 
 def _form(space: Space) -> str:

@@ -26,12 +26,16 @@ class SuitePlayer:
         }
 
     def compile(self, state: Acting, modes: Modes) -> list[Callable[[], None]]:
-        """Jobs that compile ahead what `play` takes, for threads; `state` may be abstract."""
-        return [
-            functools.partial(evaluator.compile, state, level.episodes, modes)
-            for category in self._categories.values()
-            for level, evaluator in category
-        ]
+        """Jobs that compile ahead what `play` takes, for threads; `state` may be abstract.
+
+        Levels of one environment that differ in their tasks alone share a program.
+        """
+        jobs: dict[tuple[int, int, bool], Callable[[], None]] = {}
+        for category in self._categories.values():
+            for level, evaluator in category:
+                job = functools.partial(evaluator.compile, state, level.episodes, modes, level.tasks)
+                jobs.setdefault((id(evaluator), level.episodes, level.tasks is None), job)
+        return [*jobs.values()]
 
     def play(self, state: Acting, modes: Modes) -> dict[str, dict[str, list[Outcomes]]]:
         """Plays exactly the episodes of every level in each mode; by mode, then by category.
@@ -44,7 +48,7 @@ class SuitePlayer:
         found: dict[str, dict[str, list[Outcomes]]] = {mode: {} for mode in modes}
         for name, category in self._categories.items():
             played = [
-                evaluator.play(state, level_key(root, name, index), level.episodes, modes)
+                evaluator.play(state, level_key(root, name, index), level.episodes, modes, level.tasks)
                 for index, (level, evaluator) in enumerate(category)
             ]
             for mode in modes:

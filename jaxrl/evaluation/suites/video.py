@@ -40,15 +40,25 @@ def require_packages(ending: str = ".gif") -> None:
             raise ConfigError(f"`--video` needs the package {package}: {installation.command('video')}")
 
 
-def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str) -> str:
+def write(
+    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, file: str, start: Any = None
+) -> str:
     """Films one episode of a task; returns a line that says where it is.
+
+    Args:
+      trained: plays.
+      task: the environment.
+      sample: draw actions.
+      seed: decides the episode.
+      file: to write.
+      start: what the environment is asked to be (`jaxrl.envs.tasks`); None: its default.
 
     Raises:
       CannotRender: the environment cannot be drawn.
       ConfigError: the file cannot be written, or a package for that is missing.
       HostEnvError: the environment failed.
     """
-    pictures, steps = _play(trained, task, sample, seed)
+    pictures, steps = _play(trained, task, sample, seed, start)
     try:
         save(pictures, file)
     except OSError as error:
@@ -57,7 +67,7 @@ def write(trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int,
 
 
 def _play(
-    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int
+    trained: TrainedPolicy, task: EvaluationTask, sample: bool, seed: int, start: Any
 ) -> tuple[list[np.ndarray], int]:
     spec = registry.spec_of(task.env, task.wrappers)
     agent = agent_of(trained.config, trained.agent, spec)
@@ -65,7 +75,7 @@ def _play(
         trained = dataclasses.replace(trained, agent=agent, spec=spec)
     act = jax.jit(function := PolicyFunction.of(trained, sample))
     _, carry, *_ = function.example(spec.num_agents)
-    film = filming.film(task.env, task.wrappers, seed)
+    film = filming.film(task.env, task.wrappers, seed, start)
     pictures: list[np.ndarray] = []
     shot, reset, stride = next(film), np.ones(spec.num_agents, bool), 1
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Episode:
       terminations, truncations: bool[T]; True at the last step only, if at all. An episode that has neither
         there was cut off where the recording ended.
       action_masks: bool[T, A], or None.
+      infos: float32[T] by name, what the environment reported of each step; NaN where it said nothing.
       seed: of its recording, -1 if it is not known.
       success: whether its task was done; None if nothing is known of that.
       player: who acted: "random", a run, a person.
@@ -38,6 +39,7 @@ class Episode:
     terminations: np.ndarray
     truncations: np.ndarray
     action_masks: np.ndarray | None = None
+    infos: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     seed: int = -1
     success: bool | None = None
     player: str = ""
@@ -74,6 +76,8 @@ def check_episode(episode: Episode, spec: EnvSpec) -> None:
         if episode.action_masks is None:
             raise EpisodeFault("has no action_masks, which the environment has")
         _check_array("action_masks", episode.action_masks, steps, (spec.mask_size,))
+    for name, x in episode.infos.items():
+        _check_array(f"infos.{name}", np.nan_to_num(x), steps, ())
 
 
 def named_observations(observations: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,8 +1,9 @@
 """Files of one episode each, `.npz`: read bounded, and without unpickling anything.
 
 Arrays: `observations` [T + 1, *O], or `observations.PART` for each part of a dict; `actions` [T, *A];
-`rewards`, `terminations`, `truncations` [T]; where there are masks `action_masks` [T, A]. Scalars: `seed`,
-`success` (absent if unknown), `player` and `level_id` (text). What else is in a file is not looked at.
+`rewards`, `terminations`, `truncations` [T]; where there are masks `action_masks` [T, A]; `infos.NAME` [T] of
+what the environment reported. Scalars: `seed`, `success` (absent if unknown), `player` and `level_id` (text).
+What else is in a file is not looked at.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jaxrl.experience.demonstrations.episode import (
 LARGEST_FILE = 2**30  # bytes, of one episode, also once its arrays are unpacked
 _MOST_ARRAYS = 1_000
 _LONGEST_TEXT = 200  # characters
+_INFO = "infos."
 
 
 def encode(episode: Episode) -> bytes:
@@ -35,6 +37,7 @@ def encode(episode: Episode) -> bytes:
     for name in ("actions", "rewards", "terminations", "truncations", "action_masks"):
         if getattr(episode, name) is not None:
             arrays[name] = getattr(episode, name)
+    arrays |= {f"{_INFO}{name}": x for name, x in episode.infos.items()}
     arrays |= {"seed": np.int64(episode.seed), "player": np.str_(episode.player[:_LONGEST_TEXT])}
     if episode.level:
         arrays["level_id"] = np.str_(episode.level[:_LONGEST_TEXT])
@@ -79,6 +82,11 @@ def decode(content: bytes, spec: EnvSpec) -> Episode:
         action_masks=_numbers("action_masks", arrays["action_masks"], bool)
         if "action_masks" in arrays
         else None,
+        infos={
+            name.removeprefix(_INFO): _numbers(name, x, np.float32)
+            for name, x in arrays.items()
+            if name.startswith(_INFO)
+        },
         seed=int(whole_number("seed", arrays.get("seed", np.int64(-1)))),
         success=None if success is None else bool(whole_number("success", success)),
         player=text_of(arrays, "player"),

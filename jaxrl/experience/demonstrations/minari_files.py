@@ -83,7 +83,8 @@ def write_episodes(place: Path, episodes: Iterable[Episode], spec: EnvSpec, name
             rewards=list(episode.rewards),
             terminations=list(episode.terminations),
             truncations=list(episode.truncations),
-            infos={},
+            # Theirs begin with what a reset tells.
+            infos={key: np.concatenate([[np.nan], x]) for key, x in episode.infos.items()},
         )
         storage.update_episodes([buffer])
     version = _minari("minari").__version__

@@ -203,14 +203,15 @@ class _Sheet:
         cut = not ended and len(self.rows) + 1 >= limit
         flags = (bool(row.terminated[b]), bool(row.truncated[b]) or cut)
         mask = None if row.mask is None else one(row.mask)
-        self.rows.append((one(row.obs), mask, one(row.action), float(row.reward[b]), *flags))
-        self.last = one(row.after)
         info = {key: np.asarray(x[b : b + 1], np.float32) for key, x in row.info.items()}
+        told = {key: info[key][0] for key in self.reports.info_keys}
+        self.rows.append((one(row.obs), mask, one(row.action), float(row.reward[b]), *flags, told))
+        self.last = one(row.after)
         self._tallies = self.reports.add(self._tallies, info, np)
         return ended or cut
 
     def episode(self) -> Episode:
-        obs, masks, actions, rewards, terminated, truncated = zip(*self.rows, strict=True)
+        obs, masks, actions, rewards, terminated, truncated, told = zip(*self.rows, strict=True)
         rewards_T = np.array(rewards, np.float32)
         return Episode(
             observations=jax.tree.map(lambda *x: np.stack(x), *obs, self.last),
@@ -219,6 +220,7 @@ class _Sheet:
             terminations=np.array(terminated),
             truncations=np.array(truncated),
             action_masks=None if masks[0] is None else np.stack(masks),
+            infos={key: np.array([row[key] for row in told]) for key in self.reports.info_keys},
             seed=self.seed,
             success=self._success(float(rewards_T.sum()), len(rewards)),
             player=self.player,

@@ -101,6 +101,7 @@ class Simulator:
             terminations=found["terminated"],
             truncations=found["truncated"],
             action_masks=found["mask"],
+            infos={key: found["info"][key] for key in self._reports.info_keys},
             seed=replay.seed,
             success=success,
             player=replay.player,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,19 @@ from PIL import Image
 
 from jaxrl.commands.evaluate import main
 from jaxrl.config.errors import ConfigError
+from jaxrl.envs import filming
+from jaxrl.evaluation import evaluators, trained_policy
+from jaxrl.evaluation.evaluator import Evaluator
+from jaxrl.evaluation.evaluators import EvaluationTask
 from jaxrl.evaluation.suites import definition
 from jaxrl.evaluation.suites.definition import Success
+from jaxrl.evaluation.suites.levels import SuiteLevels
+from jaxrl.evaluation.suites.player import SuitePlayer
 from tests.inference.runs import save_run
 
 ROOT = Path(__file__).parents[3]
 ENV = "tests.evaluation.suites.environments:Corridor"
+ROOMS = "tests.evaluation.suites.environments:Rooms"
 SMALL = {"network__core": "lstm", "network__hidden_sizes": (4,), "network__core_size": 4}
 
 
@@ -90,6 +98,39 @@ def test_each_level_plays_episodes_of_its_own(tmp_path: Path, capfd: pytest.Capt
     levels = [level for name in ("first", "second") for level in categories[name]["levels"]]
     played = {tuple(row["return"] for row in level["episode_rows"]) for level in levels}
     assert len(played) == 3
+
+
+def test_episodes_have_the_tasks_of_a_group_in_turn(run: Path, tmp_path: Path) -> None:
+    """Levels that differ in their tasks alone share an evaluator, and that one program."""
+    categories = {size: [{"env": ROOMS, "tasks": f"size={size}"}] for size in ("small", "large")}
+    suite = definition.read(str(suite_of(tmp_path, episodes=5, categories=categories)))
+    policy = trained_policy.load(str(run), trust=True)
+    levels = SuiteLevels.of(suite, policy.spec, ())
+    built: list[Evaluator] = []
+
+    def evaluator_of(task: EvaluationTask) -> Evaluator:
+        built.append(evaluators.build(policy.config, task, policy.agent, policy.topology))
+        return built[-1]
+
+    player = SuitePlayer(levels, functools.cache(evaluator_of))
+    (job,) = player.compile(policy.state, suite.modes)
+    job()
+    for played in player.play(policy.state, suite.modes).values():
+        for size, rooms in (("small", [0, 1]), ("large", [2, 3])):
+            (outcomes,) = played[size]
+            lengths = [rooms[i % 2] + 1 for i in range(5)]
+            assert outcomes.length.tolist() == lengths
+            assert outcomes.score.tolist() == [2 * length for length in lengths]
+    assert [len(evaluator.compiled) for evaluator in built] == [1]
+
+
+def test_a_film_of_a_task() -> None:
+    for room in (1, 3):
+        shots = filming.film(ROOMS, (), 0, {"room": np.int32(room), "pay": np.float32(1)})
+        shot, steps = next(shots), 0
+        while not shot.over:
+            shot, steps = shots.send(0), steps + 1
+        assert steps == room + 1
 
 
 def test_options_of_the_command_overrule_the_suite(run: Path, tmp_path: Path) -> None:
@@ -187,6 +228,8 @@ def test_gymnax_gymnasium_and_envpool_are_filmed_or_say_why_not(
         ({"categories": {"a": ["gymnax:CartPol-v1"]}}, "`categories.a[0].env` (='gymnax:CartPol-v1')"),
         ({"categories": {"a": ["gymnax:CartPole-v1"]}}, "has observations of float32[4], the policy"),
         ({"categories": {"a": [ENV]}, "cost": "damage"}, "no info['damage']; its info has cost, goal"),
+        ({"categories": {"a": [ENV]}, "tasks": "size=small"}, f"{ENV} names no groups of tasks"),
+        ({"categories": {"a": [ROOMS]}, "tasks": "size"}, "must be one of size=small, size=large"),
     ],
 )  # fmt: skip
 def test_bad_suites_are_one_line(

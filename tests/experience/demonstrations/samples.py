@@ -21,6 +21,7 @@ def episode(length: int, seed: int = 0, terminated: bool = True) -> Episode:
         rewards=np.ones(length, np.float32),
         terminations=flags[0],
         truncations=flags[1],
+        infos={"odd": np.where(steps[:-1] % 2 == 1, steps[:-1], np.nan).astype(np.float32)},
         seed=seed,
         success=terminated,
         player="by hand",

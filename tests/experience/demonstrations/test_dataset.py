@@ -109,6 +109,7 @@ FAULTS: list[tuple[Callable[[Path], object], str]] = [
     (replaced(actions=np.array(["a"] * 5)), "actions .of dtype <U1. must hold numbers"),
     (replaced(terminations=EARLY), "ends before its last step: one file holds one episode"),
     (replaced(terminations=None), "has no array terminations"),
+    (replaced(**{"infos.odd": np.zeros(4)}), r"infos.odd \(of shape \(4,\)\) must have 5 rows"),
     (replaced(actions=np.zeros((0,), np.int32)), "has no step"),
     (replaced(seed=np.zeros(3)), r"seed \(of shape \(3,\), dtype float64\) must be one whole number"),
     (cut, "is no .npz of arrays"),

@@ -31,6 +31,8 @@ def test_minari_reads_what_is_written(written: Path, monkeypatch: pytest.MonkeyP
     assert [len(e) for e in found] == [5, 3]
     np.testing.assert_array_equal(found[0].observations, episode(5, 1).observations)
     np.testing.assert_array_equal(found[1].truncations, episode(3, 2, terminated=False).truncations)
+    # The first is what the reset told: nothing.
+    np.testing.assert_array_equal(found[0].infos["odd"], [np.nan, np.nan, 1, np.nan, 3, np.nan])
 
 
 def test_what_is_written_is_read(written: Path) -> None:

@@ -73,6 +73,12 @@ def test_transitions_are_the_environments_own() -> None:
     np.testing.assert_array_equal(change > 0, episode.actions == 1)
 
 
+def test_what_the_environment_reports_of_each_step_is_kept() -> None:
+    name = "tests.evaluation.suites.environments:Corridor(length=5)"
+    (episode,) = recorded(name, RandomPlayer(registry.spec_of(name)), 1, success="info.goal")
+    assert {key: x.tolist() for key, x in episode.infos.items()} == {"goal": [0, 0, 0, 0, 1]}
+
+
 def test_random_actions_are_allowed_ones() -> None:
     name = "tests.algorithms.environments:Chance(masked=True)"
     found = recorded(name, RandomPlayer(registry.spec_of(name)), 40)
