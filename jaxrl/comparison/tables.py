@@ -92,13 +92,19 @@ def notes(comparison: Comparison) -> list[str]:
         "Intervals hold 95% of bootstrap resamples, drawn among the runs of each environment; a variant with "
         "a single run in an environment has none. With few runs they are too narrow rather than too wide.",
         f"The baseline is {comparison.baseline}. P(beats baseline) is the chance that a run of the variant "
-        "ends with a higher return than one of the baseline; ties count half.",
+        "ends with a higher return than one of the baseline; ties count half. Two single runs have none.",
         f"Steps and seconds are medians over runs until {comparison.metric} first reached {threshold}, as "
         "finely as it was measured; '-' where half of them never did. Seconds are of training, without "
         "compilation.",
         "Steps per second are medians over runs, with the lowest and the highest; seconds of compiling, "
         "evaluating and saving are left out. Memory is the peak of any run; '-' where it was not recorded.",
     ]
+    if comparison.drawn != comparison.metric:
+        found.insert(
+            0,
+            f"Each run has a single {comparison.metric}; the learning curves are of {comparison.drawn}, that "
+            "of training.",
+        )
     if comparison.scales:
         spans = [f"{e}: {text.number(a)} to {text.number(b)}" for e, (a, b) in comparison.scales.items()]
         scaled = "Returns are scaled: 0 to 1 stand for the lowest and the highest of any run. "
