@@ -21,7 +21,7 @@ def curves(comparison: Comparison) -> Figure:
         _draw(ax, outcome.curve, outcome.name, index)
         for step in outcome.stage_ends:
             ax.axvline(step, color=COLORS[index % len(COLORS)], linewidth=0.6, linestyle="--", alpha=0.5)
-    if comparison.drawn == comparison.metric:
+    if comparison.has_curves:
         _draw_threshold(ax, comparison.threshold)
     ax.set_xlabel("environment steps")
     ax.set_ylabel(_label(comparison, comparison.drawn))

@@ -133,6 +133,11 @@ class Comparison:
     skipped: list[str]
     outcomes: list[Outcome]
 
+    @property
+    def has_curves(self) -> bool:
+        """True if some run has more of the metric than a single point."""
+        return self.drawn == self.metric
+
 
 def compare(
     variants: Sequence[Variant], problems: Sequence[str], options: Options, skipped: Sequence[str] = ()
