@@ -10,7 +10,7 @@ import pytest
 from tests.faults.harness import Run, differences
 from tests.faults.tiny import STEPS
 
-COUNT = 40  # iterations of a stage, so that it lasts long enough to be killed in
+COUNT = 24  # iterations of a stage, so that it lasts long enough to be killed in
 LAST = 4
 CURRICULUM = f"""
 window: 20
