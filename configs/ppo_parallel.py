@@ -6,7 +6,8 @@ Timed:    jaxrl train ppo_parallel --duration=1    # an hour; writes benchmark_m
 Beside:   ppo_sequential, which learns from as many environments with one thread (docs/how_to/modes.md)
 Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
-Expected: not measured to the end
+Expected: in ten minutes (--duration=0.167) 536,576 steps at 883 a second, 2.3 GB, return 7.1 in training at
+          375,000 to 475,000 steps (1 seed; docs/how_to/modes.md); not measured to the end
 """
 
 from ml_collections import ConfigDict

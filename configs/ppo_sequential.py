@@ -6,7 +6,8 @@ Timed:    jaxrl train ppo_sequential --duration=1    # an hour; writes benchmark
 Beside:   ppo_parallel, which learns from as many environments with several threads (docs/how_to/modes.md)
 Needs:    Qt 5: pip install PyQt5-Qt5, or on Debian and Ubuntu apt install libqt5gui5 (docs/host.md)
 Hardware: 2 CPU cores
-Expected: not measured to the end
+Expected: in ten minutes (--duration=0.167) 475,136 steps at 780 a second, 1.9 GB, return 7.1 in training at
+          375,000 to 475,000 steps (1 seed; docs/how_to/modes.md); not measured to the end
 """
 
 from ml_collections import ConfigDict

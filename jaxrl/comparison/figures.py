@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.comparison.results import Comparison, Curve
+from jaxrl.comparison.curves import Curve
+from jaxrl.comparison.results import Comparison
 from jaxrl.reporting.pages.figures import COLORS, empty_figure
 
 if TYPE_CHECKING:
@@ -20,13 +21,10 @@ def curves(comparison: Comparison) -> Figure:
         _draw(ax, outcome.curve, outcome.name, index)
         for step in outcome.stage_ends:
             ax.axvline(step, color=COLORS[index % len(COLORS)], linewidth=0.6, linestyle="--", alpha=0.5)
-    ax.axhline(comparison.threshold, color="grey", linewidth=0.8, linestyle=":")
-    ax.annotate(
-        "threshold", (0.995, comparison.threshold), xycoords=("axes fraction", "data"),
-        ha="right", va="bottom", fontsize=7, color="grey",
-    )  # fmt: skip
+    if comparison.has_curves:
+        _draw_threshold(ax, comparison.threshold)
     ax.set_xlabel("environment steps")
-    ax.set_ylabel(_label(comparison, comparison.metric))
+    ax.set_ylabel(_label(comparison, comparison.drawn))
     ax.xaxis.set_major_formatter(_engineering())
     _legend(ax, comparison)
     return figure
@@ -59,6 +57,14 @@ def profiles(comparison: Comparison) -> Figure:
     ax.set_ylabel("share of runs above")
     _legend(ax, comparison)
     return figure
+
+
+def _draw_threshold(ax: Any, threshold: float) -> None:
+    ax.axhline(threshold, color="grey", linewidth=0.8, linestyle=":")
+    ax.annotate(
+        "threshold", (0.995, threshold), xycoords=("axes fraction", "data"),
+        ha="right", va="bottom", fontsize=7, color="grey",
+    )  # fmt: skip
 
 
 def _draw(ax: Any, curve: Curve, name: str, index: int, drawstyle: str = "default") -> None:

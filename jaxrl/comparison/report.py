@@ -96,11 +96,16 @@ def _sections(comparison: Comparison) -> list[Section]:
         svg, png = (render(figure, kind) for kind in ("svg", "png"))
         return Section(title, None, name, svg, png)
 
+    spreads = []
+    if any(len(outcome.runs) > 1 for outcome in comparison.outcomes):
+        spreads = [
+            picture("Final return of every run", "final", figures.intervals(comparison)),
+            picture("Performance profile", "profile", figures.profiles(comparison)),
+        ]
     return [
         Section(returns.title, returns),
         picture("Learning curves", "curves", figures.curves(comparison)),
-        picture("Final return of every run", "final", figures.intervals(comparison)),
-        picture("Performance profile", "profile", figures.profiles(comparison)),
+        *spreads,
         Section(costs.title, costs),
         *(Section(table.title, table) for table in rest),
     ]

@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 
 from jaxrl.comparison import statistics
+from jaxrl.comparison.curves import (
+    Curve,
+    Points,
+    curve_of,
+    drawn_metric,
+    first_reach,
+    mean_curve,
+    scaled,
+    span,
+    span_of,
+    with_interval,
+)
 from jaxrl.comparison.variants import Variant, environment_of
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.sections import GREEDY, SAMPLED
 from jaxrl.runs.records import Run
 
-# Steps and values.
-Points = tuple[np.ndarray, np.ndarray]
-
-_MAX_CURVE_POINTS = 100
 _PROFILE_POINTS = 101
 # Share of the way from the lowest return at the start to the highest final one.
 _DEFAULT_THRESHOLD = 0.9
@@ -55,16 +63,6 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Values and their intervals (or empty lists) at x: environment steps, or returns for a profile."""
-
-    x: list[float]
-    value: list[float]
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The results of one variant.
 
@@ -73,7 +71,8 @@ class Outcome:
       runs, seeds: paths, and their seeds.
       final, best: interquartile means over runs of the last and the highest return.
       finals: the last return of each run.
-      improvement: probability that a run beats a run of the baseline; None for the baseline itself.
+      improvement: probability that a run beats a run of the baseline; None for the baseline itself, and
+        where both have a single run.
       steps, seconds: medians over runs of what was trained, see `Run.seconds`; None if half of them have not
         recorded it.
       reached: the number of runs that reached the threshold.
@@ -82,7 +81,7 @@ class Outcome:
       speedup: the median pace relative to the baseline's.
       peak_host_bytes, peak_device_bytes: the highest of any run; None if not recorded.
       devices: the devices of the runs.
-      curve: interquartile mean of the return over steps.
+      curve: interquartile mean over steps of the metric that is drawn.
       profile: share of runs whose final return is above x.
       stage_ends: steps at which a stage of one of the runs ended, of training or of a curriculum.
       by_mode: the last return of each run's evaluations in each mode, if some run plays both; None of others.
@@ -118,12 +117,14 @@ class Comparison:
     """The results of all variants.
 
     Attributes:
+      drawn: the metric of the learning curves; another than `metric` where that is a single point of each.
       scales: the returns of each environment that are scaled to 0 and 1, if pooled.
       problems: reasons why the runs are not comparable, if they were compared by force.
       skipped: the runs that were left out, and last values that are not finite, with reasons.
     """
 
     metric: str
+    drawn: str
     environments: list[str]
     scales: Mapping[str, tuple[float, float]]
     threshold: float
@@ -131,6 +132,11 @@ class Comparison:
     problems: list[str]
     skipped: list[str]
     outcomes: list[Outcome]
+
+    @property
+    def has_curves(self) -> bool:
+        """True if some run has more of the metric than a single point."""
+        return self.drawn == self.metric
 
 
 def compare(
@@ -147,20 +153,23 @@ def compare(
     baseline = options.baseline or names[0]
     if baseline not in names:
         raise ConfigError(f"`--baseline` (={baseline!r}) is no variant{did_you_mean(baseline, names)}")
-    curves = {run.path: _curve(run, options.metric) for run in runs}
+    curves = {run.path: curve_of(run, options.metric) for run in runs}
     pooled = options.pool and len(environments) > 1
-    scales = {e: _scale(curves, runs, e) for e in environments} if pooled else {}
+    drawn = options.metric if pooled else drawn_metric(runs, options.metric)
+    scales = {e: span_of(curves, runs, e) for e in environments} if pooled else {}
     if pooled:
-        curves = {run.path: _scale_curve(curves[run.path], scales[environment_of(run)]) for run in runs}
-    scored = [_Scored.of(variant, curves, environments) for variant in variants]
+        curves = {run.path: scaled(curves[run.path], scales[environment_of(run)]) for run in runs}
+    shown = curves if drawn == options.metric else {run.path: curve_of(run, drawn) for run in runs}
+    scored = [_Scored.of(variant, curves, shown, environments) for variant in variants]
     threshold = _threshold(scored, options)
     reference = scored[names.index(baseline)]
-    low, high = _span([x for s in scored for x in s.finals])
+    low, high = span([x for s in scored for x in s.finals])
     margin = 0.02 * (high - low)
     grid = np.linspace(low - margin, high + margin, _PROFILE_POINTS)
     outcomes = [_outcome(s, reference, threshold, grid, options.resamples) for s in scored]
     return Comparison(
         metric=options.metric,
+        drawn=drawn,
         environments=environments,
         scales=scales,
         threshold=float(threshold),
@@ -173,10 +182,11 @@ def compare(
 
 @dataclass(frozen=True)
 class _Scored:
-    """A variant with its curves by path, and its last and highest returns by environment."""
+    """A variant: its curves and those to draw, by path; its last and highest returns by environment."""
 
     variant: Variant
     curves: Mapping[str, Points]
+    drawn: Mapping[str, Points]
     last: list[np.ndarray]
     highest: list[np.ndarray]
 
@@ -185,6 +195,7 @@ class _Scored:
         cls,
         variant: Variant,
         curves: Mapping[str, Points],
+        drawn: Mapping[str, Points],
         environments: Iterable[str],
     ) -> _Scored:
         groups = [runs for e in environments if (runs := variant.of(e))]
@@ -192,8 +203,8 @@ class _Scored:
         def strata(score: Callable[[np.ndarray], float]) -> list[np.ndarray]:
             return [np.array([score(curves[run.path][1]) for run in runs]) for runs in groups]
 
-        own = {run.path: curves[run.path] for run in variant.runs}
-        return cls(variant, own, strata(lambda values: float(values[-1])), strata(np.max))
+        own, shown = ({run.path: x[run.path] for run in variant.runs} for x in (curves, drawn))
+        return cls(variant, own, shown, strata(lambda values: float(values[-1])), strata(np.max))
 
     @property
     def finals(self) -> list[float]:
@@ -204,12 +215,13 @@ def _outcome(
     scored: _Scored, reference: _Scored, threshold: float, grid: np.ndarray, resamples: int
 ) -> Outcome:
     variant = scored.variant
-    reached = [_first_reach(run, scored.curves[run.path], threshold) for run in variant.runs]
+    reached = [first_reach(run, scored.curves[run.path], threshold) for run in variant.runs]
     paces, base = _paces(variant), _paces(reference.variant)
     itself = scored is reference
     # With --force, a variant may lack environments of the baseline.
     matched = len(scored.last) == len(reference.last)
-    beats = [*scored.last, *reference.last] if matched and not itself else None
+    single = len(variant.runs) == len(reference.variant.runs) == 1
+    beats = [*scored.last, *reference.last] if matched and not itself and not single else None
     above = [stratum > grid[:, None] for stratum in scored.last]
     return Outcome(
         name=variant.name,
@@ -231,8 +243,8 @@ def _outcome(
         peak_host_bytes=_peak(variant, "host"),
         peak_device_bytes=_peak(variant, "device"),
         devices=sorted({str(run.summary.get("device")) for run in variant.runs if run.summary}),
-        curve=_mean_curve(scored, resamples),
-        profile=_with_interval(grid, above, statistics.above, resamples),
+        curve=mean_curve(variant, scored.drawn, resamples),
+        profile=with_interval(grid, above, statistics.above, resamples),
         stage_ends=sorted({step for run in variant.runs for step in run.stage_ends}),
         by_mode=_by_mode(variant),
     )
@@ -247,70 +259,12 @@ def _by_mode(variant: Variant) -> dict[str, list[float | None]]:
     return found if any(x is not None for values in found.values() for x in values) else {}
 
 
-def _curve(run: Run, metric: str) -> Points:
-    steps, values = run.curve(metric)
-    if not steps.size:
-        keys = {key for row in run.rows for key in row} - {"step", "time", "steps"}
-        raise ConfigError(f"`--metric` (={metric!r}): {run.path} has none{did_you_mean(metric, keys)}")
-    return steps, values
-
-
-def _scale(curves: Mapping[str, Points], runs: Iterable[Run], environment: str) -> tuple[float, float]:
-    """The lowest and the highest return of any run in the environment."""
-    return _span([x for run in runs if environment_of(run) == environment for x in curves[run.path][1]])
-
-
-def _scale_curve(curve: Points, scale: tuple[float, float]) -> Points:
-    low, high = scale
-    return curve[0], (curve[1] - low) / (high - low)
-
-
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    """The lowest and the highest value, widened if they are the same."""
-    low, high = float(min(values)), float(max(values))
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
 def _threshold(scored: Sequence[_Scored], options: Options) -> float:
     if options.threshold is not None:
         return options.threshold
     start = min(values[0] for s in scored for _, values in s.curves.values())
     end = max(statistics.iqm(*s.last) for s in scored)
     return float(start + _DEFAULT_THRESHOLD * (end - start))
-
-
-def _first_reach(run: Run, curve: Points, threshold: float) -> tuple[float, float]:
-    """Steps and seconds until the curve first reaches the threshold; infinite if it never does."""
-    steps, values = curve
-    found = np.flatnonzero(values >= threshold)
-    if not found.size:
-        return math.inf, math.inf
-    at = float(steps[found[0]])
-    seconds = run.seconds_at(at)
-    return at, math.inf if seconds is None else seconds
-
-
-def _mean_curve(scored: _Scored, resamples: int) -> Curve:
-    """The mean from the first step that all runs have; a run that ended early keeps its last return."""
-    curves = scored.curves
-    first = max(steps[0] for steps, _ in curves.values())
-    x = np.unique(np.concatenate([steps for steps, _ in curves.values()]))
-    x = x[x >= first]
-    x = x[np.unique(np.linspace(0, len(x) - 1, _MAX_CURVE_POINTS).round().astype(int))]
-    strata = [
-        np.stack([np.interp(x, *curves[run.path]) for run in scored.variant.of(environment)], axis=-1)
-        for environment in sorted({environment_of(run) for run in scored.variant.runs})
-    ]
-    return _with_interval(x, strata, statistics.iqm, resamples)
-
-
-def _with_interval(
-    x: np.ndarray, strata: Sequence[np.ndarray], statistic: Callable[..., Any], resamples: int
-) -> Curve:
-    value = statistic(*strata)
-    bounds = statistics.interval(strata, statistic, resamples)
-    low, high = ([], []) if bounds is None else (bound.tolist() for bound in bounds)
-    return Curve(x.tolist(), value.tolist(), low, high)
 
 
 def _estimate(strata: Sequence[np.ndarray], statistic: Callable[..., Any], resamples: int) -> Estimate:

@@ -21,12 +21,11 @@ def returns(comparison: Comparison) -> Table:
 
 
 def costs(comparison: Comparison) -> Table:
-    """Sample efficiency, speed and memory."""
+    """Sample efficiency, speed and memory; the first only of runs with a curve of the metric."""
+    efficiency = (f"reached {text.number(comparison.threshold)}", "after steps", "after seconds")
     headings = (
         "variant",
-        f"reached {text.number(comparison.threshold)}",
-        "after steps",
-        "after seconds",
+        *(efficiency if comparison.has_curves else ()),
         "trained",
         "steps per second",
         "speed-up",
@@ -36,9 +35,7 @@ def costs(comparison: Comparison) -> Table:
     rows = [
         (
             o.name,
-            f"{o.reached} of {len(o.runs)}",
-            "-" if o.steps_to_threshold is None else text.count(o.steps_to_threshold),
-            "-" if o.seconds_to_threshold is None else f"{o.seconds_to_threshold:.1f}",
+            *(_efficiency(o) if comparison.has_curves else ()),
             text.count(o.steps) + ("" if o.seconds is None else f" in {o.seconds:.0f} s"),
             _pace(o),
             "-" if o.speedup is None else f"{o.speedup:.2f}x",
@@ -47,7 +44,19 @@ def costs(comparison: Comparison) -> Table:
         )
         for o in comparison.outcomes
     ]
-    return Table("Sample efficiency, throughput and memory", headings, rows)
+    title = "throughput and memory"
+    return Table(
+        f"Sample efficiency, {title}" if comparison.has_curves else title.capitalize(), headings, rows
+    )
+
+
+def _efficiency(o: Outcome) -> tuple[str, str, str]:
+    """How many runs reached the threshold, and after how many steps and seconds."""
+    return (
+        f"{o.reached} of {len(o.runs)}",
+        "-" if o.steps_to_threshold is None else text.count(o.steps_to_threshold),
+        "-" if o.seconds_to_threshold is None else f"{o.seconds_to_threshold:.1f}",
+    )
 
 
 def differences(comparison: Comparison) -> Table:
@@ -85,20 +94,29 @@ def introduction(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Notes on reading the numbers."""
-    threshold = text.number(comparison.threshold)
     found = [
         "An interquartile mean is the mean of the middle half of all runs; of fewer than four runs "
         "it is their mean.",
         "Intervals hold 95% of bootstrap resamples, drawn among the runs of each environment; a variant with "
         "a single run in an environment has none. With few runs they are too narrow rather than too wide.",
         f"The baseline is {comparison.baseline}. P(beats baseline) is the chance that a run of the variant "
-        "ends with a higher return than one of the baseline; ties count half.",
-        f"Steps and seconds are medians over runs until {comparison.metric} first reached {threshold}, as "
-        "finely as it was measured; '-' where half of them never did. Seconds are of training, without "
-        "compilation.",
+        "ends with a higher return than one of the baseline; ties count half. Two single runs have none.",
         "Steps per second are medians over runs, with the lowest and the highest; seconds of compiling, "
         "evaluating and saving are left out. Memory is the peak of any run; '-' where it was not recorded.",
     ]
+    if comparison.has_curves:
+        found.insert(
+            -1,
+            f"Steps and seconds are medians over runs until {comparison.metric} first reached "
+            f"{text.number(comparison.threshold)}, as finely as it was measured; '-' where half of them "
+            "never did. Seconds are of training, without compilation.",
+        )
+    else:
+        found.insert(
+            0,
+            f"Each run has a single {comparison.metric}; the learning curves are of {comparison.drawn}, that "
+            "of training.",
+        )
     if comparison.scales:
         spans = [f"{e}: {text.number(a)} to {text.number(b)}" for e, (a, b) in comparison.scales.items()]
         scaled = "Returns are scaled: 0 to 1 stand for the lowest and the highest of any run. "

@@ -43,7 +43,8 @@ class CurriculumConfig:
     parameter: str = field(
         "difficulty",
         matches(r"\w+", "be a name"),
-        help="of difficulties: a field of the environment's tasks, or a scale that it names",
+        help="of difficulties: a field of the environment's tasks, or a scale that it names; otherwise an "
+        "argument of the environment, which is made anew for each",
     )
     iterations: int = field(
         100, at_least(1), at_most(LARGEST_INT32), help="of each of curriculum.difficulties"

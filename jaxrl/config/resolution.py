@@ -30,6 +30,7 @@ from jaxrl.config.environment import (
 from jaxrl.config.errors import ConfigError, did_you_mean
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
 from jaxrl.config.minibatches import MinibatchConfig
+from jaxrl.config.rebuilt_environments import with_rebuilt_environments
 from jaxrl.config.success import Success
 from jaxrl.config.version import __version__
 
@@ -75,7 +76,8 @@ def resolve(config: ConfigDict, device_count: int) -> Config:
       ConfigError: an unknown key, a wrong type or range, counts that do not divide, or an environment
         that cannot be made.
     """
-    resolved = with_full_names(_with_stages(_build(config.to_dict(), device_count)))
+    built = with_full_names(_build(config.to_dict(), device_count))
+    resolved = with_full_names(_with_stages(with_rebuilt_environments(built)))
     resolved = _with_agents(resolved, check_environment(resolved))
     stage_configs(resolved)
     return resolved

@@ -97,6 +97,25 @@ def test_pair_says_how_much_faster_the_parallel_run_is(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_curves_of_runs_that_evaluate_once_are_those_of_training(tmp_path: Path) -> None:
+    names = ("sequential", "parallel")
+    for i, name in enumerate(names):
+        write_run(tmp_path / name, [10.0 + i, 20.0 + i], evaluated_once=True)
+    out = tmp_path / "out"
+    found = result(out, *(f"--{name}={tmp_path / name}" for name in names))
+    assert (found["metric"], found["drawn"]) == ("eval/return", "episode/return")
+    first, second = found["outcomes"]
+    # Half of the evaluations, see `write_run`.
+    assert (second["curve"]["x"], second["curve"]["value"]) == ([1000, 2000], [5.5, 10.5])
+    assert (first["final"]["value"], second["final"]["value"]) == (20.0, 21.0)
+    # One run against one says nothing of the chance that another wins, and has no spread to draw.
+    assert second["improvement"] is None
+    report = (out / "report.md").read_text()
+    assert re.findall(r"\]\((\w+)\.png\)", report) == ["curves"]
+    assert "| parallel | 1 | 21.00 | 21.00 | - |" in report
+    assert "Each run has a single eval/return; the learning curves are of episode/return" in report
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

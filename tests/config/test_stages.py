@@ -15,8 +15,10 @@ from jaxrl.config import (
     from_json,
     resolve,
     to_json,
+    training_stages,
 )
 from jaxrl.config.files import curriculum_names
+from jaxrl.config.resolution import stage_configs
 from jaxrl.config.stages import parse, read_file
 
 EASY = {"task": {"obstacles": 0, "goal_distance": [1, 3], "category": "simple"}, "success": 0.8}
@@ -127,6 +129,44 @@ def test_a_plain_list_is_a_stage_for_each_difficulty() -> None:
     assert not found.curriculum.difficulties
 
 
+def test_an_environment_without_such_a_task_is_made_anew_for_each_difficulty() -> None:
+    config = default_config()
+    config.env.name = "gymnax:CartPole-v1(length=0.4)"
+    config.stop.steps = 100_000_000
+    config.curriculum.update(difficulties=(0.1, 1.0, 2.5), parameter="masspole", iterations=3, start_stage=2)
+    found = resolve(config, 1)
+    assert not found.curriculum.is_used
+    one, other = stage_configs(found)
+    assert one.env.name == "gymnax:CartPole-v1(length=0.4, masspole=1)"
+    assert other.env.name == "gymnax:CartPole-v1(length=0.4, masspole=2.5)"
+    first, second = training_stages.parse(found)
+    assert (first.name, first.iterations) == ("masspole 1", 3)
+    assert (second.name, second.is_open) == ("masspole 2.5", True)
+    # A run that is resumed has the stages alone.
+    assert from_json(to_json(found)) == found
+
+
+def test_a_field_of_the_tasks_comes_before_an_argument() -> None:
+    config = default_config()
+    config.env.name = "jaxrl:Navigation(max_obstacles=10)"
+    # An argument as well.
+    config.curriculum.update(difficulties=(0.0, 4.0), parameter="obstacles")
+    found = resolve(config, 1)
+    assert [stage.task for stage in parse(found.curriculum.stages)] == [{"obstacles": 0}, {"obstacles": 4}]
+    assert not found.stages
+    config.curriculum.parameter = "obstacle"
+    with pytest.raises(ConfigError, match=r"unknown argument .*; its tasks have .*obstacles, .*difficulty$"):
+        resolve(config, 1)
+
+
+def test_difficulties_end_within_an_int32() -> None:
+    config = default_config()
+    config.env.name = "jaxrl:Navigation"
+    config.curriculum.update(difficulties=(0.5,), iterations=2**30)
+    with pytest.raises(ConfigError, match=r"^`curriculum.iterations` \(=1073741824\) of "):
+        resolve(config, 1)
+
+
 def test_only_the_first_stages() -> None:
     config = default_config()
     config.env.name = "jaxrl:Navigation(max_obstacles=10)"
@@ -147,7 +187,14 @@ def test_only_the_first_stages() -> None:
         ({"file": "navigation", "name": "a:B"}, "must be empty where `curriculum.name` is given"),
         ({"file": "navigation", "difficulties": (0.5,)}, "must be empty where `curriculum.difficulties` is"),
         ({"difficulties": (0.5,), "name": "a:B"}, "must be empty where `curriculum.name` is given"),
-        ({"difficulties": (0.5,), "iterations": 2**30}, "`curriculum.iterations` (=1073741824) of"),
+        (
+            {"difficulties": (0.5,), "parameter": "masspol"},
+            "`curriculum.parameter` (='masspol'): unknown argument of gymnax:CartPole-v1 'masspol'; did you",
+        ),
+        (
+            {"difficulties": (0.5,), "parameter": "masspole", "start_stage": 2},
+            "`curriculum.start_stage` (=2) must be at most 1",
+        ),
         ({"file": "auto"}, "no stages are shipped for gymnax:CartPole-v1; there are navigation, platformer"),
         ({"file": "navigation", "num_stages": 2, "start_stage": 3}, "(=3) must be at most 2"),
         (

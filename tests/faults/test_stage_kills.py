@@ -1,0 +1,69 @@
+"""A run that is killed in each of its stages, of a curriculum or of training, ends as one that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.harness import Run, differences
+from tests.faults.tiny import STEPS
+
+COUNT = 24  # iterations of a stage, so that it lasts long enough to be killed in
+LAST = 4
+CURRICULUM = f"""
+window: 20
+success: 0.01
+least_steps: {(COUNT - 8) * STEPS}
+most_steps: {COUNT * STEPS}
+earlier: 0.3
+stages:
+  - task: {{difficulty: 0}}
+  - task: {{obstacles: [0, 2], moving: 1}}
+  - task: {{difficulty: 0.5}}
+  - task: {{}}
+"""
+TRAINING = f"""
+- {{iterations: {COUNT}}}
+- {{iterations: {COUNT}, learning_rate: 3.0e-3}}
+- {{iterations: {COUNT}, network.frozen: ["params/MLP_0/*"]}}
+- {{iterations: {COUNT}, env.name: gymnax:CartPole-v1(masspole=0.2), fresh: ["params/head/*"]}}
+"""
+# Of both: the file, the field that names it, the metric that says the stage, and the environment.
+KINDS = {
+    "curriculum": (CURRICULUM, "curriculum.file", "curriculum/stage", "jaxrl:Navigation(max_steps=30)"),
+    "training": (TRAINING, "stages", "stage", "gymnax:CartPole-v1"),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Run, Run, str]]:
+    text, field, metric, env = KINDS[request.param]
+    file = tmp_path / "stages.yaml"
+    file.write_text(text)
+    options = [f"--config.{field}={file}", f"--config.env.name={env}", f"--config.log.every_steps={STEPS}"]
+    options += [f"--config.stop.steps={LAST * COUNT * STEPS}", "--config.ppo.schedule=constant"]
+    found = Run(tmp_path / "straight", *options), Run(tmp_path / "run", *options)
+    yield (*found, metric)
+    for run in found:
+        run.end()
+
+
+@pytest.mark.slow
+def test_killed_in_each_stage_it_ends_the_same(runs: tuple[Run, Run, str]) -> None:
+    straight, run, metric = runs
+    assert straight.train().code == 0
+
+    def stage() -> float:
+        return next((row[metric] for row in reversed(run.rows()) if metric in row), 0)
+
+    for number in range(1, LAST + 1):
+        training = run.start()
+        training.wait_until(lambda: run.checkpoints and stage() >= number)  # noqa: B023
+        training.kill()
+        assert stage() == number
+        assert run.newest() < LAST * COUNT * STEPS
+    assert run.train().code == 0
+    assert [row[metric] for row in run.rows() if metric in row][-1] == LAST
+    assert differences(run, straight) == []
