@@ -35,7 +35,7 @@ def export_ensemble(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policies, function, folder, kind, batch)
-        return export.checked(function, folder, description, Path(output), policies, steps, batch or 8)
+        return export.checked(function, folder, description, Path(output), policies, steps, batch)
 
 
 def write(

@@ -30,6 +30,9 @@ from jaxrl.inference import arrays, onnx, stablehlo
 from jaxrl.inference.equivalence import EquivalenceCheck, Runner, compare
 
 DESCRIPTION = "policy.json"
+ANY_SIZE = "any size"
+# In which a policy that takes any batch is checked, side by side.
+_ENVIRONMENTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +92,7 @@ def export(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         description = write(policy, function, folder, kind, batch)
-        return checked(function, folder, description, Path(output), [policy], steps, batch or 8)
+        return checked(function, folder, description, Path(output), [policy], steps, batch)
 
 
 def checked(
@@ -99,7 +102,7 @@ def checked(
     output: Path,
     policies: Sequence[TrainedPolicy],
     steps: int,
-    environments: int,
+    batch: int | None,
 ) -> Exported:
     """Compares the files of `folder` with `function`, and publishes them if they act as it does.
 
@@ -110,13 +113,14 @@ def checked(
       output: where the files go.
       policies: whose environment, the first one's, is played.
       steps: how many.
-      environments: in how many side by side.
+      batch: the batch size that was asked for; None for any.
 
     Raises:
       ConfigError, RunError: as for `export`.
     """
     runner, runtime = read(function, folder, description["format"])
     env = policies[0].config.env
+    environments = batch or (_ENVIRONMENTS if description["batch"] == ANY_SIZE else 1)
     try:
         check = compare(function, runner, env.name, env.wrappers, steps, environments)
     except HostEnvError as error:
@@ -175,11 +179,11 @@ def write_files(
             f"`--format` (={kind!r}) must be stablehlo where observations are normalised task by task"
         )
     if kind in ("numpy", "safetensors"):
-        return arrays.write(function, folder, kind), "any size"
+        return arrays.write(function, folder, kind), ANY_SIZE
     if kind == "onnx":
-        return onnx.write(function, folder, batch), f"{batch} only" if batch else "any size"
+        return onnx.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
     try:
-        return stablehlo.write(function, folder, batch), f"{batch} only" if batch else "any size"
+        return stablehlo.write(function, folder, batch), f"{batch} only" if batch else ANY_SIZE
     except NotPolymorphic as error:
         return stablehlo.write(function, folder, 1), f"1 only: {error}"
 

@@ -218,9 +218,29 @@ def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path)
         env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export:stubborn"
     )
     function = PolicyFunction.of(policy)
-    assert exporting.write(policy, function, tmp_path, "stablehlo")["batch"].startswith("1 only: ")
+    description = exporting.write(policy, function, tmp_path, "stablehlo")
+    assert description["batch"].startswith("1 only: ")
+    assert exporting.checked(function, tmp_path, description, tmp_path / "out", [policy], 5, None).check.same
     assert exporting.write(policy, function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
     assert stablehlo.read(tmp_path)(*function.example(3))["value"].shape == (3,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["simplified_hgt", "gat", "gcn"])
+def test_networks_over_graphs_take_any_batch(architecture: str, tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="jaxrl:Platformer(category='simple', observation=('state', 'local', 'global', 'graph'))",
+        network__architecture=architecture,
+        network__core="none",
+    )
+    function = PolicyFunction.of(policy)
+    assert exporting.write(policy, function, tmp_path, "stablehlo")["batch"] == "any size"
+    arguments = function.example(3)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        jax.device_get(jax.jit(function)(*arguments)),
+        stablehlo.read(tmp_path)(*arguments),
+    )
 
 
 class Doubled(nn.Module):

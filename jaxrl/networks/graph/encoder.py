@@ -108,7 +108,7 @@ class TransformerEncoder(LevelEncoder):
         return tuple(memories), x
 
     def agents(self, tables: GraphStates, place: Array) -> Array:
-        packed, count = self.graphs, len(place)
+        packed, count = self.graphs, place.shape[0]  # of an export a symbol, which len() refuses
         fixed = packed.edges
         at = lambda table: jnp.asarray(table)[place]  # noqa: E731
         edges = Neighbours(at(fixed.index), at(fixed.mask), fixed.kinds)

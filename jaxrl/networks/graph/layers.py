@@ -106,7 +106,7 @@ class KindDense(nn.Module):
             found = [
                 matmul(part, weight) + bias[None]
                 for part, (weight, bias) in zip(parts, weights, strict=False)
-                if len(part)
+                if part.shape[0] != 0
             ]
             return jnp.concatenate(found).astype(self.dtype)
         every = jnp.stack([matmul(x, weight) + bias[None] for weight, bias in weights])
