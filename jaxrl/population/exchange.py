@@ -18,7 +18,7 @@ from jaxrl.population.shared_calls import SharedCalls
 from jaxrl.runs.lineage import Lineage
 from jaxrl.runs.signals import Interruption
 from jaxrl.training.trainer import Trainer
-from jaxrl.types import LearnerState, Sharded, marks
+from jaxrl.types import Array, LearnerState, Sharded, marks
 
 # The shares of the population, at the bottom and at the top, that are replaced and copied.
 _SHARE = 0.25
@@ -151,8 +151,15 @@ class Exchange:
 
 
 def _copy(source: LearnerState, own: LearnerState, values: Mapping[str, float]) -> LearnerState:
-    """The source on the device of `own`, with these hyperparameters; fields per environment stay."""
-    moved: LearnerState = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), source, own)
+    """A copy of the source on the device of `own`, with these hyperparameters; fields per environment stay.
+
+    Each member's arrays are donated to its next iteration, so that none may be of two members.
+    """
+
+    def copied(new: Array, old: Array) -> Array:
+        return jax.device_put(new, old.sharding, may_alias=False)
+
+    moved: LearnerState = jax.tree.map(copied, source, own)
     of_environments = {name: getattr(own, name) for name in marks(type(own), Sharded)}
     device = jax.tree.leaves(own.hyperparams)[0].sharding
     varied = {name: jax.device_put(jnp.float32(value), device) for name, value in values.items()}
