@@ -51,7 +51,7 @@ def costs(comparison: Comparison) -> Table:
 
 
 def _efficiency(o: Outcome) -> tuple[str, str, str]:
-    """How many runs reached the threshold, and after how many steps and seconds."""
+    """The number of runs that reached the threshold, and the steps and seconds until then."""
     return (
         f"{o.reached} of {len(o.runs)}",
         "-" if o.steps_to_threshold is None else text.count(o.steps_to_threshold),

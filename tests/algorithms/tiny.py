@@ -31,6 +31,25 @@ _MINIBATCHES = {
     "schedule": "constant",
     "learning_rate": 1e-2,
 }
+_REPLAY = {
+    "rollout_length": LENGTH,
+    "updates_per_rollout": 2,
+    # Of two rollouts: so much is drawn that a value that is not finite is among it.
+    "capacity": 2 * STEPS,
+    "learning_starts": 0,
+}
+_SEQUENCES = {
+    **_REPLAY,
+    "batch_size": 6 * ENVS,  # all that are in the ring
+    "burn_in": 1,
+    "trace_length": 2 * CHUNK,
+    "overlap": CHUNK,
+    "n_step": 2,
+}
+_SAC = {
+    "prioritised": True,
+    **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
+}
 # By name: what `algorithm` says, and the fields of its section.
 ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ppo": ("ppo", _MINIBATCHES),
@@ -40,62 +59,17 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dqn": (
         "dqn",
         {
-            "rollout_length": LENGTH,
-            "updates_per_rollout": 2,
-            # Of two rollouts: so much is drawn that a value that is not finite is among it.
-            "capacity": 2 * STEPS,
+            **_REPLAY,
             "batch_size": STEPS,
-            "learning_starts": 0,
             "learning_rate": 1e-2,
             "target_period": 3,
             "prioritised": True,
             "dueling": True,
         },
     ),
-    "r2d2": (
-        "r2d2",
-        {
-            "rollout_length": LENGTH,
-            "updates_per_rollout": 2,
-            "capacity": 2 * STEPS,
-            "batch_size": 6 * ENVS,  # all that are in the ring
-            "burn_in": 1,
-            "trace_length": 2 * CHUNK,
-            "overlap": CHUNK,
-            "n_step": 2,
-            "learning_starts": 0,
-            "learning_rate": 1e-2,
-            "target_period": 3,
-        },
-    ),
-    "sac": (
-        "sac",
-        {
-            "rollout_length": LENGTH,
-            "updates_per_rollout": 2,
-            "capacity": 2 * STEPS,
-            "batch_size": STEPS,
-            "learning_starts": 0,
-            "prioritised": True,
-            **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
-        },
-    ),
-    "recurrent_sac": (
-        "sac",
-        {
-            "rollout_length": LENGTH,
-            "updates_per_rollout": 2,
-            "capacity": 2 * STEPS,
-            "batch_size": 6 * ENVS,  # all that are in the ring
-            "burn_in": 1,
-            "trace_length": 2 * CHUNK,
-            "overlap": CHUNK,
-            "n_step": 2,
-            "learning_starts": 0,
-            "prioritised": True,
-            **dict.fromkeys(("learning_rate", "critic_rate", "temperature_rate"), 1e-2),
-        },
-    ),
+    "r2d2": ("r2d2", {**_SEQUENCES, "learning_rate": 1e-2, "target_period": 3}),
+    "sac": ("sac", {**_REPLAY, **_SAC, "batch_size": STEPS}),
+    "recurrent_sac": ("sac", {**_SEQUENCES, **_SAC}),
     "behavior_cloning": (
         "behavior_cloning",
         {**_MINIBATCHES, "data": str(Path(__file__).parent / "demonstrations"), "patience": 2},
@@ -103,14 +77,11 @@ ALGORITHMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dagger": (
         "dagger",
         {
+            **_REPLAY,
             "teacher": "solver",
-            "rollout_length": LENGTH,
-            "updates_per_rollout": 2,
-            "capacity": 2 * STEPS,
             "trace_length": CHUNK,
             "burn_in": 1,
             "batch_size": 7 * ENVS,  # all that are kept
-            "learning_starts": 0,
             "learning_rate": 1e-2,
         },
     ),

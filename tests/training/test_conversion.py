@@ -105,7 +105,7 @@ def test_bad_input(
 
 
 def test_an_auxiliary_loss_starts_fresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fields = FIELDS | {"ppo__auxiliary_loss": "tests.inference.test_export:NOTHING_TO_ACT_BY"}
+    fields = FIELDS | {"ppo__auxiliary_loss": "tests.inference.test_export_networks:NOTHING_TO_ACT_BY"}
     arrays.write(PolicyFunction.of(policy_of(**fields)), tmp_path, "numpy")
     arguments = (f"--input={tmp_path / 'policy.npz'}", f"--workdir={tmp_path / 'run'}", "ppo")
     assert convert(*arguments, *flags(**fields)) == 0, capsys.readouterr().err

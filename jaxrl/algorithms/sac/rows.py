@@ -1,4 +1,4 @@
-"""Rows that SAC learns from, [L, N], and what its networks make of them and of what follows them."""
+"""Rows that SAC learns from, [L, N], and the outputs of its networks on them and on those that follow."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class SequenceRows(Rows):
         return sequence_error(error, self.usable, self._eta)
 
     def _run(self, network: Callable[[_Window], tuple[PyTree, PyTree]]) -> PyTree:
-        """What a network makes of all rows after the burn-in; it returns that and its carry."""
+        """The output of `network`, which returns it with its carry, on all rows after the burn-in."""
         burnt, rest = self._parts()
         if len(burnt.reset):
             carry = jax.lax.stop_gradient(network(burnt)[1])

@@ -1,0 +1,104 @@
+"""Exports of one's own networks and of those over graphs, and parameters that acting does not need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms import AuxiliaryLoss
+from jaxrl.config.errors import RunError
+from jaxrl.inference import PolicyFunction, stablehlo
+from jaxrl.inference import export as exporting
+from jaxrl.inference.numpy_policy import NumpyPolicy
+from tests.inference.runs import policy_of
+
+
+class Doubled(nn.Module):
+    """Features of a user's own."""
+
+    sized: bool = False
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        # `float` needs a number.
+        return nn.Dense(8)(obs * (float(obs.shape[1]) if self.sized else 2))
+
+
+NOTHING_TO_ACT_BY = AuxiliaryLoss(
+    lambda params, features, out, batch: (features @ params["weight"], {}),
+    init=lambda key, size, spec: {"weight": jnp.zeros(size)},
+)
+
+
+def doubled(network: Any, space: Any) -> nn.Module:
+    return Doubled()
+
+
+def stubborn(network: Any, space: Any) -> nn.Module:
+    return Doubled(sized=True)
+
+
+def test_parameters_of_an_auxiliary_loss_are_left_out(tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="jaxrl:ProbeMask",
+        network__core="none",
+        ppo__auxiliary_loss="tests.inference.test_export_networks:NOTHING_TO_ACT_BY",
+    )
+    assert set(policy.state.params) > {"auxiliary"}
+    said = exporting.write(policy, PolicyFunction.of(policy), tmp_path, "numpy")
+    assert said["arrays"].keys() == NumpyPolicy(tmp_path)._arrays.keys()
+    assert not [name for name in said["arrays"] if "auxiliary" in name]
+
+
+def test_own_networks_are_exported_or_refused(tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:doubled"
+    )
+    function = PolicyFunction.of(policy)
+    arguments = function.example(2)
+    ours = jax.device_get(jax.jit(function)(*arguments))
+    for kind, runtime in (("numpy", "jax"), ("stablehlo", "jax")):
+        exporting.write(policy, function, tmp_path, kind)
+        runner, name = exporting.read(function, tmp_path, kind)
+        assert name == runtime
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, runner(*arguments)
+        )
+    with pytest.raises(RunError, match="--format=stablehlo"):
+        exporting.write(policy, function, tmp_path, "onnx")
+
+
+def test_a_network_that_needs_its_batch_size_is_exported_for_one(tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="gymnax:CartPole-v1", network__encoder="tests.inference.test_export_networks:stubborn"
+    )
+    function = PolicyFunction.of(policy)
+    description = exporting.write(policy, function, tmp_path, "stablehlo")
+    assert description["batch"].startswith("1 only: ")
+    assert exporting.checked(function, tmp_path, description, tmp_path / "out", [policy], 5, None).check.same
+    assert exporting.write(policy, function, tmp_path, "stablehlo", batch=3)["batch"] == "3 only"
+    assert stablehlo.read(tmp_path)(*function.example(3))["value"].shape == (3,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["simplified_hgt", "gat", "gcn"])
+def test_networks_over_graphs_take_any_batch(architecture: str, tmp_path: Path) -> None:
+    policy = policy_of(
+        env__name="jaxrl:Platformer(category='simple', observation=('state', 'local', 'global', 'graph'))",
+        network__architecture=architecture,
+        network__core="none",
+    )
+    function = PolicyFunction.of(policy)
+    assert exporting.write(policy, function, tmp_path, "stablehlo")["batch"] == "any size"
+    arguments = function.example(3)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        jax.device_get(jax.jit(function)(*arguments)),
+        stablehlo.read(tmp_path)(*arguments),
+    )
