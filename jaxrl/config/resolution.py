@@ -228,6 +228,8 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
 def _with_stages(config: Config) -> Config:
     """With the stages that files hold: a run keeps them, whatever becomes of the files."""
     config = _with_training_stages(config)
+    name = stages.environment_for(config.curriculum, config.env.name)
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, name=name))
     curriculum = stages.resolved(config.curriculum, config.env.name, config.steps_per_iteration)
     config = dataclasses.replace(config, curriculum=curriculum)
     if config.curriculum.is_used and not config.collects:

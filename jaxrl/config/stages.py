@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxrl.config.arguments import name_alone
 from jaxrl.config.curriculum import MOST_STAGES, STAGES, CurriculumConfig
 from jaxrl.config.data_files import parse_json, read_yaml
 from jaxrl.config.errors import ConfigError, did_you_mean
@@ -29,6 +30,9 @@ _FIELDS: dict[str, tuple[Any, ...]] = {
     "epsilon": (float | None, between(0, 1)),
 }
 _OF_ONE_STAGE = ("name", "task", "weights")
+# Of a file: the environment, with the arguments that its stages need.
+_ENVIRONMENT = "environment"
+_AUTO = "auto"  # as a file's name: the shipped stages of the environment
 _LARGEST_WEIGHT = 1e6
 
 # A number, its range, or names of a group's members.
@@ -87,6 +91,36 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
       ConfigError: there is no such file, or something in it is wrong; the message names stage and field.
     """
     given = f"`{field}` (={shown(name)})"
+    data = _content(name, given)
+    try:
+        common = {key: value for key, value in data.items() if key not in ("stages", _ENVIRONMENT)}
+        _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
+        whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
+        _check_stages(whole)
+        return tuple(json.dumps(stage) for stage in whole)
+    except ConfigError as error:
+        raise ConfigError(f"{given}: {error}") from error
+
+
+def environment_for(curriculum: CurriculumConfig, environment: str) -> str:
+    """The environment with the arguments that a file of stages needs, if it is given without any.
+
+    Args:
+      curriculum: as it was given.
+      environment: its name.
+
+    Raises:
+      ConfigError: there is no such file, or it is wrong.
+    """
+    if not curriculum.file:
+        return environment
+    name = _shipped_for(environment) if curriculum.file == _AUTO else curriculum.file
+    needed = _content(name, f"`curriculum.file` (={shown(name)})").get(_ENVIRONMENT, "")
+    return needed if needed and name_alone(_ENVIRONMENT, needed) == environment else environment
+
+
+def _content(name: str, given: str) -> Mapping[str, Any]:
+    """A file's content, in which only the kinds of values are checked; `given` is for messages."""
     try:
         data = read_yaml(curriculum_file(name))
     except OSError as error:
@@ -96,14 +130,10 @@ def read_file(name: str, field: str = "curriculum.file") -> tuple[str, ...]:
         raise ConfigError(f"{given} must be YAML or JSON: {error}") from error
     if not isinstance(data, dict) or not isinstance(data.get("stages"), list) or not data["stages"]:
         raise ConfigError(f"{given} must hold `stages`, a list of them")
-    try:
-        common = {key: value for key, value in data.items() if key != "stages"}
-        _check_fields(common, "", _FIELDS.keys() - {*_OF_ONE_STAGE})
-        whole = [{**common, **_mapping(stage, i)} for i, stage in enumerate(data["stages"])]
-        _check_stages(whole)
-        return tuple(json.dumps(stage) for stage in whole)
-    except ConfigError as error:
-        raise ConfigError(f"{given}: {error}") from error
+    environment = data.get(_ENVIRONMENT, "")
+    if not isinstance(environment, str):
+        raise ConfigError(f"{given}: `{_ENVIRONMENT}` (={shown(environment)}) must be a name")
+    return data
 
 
 def parse(stages: Sequence[str], field: str = "curriculum.stages") -> tuple[Stage, ...]:
@@ -149,7 +179,7 @@ def resolved(curriculum: CurriculumConfig, environment: str, steps_per_iteration
         )
     stages = curriculum.stages
     if curriculum.file:
-        stages = read_file(_shipped_for(environment) if curriculum.file == "auto" else curriculum.file)
+        stages = read_file(_shipped_for(environment) if curriculum.file == _AUTO else curriculum.file)
     if curriculum.difficulties:
         stages = _plain_list(curriculum, steps_per_iteration)
     stages = stages[: curriculum.num_stages or None]

@@ -167,6 +167,23 @@ def test_difficulties_end_within_an_int32() -> None:
         resolve(config, 1)
 
 
+def test_a_file_says_what_the_environment_needs(tmp_path: Path) -> None:
+    config = default_config()
+    config.env.name = "jaxrl:Navigation"
+    config.curriculum.file = "auto"
+    resolved = resolve(config, 1)
+    assert resolved.env.name == "jaxrl:Navigation(max_obstacles=10,obstacles=10,sensor_noise=0.05)"
+    assert len(resolved.curriculum.stages) == 4
+    # Arguments of one's own stay, and so do other environments.
+    config.env.name = "jaxrl:Navigation(max_obstacles=12)"
+    assert resolve(config, 1).env.name == config.env.name
+    file = tmp_path / "mine.yaml"
+    file.write_text("environment: 3\nstages: [{}]\n")
+    config.curriculum.file = str(file)
+    with pytest.raises(ConfigError, match=r"`environment` \(=3\) must be a name$"):
+        resolve(config, 1)
+
+
 def test_only_the_first_stages() -> None:
     config = default_config()
     config.env.name = "jaxrl:Navigation(max_obstacles=10)"
