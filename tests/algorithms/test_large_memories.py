@@ -1,7 +1,7 @@
 """A memory of 1 GB adds no copy to the compiled program, on a CPU and on an H200 that is not there.
 
-Only shapes are compiled; nothing of that size is made. `python -m tests.algorithms.test_large_memories`
-prints the figures.
+Only shapes are compiled; nothing of that size is made. `JAX_PLATFORMS=cpu python -m
+tests.algorithms.test_large_memories` prints the figures.
 """
 
 from __future__ import annotations
@@ -73,13 +73,12 @@ def test_one_run_copies_nothing(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_a_population_of_two_copies_nothing_or_one_member(platform: str) -> None:
+def test_a_population_of_two_copies_nothing(platform: str) -> None:
+    """On a GPU its program holds both members; on a CPU one, since they take turns in arrays of their own."""
     found = copies(platform, 2)
-    assert found["held"] > 2 * 1024
+    assert found["held"] > (1 if platform == "cpu" else 2) * 1024
+    assert found["temporary"] < 2
     assert found["moved"] < 1
-    # A CPU trains the members in turn, and takes the one that learns out of the stack.
-    one = analysis(platform, 1, 1024).argument_size_in_bytes / MEBIBYTE
-    assert found["temporary"] < (one + 2 if platform == "cpu" else 2)
 
 
 if __name__ == "__main__":
