@@ -20,7 +20,7 @@ INSTALL = @command -v $(PYTHON) >/dev/null || \
 DURATION := 1
 SEQUENTIAL = $(lastword $(sort $(wildcard runs/ppo_sequential/*)))
 PARALLEL = $(lastword $(sort $(wildcard runs/ppo_parallel/*)))
-RUN = $(shell ls -td runs/*/* 2>/dev/null | head -n 1)
+RUN = $(patsubst %/config.json,%,$(shell ls -t runs/*/config.json runs/*/*/config.json 2>/dev/null | head -n 1))
 
 .PHONY: setup tools procgen train train-sequential train-parallel train-timed train-parallel-timed compare evaluate \
 	test test-slow test-faults lint docs dist lock clean

@@ -245,32 +245,6 @@ def test_shipped_config_goes_by_its_name_in_any_folder(
     assert Path(found.workdir).parts[:2] == ("runs", "ppo_minatar")
 
 
-@pytest.mark.parametrize("flags", [["--curriculum", "--stages=2"], ["--stages", "2", "--curriculum"]])
-def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
-    config = run_arguments.parse_training(["jaxrl train", "ppo_platformer", *flags]).config
-    assert (config.curriculum.file, config.curriculum.num_stages) == ("auto", 2)
-    assert len(check_config(config).curriculum.stages) == 2
-
-
-def test_tasks_of_one_policy() -> None:
-    tasks = "['CartPole-v1', 'Acrobot-v1']"
-    for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
-        config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
-        assert config.env.tasks == ("CartPole-v1", "Acrobot-v1")
-    with pytest.raises(ConfigError, match="`--multi-task` needs `--task-list`"):
-        run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
-
-
-def test_short_form_of_a_config() -> None:
-    whole, quick = (
-        run_arguments.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config
-        for flags in ((), ("--quick",))
-    )
-    assert (whole.env.num_envs, whole.host.num_workers, whole.stop.steps) == (32, 4, 25_000_000)
-    assert (quick.env.num_envs, quick.host.num_workers, quick.stop.steps) == (16, 2, 500_000)
-    assert quick.seed == 3
-
-
 def test_environment_changes_a_named_config() -> None:
     found = run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--env=gymnax:Acrobot-v1"])
     expected = load_config("ppo_mlp")

@@ -23,6 +23,7 @@ def write_run(
     finished: bool = True,
     pace: int = 5000,
     evaluated_once: bool = False,
+    **fields: Any,
 ) -> Path:
     """A run with an evaluation every `STEPS` steps that take a second each, or a single one at its end."""
     config = default_config()
@@ -30,6 +31,9 @@ def write_run(
     config.env.num_envs, config.ppo.rollout_length = 10, 10
     config.ppo.num_minibatches = 1
     config.stop.steps = STEPS * len(returns)
+    for name, value in fields.items():  # `section__field`
+        section, _, field = name.partition("__")
+        config[section][field] = value
     run = RunFolder(str(folder))
     run.create()
     run.write_config(resolve(config, 1))

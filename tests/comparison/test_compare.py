@@ -125,6 +125,12 @@ def test_curves_of_runs_that_evaluate_once_are_those_of_training(tmp_path: Path)
             ["--sequential={sequential}", "--parallel={other}"],
             "updates differ: ppo.learning_rate is 0.001 and 0.3",
         ),
+        (["--sequential={sequential}", "--parallel={gamma}"], "updates differ: ppo.gamma is "),
+        (["--sequential={sequential}", "--parallel={envs}"], "updates differ: env.num_envs is 10 and 20"),
+        (
+            ["--sequential={sequential}", "--parallel={rollout}"],
+            "updates differ: ppo.rollout_length is 10 and 20",
+        ),
         (["--sequential={sequential}", "--parallel={both}"], "must hold one run, not 2"),
     ],
 )
@@ -139,6 +145,12 @@ def test_pair_that_says_nothing_of_pace_is_refused(
     write_run(tmp_path / "both" / "1", [1.0, 2.0], seed=1)
     other = write_run(tmp_path / "other", [1.0, 2.0], rate=0.3)
     places = {**pair, "other": other, "both": tmp_path / "both"}
+    changes = {
+        "gamma": {"ppo__gamma": 0.5},
+        "envs": {"env__num_envs": 20},
+        "rollout": {"ppo__rollout_length": 20},
+    }
+    places |= {name: write_run(tmp_path / name, [1.0, 2.0], **change) for name, change in changes.items()}
     assert compare(*(argument.format(**places) for argument in arguments)) == 2
     error = capsys.readouterr().err
     assert message in error

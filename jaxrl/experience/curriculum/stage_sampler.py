@@ -169,7 +169,8 @@ class StageSampler(TaskSampler):
 
     @property
     def highlights(self) -> tuple[tuple[str, str], ...]:
-        return ((f"{_PREFIX}/stage", "stage"),)
+        success = ((f"{_PREFIX}/success_rate", "success"),) if self.knows_success else ()
+        return ((f"{_PREFIX}/stage", "stage"), *success)
 
     def report(self, state: StageState, episodes: EpisodeRows, axis: Axis) -> Metrics:
         in_window, sums = totals(state.window, jnp.asarray(self._slots)[state.stage])

@@ -119,14 +119,14 @@ def write_dataset(
 
 def is_dataset(folder: Path) -> bool:
     """True if the folder holds episodes and not, say, levels."""
-    if minari_files.data_folder(folder) is not None:
+    if _minari_folder(folder) is not None:
         return True
     return bool(next(folder.glob("*.npz"), None)) or _manifest_format(folder) == FORMAT
 
 
 def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     """(environment, wrappers) that the manifest names; ("", ()) without one."""
-    if minari_files.data_folder(folder) is not None:
+    if _minari_folder(folder) is not None:
         return "", ()
     manifest = _manifest(folder)
     name, wrappers = manifest.get("env"), manifest.get("wrappers", [])
@@ -137,7 +137,7 @@ def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 def is_simulated(folder: Path) -> bool:
     """True if the episodes of a folder follow from their actions, levels and seeds, by its manifest."""
-    return minari_files.data_folder(folder) is None and "simulated" in _manifest(folder)
+    return _minari_folder(folder) is None and "simulated" in _manifest(folder)
 
 
 def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
@@ -159,7 +159,7 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         )
     if not place.is_dir():
         raise DatasetFault(f"{folder}: is no folder of episodes")
-    if (minari := minari_files.data_folder(place)) is not None:
+    if (minari := _minari_folder(place)) is not None:
         return _read_minari(folder, minari, spec)
     files = sorted(place.glob("*.npz"))
     if not files:
@@ -182,6 +182,13 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
         episodes.append(episode)
         total.update(digest.encode())
     return Dataset(folder, tuple(episodes), total.hexdigest(), tuple(file.name for file in files))
+
+
+def _minari_folder(folder: Path) -> Path | None:
+    """The Minari data set that a folder is read from; None if it has episodes of our own, which say more."""
+    if next(folder.glob("*.npz"), None) or (folder / MANIFEST).exists():
+        return None
+    return minari_files.data_folder(folder)
 
 
 def _read_minari(folder: str, place: Path, spec: EnvSpec) -> Dataset:

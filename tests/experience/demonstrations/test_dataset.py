@@ -15,6 +15,7 @@ import pytest
 
 from jaxrl.envs.base import Box, Dict, Discrete, EnvSpec
 from jaxrl.experience.demonstrations import DatasetFault, Episode, read_dataset, write_dataset
+from jaxrl.experience.demonstrations.dataset import is_simulated
 from jaxrl.experience.demonstrations.episode_files import decode, encode
 from tests.experience.demonstrations.samples import SPEC, episode
 
@@ -41,6 +42,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "d/manifest.json").read_text())
     entry = manifest["episodes"]["000001.npz"]
     assert (entry["length"], entry["terminated"], entry["truncated"]) == (3, False, True)
+
+
+def test_own_files_count_beside_a_minari_copy(tmp_path: Path) -> None:
+    folder = written(tmp_path / "d", [episode(5, 1)])
+    (folder / "data").mkdir()
+    (folder / "data" / "metadata.json").write_text("{}")
+    assert len(read_dataset(str(folder), SPEC, verify=True).episodes) == 1
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert not is_simulated(folder)
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "simulated": {}}))
+    assert is_simulated(folder)
 
 
 def test_the_same_episode_is_the_same_file() -> None:

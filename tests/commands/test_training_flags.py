@@ -1,0 +1,51 @@
+"""Flags of `jaxrl train` for curricula, several tasks and quick runs, and the configs of CoinRun."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxrl.commands import run_arguments
+from jaxrl.config import ConfigError, check_config
+from jaxrl.config.files import load_config
+
+
+@pytest.mark.parametrize("flags", [["--curriculum", "--stages=2"], ["--stages", "2", "--curriculum"]])
+def test_curriculum_alone_is_that_of_the_environment(flags: list[str]) -> None:
+    config = run_arguments.parse_training(["jaxrl train", "ppo_platformer", *flags]).config
+    assert (config.curriculum.file, config.curriculum.num_stages) == ("auto", 2)
+    assert len(check_config(config).curriculum.stages) == 2
+    started = run_arguments.parse_training(
+        ["jaxrl train", "ppo_platformer", *flags, "--curriculum-start-level=2"]
+    ).config
+    assert started.curriculum.start_stage == 2
+
+
+def test_tasks_of_one_policy() -> None:
+    tasks = "['CartPole-v1', 'Acrobot-v1']"
+    for flags in ([f"--task-list={tasks}"], ["--multi-task", "--task-list", tasks]):
+        config = run_arguments.parse_training(["jaxrl train", "ppo_mlp", *flags]).config
+        assert config.env.tasks == ("CartPole-v1", "Acrobot-v1")
+    with pytest.raises(ConfigError, match="`--multi-task` needs `--task-list`"):
+        run_arguments.parse_training(["jaxrl train", "ppo_mlp", "--multi-task"])
+
+
+def test_short_form_of_a_config() -> None:
+    whole, quick = (
+        run_arguments.parse_training(["jaxrl train", "ppo_parallel", *flags, "--seed=3"]).config
+        for flags in ((), ("--quick",))
+    )
+    assert (whole.env.num_envs, whole.host.num_workers, whole.stop.steps) == (32, 4, 25_000_000)
+    assert (quick.env.num_envs, quick.host.num_workers, quick.stop.steps) == (16, 2, 500_000)
+    assert quick.seed == 3
+
+
+@pytest.mark.parametrize(("name", "minibatch", "workers"), [("sequential", 1024, 1), ("parallel", 2048, 4)])
+def test_coinrun_as_its_users_know_it(name: str, minibatch: int, workers: int) -> None:
+    config = check_config(load_config(f"ppo_{name}"))
+    assert (config.env.num_envs, config.ppo.rollout_length, config.ppo.num_epochs) == (32, 128, 4)
+    assert 32 * 128 // config.ppo.num_minibatches == minibatch
+    assert (config.ppo.learning_rate, config.ppo.schedule, config.ppo.gamma) == (3e-4, "constant", 0.99)
+    assert (config.network.encoder, config.network.core) == ("nature", "none")
+    assert config.host.num_workers == workers
+    if name == "sequential":
+        assert (config.host.num_groups, config.host.overlap) == (1, False)
