@@ -21,16 +21,17 @@ print(choose_devices(config))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sizes", "devices"),
     [
         ("gymnax:CartPole-v1", (64, 32, 4), "2"),
-        pytest.param("gymnax:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
-        pytest.param("envpool:CartPole-v1", (16, 32, 4), "1", marks=pytest.mark.slow),
+        ("gymnax:CartPole-v1", (16, 32, 4), "1"),
+        ("envpool:CartPole-v1", (16, 32, 4), "1"),
         # Layer normalisation has few threads of its own.
-        pytest.param("gymnax:CartPole-v1", (16, 32, 4, "normalized"), "2", marks=pytest.mark.slow),
+        ("gymnax:CartPole-v1", (16, 32, 4, "normalized"), "2"),
         # An image is worth many vectors.
-        pytest.param("envpool:Pong-v5", (16, 32, 4), "2", marks=pytest.mark.slow),
+        ("envpool:Pong-v5", (16, 32, 4), "2"),
     ],
 )
 def test_a_second_core_is_taken_where_it_pays_off(name, sizes, devices):

@@ -11,6 +11,8 @@ import pytest
 import jaxrl
 from jaxrl.commands import evaluate, export, inference_benchmark, train
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 name: small
 episodes: 4
@@ -38,7 +40,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", export.FORMATS)
 def test_every_format_acts_as_the_trained_policy(run: Path, kind: str, tmp_path: Path) -> None:
     arguments = [f"--workdir={run}", f"--format={kind}", f"--output={tmp_path}", "--steps=60"]

@@ -132,6 +132,7 @@ def many_leaves(envs: int, items: int) -> tuple[PriorityTree, Places]:
     return of_leaves(leaf, places), places
 
 
+@pytest.mark.slow
 def test_two_devices_draw_what_one_draws() -> None:
     (tree, places), key = many_leaves(4, 100), jax.random.key(3)
     of_all = Groups(total=4, here=4, first=0, each=5)

@@ -147,6 +147,7 @@ sys.exit(command_line.exit_code(job, debug=False))
 """
 
 
+@pytest.mark.slow
 def test_an_error_of_one_ends_the_others_soon() -> None:
     port = free_port()
     names = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}

@@ -283,6 +283,7 @@ def test_a_record_that_leads_elsewhere_is_refused() -> None:
             record.parse(json.dumps(integrity.seal(content)))
 
 
+@pytest.mark.slow
 def test_memories_in_a_bucket_and_in_copies(
     gcs: GcsServer, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
