@@ -61,7 +61,7 @@ class RoomGoals:
 
     def compute_reward(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
         distance = goal_distance(achieved, desired)
-        return -distance if self.dense else 2 * (distance <= GOAL_RADIUS).astype(jnp.float32) - 1
+        return -distance if self.dense else 2 * (distance < GOAL_RADIUS).astype(jnp.float32) - 1
 
     def compute_terminated(self, achieved: jax.Array, desired: jax.Array) -> jax.Array:
         return jnp.zeros(achieved.shape[:-1], bool)
@@ -185,7 +185,7 @@ class Navigation(JaxEnv):
             state, position=position, velocity=velocity, obstacles=obstacles, time=state.time + 1
         )
         ends = jnp.zeros((), bool) if self._goal_conditioned else jnp.ones((), bool)
-        success = (after <= GOAL_RADIUS) & ~(collision & ends)
+        success = (after < GOAL_RADIUS) & ~(collision & ends)
         if self._reward == "progress":
             ends_well, ends_badly = success.astype(jnp.float32), collision.astype(jnp.float32)
             reward = 0.2 * (before - after) + ends_well - 2.0 * ends_badly

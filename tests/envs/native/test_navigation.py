@@ -190,7 +190,7 @@ def test_goal_conditioned():
     assert timestep.reward == -1
     assert timestep.info["collision"]
     assert not timestep.done
-    assert env.compute_reward(jnp.zeros((2, 2)), jnp.array([[0.5, 0], [0.51, 0]])).tolist() == [1, -1]
+    assert env.compute_reward(jnp.zeros((2, 2)), jnp.array([[0.49, 0], [0.5, 0]])).tolist() == [1, -1]
     dense = Navigation(goal_conditioned=True, reward="dense")
     assert dense.compute_reward(jnp.zeros(2), jnp.array([3.0, 4.0])) == -5
 
