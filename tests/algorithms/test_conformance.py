@@ -88,6 +88,10 @@ def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     own = runtime.learning.algorithm
     assert {name for name, _ in own.highlights} <= set(own.metrics)
     assert own.updates_metric in own.metrics
+    # A field of every configuration, on by default, which those from outside of jaxrl need not have.
+    if ":" not in ALGORITHMS[algorithm][0]:
+        assert own.config.log.layers
+        assert any(name.startswith("grad/norm/") for name in found)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from jaxrl.algorithms.demonstrations import (
 from jaxrl.algorithms.hyperparams import read_hyperparams
 from jaxrl.algorithms.minibatches import Epochs, Minibatches, MinibatchState
 from jaxrl.algorithms.options import OF_ACTOR_CRITICS
-from jaxrl.algorithms.parameters import require_frozen
+from jaxrl.algorithms.parameters import layer_norms, require_frozen
 from jaxrl.algorithms.reports import Reports
 from jaxrl.config import BehaviorCloningConfig, Config, ConfigError
 from jaxrl.config.fields import LARGEST_INT32
@@ -127,6 +127,9 @@ class BehaviorCloning(Algorithm):
         found |= {self.updates_metric: Last}
         if self._section.patience:
             found |= {f"{_NAME}/stopped": Last, f"{_NAME}/waited": Last}
+        if self.config.log.layers:
+            params = jax.eval_shape(self.agent.init_params, jax.random.key(0))
+            found |= dict.fromkeys(jax.eval_shape(layer_norms, params), Mean)
         return found
 
     @property
@@ -164,6 +167,9 @@ class BehaviorCloning(Algorithm):
         with tracing.phase("validate"):
             validation = self._validate(learner, experience.validation)
         metrics: Metrics = self._averages(epochs.reports) | validation
+        if self.config.log.layers:
+            made = epochs.reports["made"].any().astype(jnp.float32)
+            metrics |= {name: Mean(x * made, made) for name, x in layer_norms(epochs.gradient).items()}
         learner, told = self._stop_early(learner, metrics[f"{_NAME}/validation_loss"])
         return Learned(learner, None, metrics | told | {self.updates_metric: Last(learner.updates)})
 
