@@ -214,7 +214,7 @@ def _rollout_seconds(runtime: Runtime, state: Any, per_iteration: float) -> floa
     Where the device can make rollouts alone, those are timed. Otherwise it is the remainder of the
     `per_iteration` seconds of an iteration after its updates.
     """
-    if not runtime.learning.learning.config.collects:
+    if not runtime.learning.per_device.config.collects:
         return 0.0
     iterations = max(1, round(0.5 / per_iteration))
     rollouts = runtime.rollouts(iterations)

@@ -150,7 +150,7 @@ def _train(
     folder.create()
     with folder.lock(), folder.logs() as logs:
         folder.require_same(config)
-        highlights = assembly.runtime.learning.learning.highlights
+        highlights = assembly.runtime.learning.per_device.highlights
         writers = configured_writers(folder.path, config, logs, highlights)
         writers.append(rows_of(Path(logs, "metrics.jsonl")))
         with contextlib.closing(MultiWriter(writers)) as writer:

@@ -32,7 +32,7 @@ def memory_of(topology: Topology) -> int:
 
 def replay_bytes(runtime: Runtime) -> int:
     """Bytes on each device of the steps that a replay memory keeps, with their priorities; 0 without one."""
-    if not isinstance(runtime.learning.learning.config.learner, ReplayConfig):
+    if not isinstance(runtime.learning.per_device.config.learner, ReplayConfig):
         return 0
     leaves = jax.tree.leaves(runtime.learning.abstract_state().memory)
     return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves)

@@ -49,7 +49,7 @@ class DeviceRuntime(Runtime):
 
     def compile(self) -> None:
         self.compiled = compile_in_turn(lambda: self.trace().lower())
-        if self.learning.learning.config.refresh_iterations:
+        if self.learning.per_device.config.refresh_iterations:
             self._refresh = self._refresh.lower(self.learning.abstract_state()).compile()
 
     def prepare(self, state: TrainState) -> TrainState:
@@ -71,7 +71,7 @@ class DeviceRuntime(Runtime):
         return refreshed
 
     def rollouts(self, count: int) -> Callable[[TrainState], PyTree] | None:
-        if not self.learning.learning.config.collects:
+        if not self.learning.per_device.config.collects:
             return None
         axis = self.learning.topology.axis
         specs = self.learning.state_specs
@@ -97,7 +97,7 @@ class DeviceRuntime(Runtime):
         return trajectory
 
     def alone(self, state: TrainState) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
-        config = dataclasses.replace(self.learning.learning.config, device_count=1)
+        config = dataclasses.replace(self.learning.per_device.config, device_count=1)
         return Iteration.build(config, self._env, self.agent, Axis()).iterate, (state,)
 
     def shares(self) -> dict[str, float]:

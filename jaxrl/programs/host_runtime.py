@@ -243,7 +243,7 @@ class HostRuntime(Runtime):
                 sampler=self._tasks,
             )[0]
 
-        state = self.learning.learning.init(params_key, run_key, hyperparams, None, example)
+        state = self.learning.per_device.init(params_key, run_key, hyperparams, None, example)
         if self._tasks is None:
             return state
         return dataclasses.replace(state, tasks=self._tasks.init(jax.random.fold_in(tasks_key, TASK_KEY)))
@@ -264,7 +264,7 @@ class HostRuntime(Runtime):
     def _learn(
         self, state: TrainState, interval: Interval, trajectory: Trajectory, totals: EpisodeTotals
     ) -> tuple[TrainState, Interval, Array]:
-        return self.learning.learning.learn(state, state, interval, trajectory, totals)
+        return self.learning.per_device.learn(state, state, interval, trajectory, totals)
 
     def _start(self, key: Array, iteration: int) -> HostCollector:
         """Starts the environments, each at the beginning of an episode, and what collects from them."""

@@ -21,7 +21,7 @@ class ShardedLearning:
     """`Learning` on a topology. Arguments called `state` are donated, unless said otherwise.
 
     Attributes:
-      learning: what one device does; built for the topology's axis.
+      per_device: the work of one device; built for the topology's axis.
       topology: the devices.
       state_specs: how a `TrainState` lies on them.
       rollout_specs: how a trajectory does, and totals of episodes, one on each device; of nothing if nothing
@@ -32,7 +32,7 @@ class ShardedLearning:
         self, learning: Learning, init: Callable[[Array, PyTree], TrainState], topology: Topology
     ) -> None:
         """`init` makes one device's part of the first state, from a key and hyperparameters."""
-        self.learning = learning
+        self.per_device = learning
         self.topology = topology
         memory = learning.memory.state_type
         self.state_specs = specs(
@@ -56,13 +56,13 @@ class ShardedLearning:
     def with_config(self, config: Config) -> ShardedLearning:
         """The same programs for a run with another seed and other numeric hyperparameters."""
         other = copy.copy(self)
-        other.learning = dataclasses.replace(self.learning, config=config)
+        other.per_device = dataclasses.replace(self.per_device, config=config)
         return other
 
     @property
     def algorithm(self) -> Algorithm:
         """The algorithm that learns."""
-        return self.learning.algorithm
+        return self.per_device.algorithm
 
     def initial_state(self, stream: int = 0) -> TrainState:
         """The state before the first iteration, from the configuration's seed.
@@ -102,7 +102,7 @@ class ShardedLearning:
 
     def empty_interval(self) -> Interval:
         """The metrics of no iterations, on the devices."""
-        interval: Interval = self.topology.replicate(self.learning.empty_interval())
+        interval: Interval = self.topology.replicate(self.per_device.empty_interval())
         return interval
 
     def update(
@@ -122,9 +122,9 @@ class ShardedLearning:
         """
         outputs = (self.state_specs, REPLICATED, REPLICATED)
         program = self.topology.shard(fn, (self.state_specs, REPLICATED, *inputs), outputs, donate=True)
-        interval = self.topology.abstract(jax.eval_shape(self.learning.empty_interval), REPLICATED)
+        interval = self.topology.abstract(jax.eval_shape(self.per_device.empty_interval), REPLICATED)
         return program.trace(self.abstract_state(), interval, *arguments)
 
     def _start(self) -> tuple[Array, PyTree]:
-        config = self.learning.config
-        return jax.random.key(config.seed), self.learning.algorithm.hyperparameters(config)
+        config = self.per_device.config
+        return jax.random.key(config.seed), self.per_device.algorithm.hyperparameters(config)

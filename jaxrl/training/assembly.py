@@ -160,4 +160,4 @@ class Assembly:
         if not is_first():
             return MultiWriter(())
         network = self.runtime.agent.describe()
-        return console(self.config, self.runtime.learning.learning.highlights, network)
+        return console(self.config, self.runtime.learning.per_device.highlights, network)

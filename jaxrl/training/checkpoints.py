@@ -78,7 +78,7 @@ class RunCheckpoints:
         self._folder = folder
         self._metadata = _plain(metadata or {})
         self._learning = learning
-        self._config: Config = learning.learning.config
+        self._config: Config = learning.per_device.config
         self._saved_at = saved_at
 
     @property
@@ -196,7 +196,7 @@ class RunCheckpoints:
         """Raises an error of the value if this run cannot continue from a checkpoint's `meta`."""
         assert self._folder is not None
         Progress.check(meta)
-        Progress.from_json(meta, self._learning.learning.empty_interval())
+        Progress.from_json(meta, self._learning.per_device.empty_interval())
         with contextlib.suppress(ConfigError):  # Of another version: refused, but not damaged.
             from_json(meta["config"])
         ours = self._folder.identity
@@ -212,10 +212,10 @@ class RunCheckpoints:
             self._folder.write_report(name, content)
 
     def _unpack(self, state: TrainState, meta: Mapping[str, Any]) -> Restored:
-        progress = Progress.from_json(meta, self._learning.learning.empty_interval())
+        progress = Progress.from_json(meta, self._learning.per_device.empty_interval())
         interval = self._learning.topology.replicate(progress.interval)
-        if state.memory is None and self._learning.learning.memory.state_type is not None:
-            if not self._keeps_memory and not self._learning.learning.memory.refills:
+        if state.memory is None and self._learning.per_device.memory.state_type is not None:
+            if not self._keeps_memory and not self._learning.per_device.memory.refills:
                 log.warning("checkpoints are without the memory: it starts empty")
             state = dataclasses.replace(state, memory=self._learning.empty_memory())
         earlier, topology = from_json(meta["config"]), self._learning.topology
@@ -254,7 +254,7 @@ class RunCheckpoints:
 
     @property
     def _keeps_memory(self) -> bool:
-        return self._learning.learning.memory.checkpointed
+        return self._learning.per_device.memory.checkpointed
 
     def _stored_part(self, state: TrainState) -> TrainState:
         """The part of a state, or of its shapes, that checkpoints hold."""

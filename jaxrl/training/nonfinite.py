@@ -65,7 +65,7 @@ def diagnose(runtime: Runtime, state: TrainState, debug: bool = False) -> Findin
     if found is None and trajectory is not None:
         found = _in_trajectory(trajectory, runtime.spec.action_space)
     if found is None or found.quantity == "policy output":
-        losses = [name for name in runtime.learning.learning.metrics if name.startswith("loss/")]
+        losses = [name for name in runtime.learning.per_device.metrics if name.startswith("loss/")]
         found = next(_in_updates(_inspect(runtime.learning, state, trajectory), losses), found)
     found = found or _Found("a sum", "inf", "beyond what float32 holds")
     return Finding(
@@ -145,7 +145,7 @@ def _inspect(
     sharded: ShardedLearning, state: TrainState, trajectory: Trajectory | None
 ) -> dict[str, np.ndarray]:
     """The reports of each update, [epochs, minibatches]."""
-    inspect = sharded.learning.inspect
+    inspect = sharded.per_device.inspect
     inputs = (sharded.state_specs, sharded.rollout_specs[0])
     program = sharded.topology.shard(inspect, inputs, REPLICATED)
     return jax.device_get(program(state, trajectory))

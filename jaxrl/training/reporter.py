@@ -55,7 +55,7 @@ class Reporter:
 
     def _log_event(self, row: Mapping[str, float], steps: int) -> None:
         """Logs what the task sampler did in the steps of a row."""
-        tasks = self._runtime.learning.learning.tasks
+        tasks = self._runtime.learning.per_device.tasks
         if tasks is not None and (event := tasks.event(row, steps)):
             log.info("step %d: curriculum: %s", row["steps"], event)
 

@@ -148,7 +148,7 @@ def _writers(folder: RunFolder, assembly: Assembly) -> Iterator[MultiWriter]:
         return
     config = assembly.config
     runtime = assembly.runtime
-    highlights = runtime.learning.learning.highlights
+    highlights = runtime.learning.per_device.highlights
     with run_writers(folder, config, highlights, runtime.agent.describe()) as writer:
         yield writer
 

@@ -294,9 +294,11 @@ class Trainer:
             self.writer.message(line)
         loop = self._loop()
         loop.notifier.start()
-        while (summary := loop.train()) is None:
+        summary = loop.train()
+        while summary is None:
             self._change_stage()
             loop = self._loop()
+            summary = loop.train()
         loop.notifier.end(summary)
         return summary
 

@@ -76,13 +76,13 @@ def test_learns_and_reports_what_it_declares(algorithm: str) -> None:
     state, interval, failed = advanced(runtime, start, 3)
     assert not failed
     assert int(state.iteration) == 3
-    assert int(state.learner.updates) == 3 * runtime.learning.learning.config.updates_per_iteration
+    assert int(state.learner.updates) == 3 * runtime.learning.per_device.config.updates_per_iteration
     before, after = start.learner.policy.params, state.learner.policy.params
     assert least_move(algorithm, before, after) > 1e-5
     assert {x.dtype for x in jax.tree.leaves(after)} == {jnp.dtype(jnp.float32)}
     found = row(interval.metrics)
     assert all(math.isfinite(value) for value in found.values()), found
-    declared = runtime.learning.learning.metrics
+    declared = runtime.learning.per_device.metrics
     assert set(found) == set(declared)
     assert {name: type(metric) for name, metric in interval.metrics.items()} == dict(declared)
     own = runtime.learning.algorithm

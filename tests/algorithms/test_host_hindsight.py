@@ -97,7 +97,7 @@ def test_a_run_asks_for_goals_with_their_own_rewards() -> None:
     latest, memory, line = runtime.failed_rollout(state), state.memory, Line()
     runtime.close()
     assert memory.rows["obs"]["achieved_goal"].dtype == np.float32
-    plan = dataclasses.replace(runtime.learning.learning.algorithm.memory, axis=Axis())
+    plan = dataclasses.replace(runtime.learning.per_device.algorithm.memory, axis=Axis())
     drawn = jax.device_get(jax.jit(Replay(plan).draw)(memory, latest, jax.random.key(0)))
     usable = np.flatnonzero(drawn.usable)
     achieved, asked = drawn.next_obs["achieved_goal"], drawn.obs["desired_goal"]

@@ -76,7 +76,7 @@ def test_members_are_single_runs(algorithm: str, way: str) -> None:
 
 
 def test_a_population_on_a_cpu_copies_no_memory() -> None:
-    config = abstract_runtime(256).learning.learning.config
+    config = abstract_runtime(256).learning.per_device.config
     compiled = Programs(config, 2, Topology.of(1)).training.trace().lower().compile()
     analysis = compiled.memory_analysis()
     assert analysis.alias_size_in_bytes > 256 * MEBIBYTE
@@ -104,7 +104,7 @@ def test_members_side_by_side_copy_no_memory() -> None:
     # The way of accelerators.
     runtime = abstract_runtime(256)
     axis = dataclasses.replace(runtime.iteration.learning.axis, name=None)
-    iteration = Iteration.build(runtime.learning.learning.config, runtime._env, runtime.agent, axis)
+    iteration = Iteration.build(runtime.learning.per_device.config, runtime._env, runtime.agent, axis)
     hyperparams = iteration.learning.algorithm.hyperparameters(iteration.learning.config)
     state = jax.eval_shape(iteration.init, jax.random.key(0), hyperparams)
     one = (state, jax.eval_shape(iteration.learning.empty_interval), jax.ShapeDtypeStruct((), jnp.int32))

@@ -110,7 +110,7 @@ def test_rewards_are_clipped(algorithm: str) -> None:
     given = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), trajectory)
     given = dataclasses.replace(given, reward=given.reward - 7.0)
     learner = runtime.learning.initial_state().learner
-    own = algorithms.build(runtime.learning.learning.config, runtime.agent, Axis())
+    own = algorithms.build(runtime.learning.per_device.config, runtime.agent, Axis())
     np.testing.assert_array_equal(own.scaled_rewards(learner, given)[1], -0.5)  # type: ignore[attr-defined]
 
 

@@ -98,7 +98,7 @@ def runtime_of(config: ConfigDict) -> HostRuntime:
 def by_hand(config: ConfigDict, iterations: int, staleness: int) -> Any:
     """A plain loop: roll out with the parameters of `staleness` updates ago, learn, and again."""
     runtime = runtime_of(config)
-    sharded, resolved = runtime.learning, runtime.learning.learning.config
+    sharded, resolved = runtime.learning, runtime.learning.per_device.config
     state, index = sharded.initial_state(), jnp.arange(ENVS)
     seeds, cuts = host_start.start_numbers(runtime.spec, state.key, 0, index)
     options = HostOptions(tuple(map(int, seeds)), resolved.host.num_groups, 0, 60.0, tuple(map(int, cuts)))
