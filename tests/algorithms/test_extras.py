@@ -156,13 +156,14 @@ def require_same(config: Config, agent: Any, acting: Acting, trajectories: list[
 
 
 ON_DEVICE = [
-    pytest.param(algorithm, core, marks=() if core == "gru" else slow, id=f"{algorithm}-{core}")
+    pytest.param(
+        algorithm, core, marks=() if (algorithm, core) == ("ppo", "gru") else slow, id=f"{algorithm}-{core}"
+    )
     for core in CORES
     for algorithm in ONCE.get(core, LEARNERS)
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "core"), ON_DEVICE)
 def test_on_the_device(algorithm: str, core: str) -> None:
     config = tiny_config(algorithm, network__core=core)
