@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import socket
@@ -18,6 +17,7 @@ from jaxrl.config import ConfigError, flatten
 from jaxrl.config.data_files import LARGEST_LOG, is_number, parse_line, read_bytes, read_object, split_lines
 from jaxrl.config.fields import check
 from jaxrl.runs import storage
+from jaxrl.runs.stage_ends import StageEnds
 
 Row = dict[str, Any]
 
@@ -81,17 +81,10 @@ class Run:
     @property
     def stage_ends(self) -> list[float]:
         """The steps at which a stage of training, or of a curriculum, ended and another began."""
-        found = set()
-        for name in ("stage", "curriculum/stage"):
-            rows = sorted(
-                (row for row in self.rows if row.get(name) is not None), key=lambda row: row["step"]
-            )
-            for before, after in itertools.pairwise(rows):
-                if before[name] != after[name]:
-                    # A row ends with a stage of training; within one a curriculum counts from its change on.
-                    began = after["step"] - (after.get("curriculum/steps") or 0)
-                    found.add(float(before["step"] if name == "stage" else max(began, before["step"])))
-        return sorted(found)
+        ends = StageEnds()
+        for row in sorted(self.rows, key=lambda row: row["step"]):
+            ends.add(row)
+        return sorted(ends.steps)
 
     @property
     def seconds(self) -> float | None:

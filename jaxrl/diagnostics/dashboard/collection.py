@@ -95,7 +95,10 @@ class RunCollection:
         return sorted({"episode/return", "eval/return"} | found)
 
     def curves(self, names: Sequence[str], metric: str) -> list[dict[str, Any]]:
-        """A curve for each kind of run among the named ones: runs that differ in no more than the seed."""
+        """A curve for each kind of run among the named ones: runs that differ in no more than the seed.
+
+        Its `stage_ends` are the steps at which a stage of one of them ended.
+        """
         runs = self._runs_of(names)
         fields = self._differences(runs)
         kinds: dict[tuple[str, ...], list[RunView]] = {}
@@ -106,11 +109,15 @@ class RunCollection:
             said = ", ".join(f"{field}={_short(members[0].config.get(field))}" for field in fields)
             seeds = f" ({len(members)} seeds)" if len(members) > 1 else ""
             label = f"{said or members[0].name}{seeds}"
-            curve = band([self._curve(run, metric) for run in members])
-            found.append({"label": label, "runs": [run.name for run in members], **_plain(curve)})
+            series = [self._curve(run, metric) for run in members]
+            curve = band([points for points, _ in series])
+            ends = sorted(set().union(*(ends for _, ends in series)))
+            names = [run.name for run in members]
+            found.append({"label": label, "runs": names, "stage_ends": ends, **_plain(curve)})
         return found
 
-    def _curve(self, run: RunView, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    def _curve(self, run: RunView, metric: str) -> tuple[tuple[np.ndarray, np.ndarray], set[float]]:
+        """Steps and values of a metric, and the steps at which stages of the run ended."""
         with self._reading:
             key = run.name, metric
             series = self._series.pop(key, None) or MetricSeries(run.folder, metric)
@@ -119,9 +126,9 @@ class RunCollection:
                 self._series.popitem(last=False)
             try:
                 with storage.as_os_errors():
-                    return series.poll()
+                    return series.poll(), set(series.stage_ends)
             except OSError:
-                return np.empty(0), np.empty(0)
+                return (np.empty(0), np.empty(0)), set()
 
     def difference(self, names: Sequence[str]) -> dict[str, Any]:
         """The fields in which the named runs differ, with the value of each run."""

@@ -8,6 +8,7 @@ import numpy as np
 from etils import epath
 
 from jaxrl.runs.records import MetricsTail, parse_row
+from jaxrl.runs.stage_ends import StageEnds, StageLines
 
 _MOST_POINTS = 2000  # of a curve, that are kept
 _BAND_POINTS = 300  # of the curve of several seeds
@@ -29,12 +30,19 @@ class MetricSeries:
         self._points: list[tuple[float, float]] = []
         self._seen = 0
         self._stride = 1
+        self._ends, self._stage_lines = StageEnds(), StageLines()
+
+    @property
+    def stage_ends(self) -> set[float]:
+        """The steps up to now at which stages of the run ended, see `Run.stage_ends`."""
+        return self._ends.steps
 
     def poll(self) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values up to now, float64; raises OSError if the file cannot be read."""
         replaced, lines = self._tail.poll_lines()
         if replaced:
             self._clear()
+        self._add_stages(lines)
         lines = [line for line in lines if self._key in line]
         while not self._points and len(lines) >= 2 * _MOST_POINTS * self._stride:
             self._stride *= 2
@@ -50,6 +58,12 @@ class MetricSeries:
                 self._stride *= 2
         points = np.array(sorted(self._points), np.float64).reshape(-1, 2)
         return points[:, 0], points[:, 1]
+
+    def _add_stages(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            for part in self._stage_lines.changed(line):
+                if (row := parse_row(part)) is not None:
+                    self._ends.add(row)
 
 
 def band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, list[float]]:

@@ -14,18 +14,26 @@ RETURN, EVALUATION = "episode/return", "eval/return"
 MODES = (("eval/greedy/return", "greedy"), ("eval/sampled/return", "sampled"))
 LENGTH, PACE = "episode/length", "time/steps_per_second"
 ITERATION = "time/seconds_per_iteration"
+# Of training, and of a curriculum.
+STAGES = ("stage", "curriculum/stage")
 _MAX_POINTS = 512
 # Rows over which the pace is measured: long enough to hold evaluations and saves as well as training.
 _PACE_ROWS = 20
+_MARK = "┊"
+_MAX_MARKS = 8
 
 
 class History:
-    """All values of a metric as at most `_MAX_POINTS` points: when they are full, pairs are averaged."""
+    """All values of a metric as at most `_MAX_POINTS` points: when they are full, pairs are averaged.
+
+    Marks stand between two values; of many the latest are kept.
+    """
 
     def __init__(self) -> None:
         self._points: list[float] = []
         self._pending: list[float] = []
         self._merge = 1
+        self._marks: deque[int] = deque(maxlen=_MAX_MARKS)  # numbers of values before each
 
     def append(self, value: float) -> None:
         """Adds a value; NaN and infinities are left out."""
@@ -40,17 +48,31 @@ class History:
             self._points = [(a + b) / 2 for a, b in zip(self._points[::2], self._points[1::2], strict=True)]
             self._merge *= 2
 
+    def mark(self) -> None:
+        """Sets a mark between the values so far and those that follow."""
+        values = self._merge * len(self._points) + len(self._pending)
+        if values and values not in self._marks:
+            self._marks.append(values)
+
     def sparkline(self, width: int, glyphs: str = "▁▂▃▄▅▆▇█") -> str:
-        """The history in at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest)."""
+        """The history in at most `width` characters, from `glyphs[0]` (lowest) to `glyphs[-1]` (highest).
+
+        Where there is room, a dotted line stands at each mark.
+        """
         points = self._points
-        count = min(width, len(points))
+        marks = self._marks if width > 2 * len(self._marks) else ()
+        count = min(width - len(marks), len(points))
         edges = [i * len(points) // count for i in range(count + 1)] if count else []
         means = [sum(points[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
         if not means:
             return ""
         low, span = min(means), max(means) - min(means)
         top = len(glyphs) - 1
-        return "".join(glyphs[round((x - low) / span * top) if span else 0] for x in means)
+        line = [glyphs[round((x - low) / span * top) if span else 0] for x in means]
+        for values in marks:
+            column = round(values / self._merge * count / len(points))
+            line[max(min(column, count), 1) - 1] += _MARK
+        return "".join(line)
 
 
 @dataclass
@@ -115,8 +137,11 @@ class RunProgress:
         """Adds a row of metrics, logged at time `at` of the clock (default: now)."""
         at = self.now() if at is None else at
         self.steps = step
+        changed = any(scalars.get(key, x) != x for key in STAGES if (x := self.latest.get(key)) is not None)
         self.latest.update(scalars)
         for key, history in self.histories.items():
+            if changed:
+                history.mark()
             if key in scalars:
                 history.append(scalars[key])
         self._rows.append((at, step))

@@ -53,7 +53,10 @@ class Dashboard:
 def runs_of(folder: Path) -> None:
     for seed in range(3):
         write_run(folder / f"slow/{seed}", [1.0 + seed, 2.0 + seed, 3.0 + seed], seed)
-    write_run(folder / "fast/0", [5.0, 7.0], rate=1e-2)
+    fast = write_run(folder / "fast/0", [5.0, 7.0], rate=1e-2)
+    rows = [json.loads(line) for line in (fast / "metrics.jsonl").read_text().splitlines()]
+    staged = [row | {"stage": row["step"] // 1000} for row in rows]
+    (fast / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in staged))
     stopped = write_run(folder / "stopped", [1.0], finished=False)
     (stopped / "train.log").write_text("2026-01-01 INFO x: stopped at step 1000: SIGTERM\n")
     failed = write_run(folder / "failed", [1.0], finished=False)
@@ -132,6 +135,7 @@ def test_seeds_are_one_curve_and_other_settings_another(dashboard: Dashboard) ->
     assert (slow["mean"][0], slow["low"][0], slow["high"][0]) == (2.0, 1.0, 3.0)
     assert (slow["mean"][-1], slow["low"][-1], slow["high"][-1]) == (4.0, 3.0, 5.0)
     assert (fast["steps"], fast["mean"]) == ([1000.0, 2000.0], [5.0, 7.0])
+    assert (slow["stage_ends"], fast["stage_ends"]) == ([], [1000.0])
     difference = dashboard.json("/api/difference", ("run", "slow/0"), ("run", "fast/0"))
     values = {row["field"]: row["values"] for row in difference["rows"]}
     assert values["ppo.learning_rate"] == [0.001, 0.01]
@@ -250,7 +254,7 @@ def dom(address: str, profile: Path) -> str:
 @pytest.mark.parametrize(
     ("tab", "expected"),
     [
-        ("curves", ["eval/return"]),
+        ("curves", ["eval/return", "stroke-dasharray: 9px, 9px"]),
         ("difference", ["ppo.learning_rate"]),
         ("run", ["train.log", "<iframe"]),
         ("searches", ["ppo.gamma", "step 500: 0001 (1) goes on from 0000 (9)"]),

@@ -11,6 +11,7 @@ from etils import epath
 
 from jaxrl.diagnostics.dashboard.query import matches
 from jaxrl.diagnostics.dashboard.series import MetricSeries, band
+from jaxrl.runs.records import Run
 
 
 def write(file: Path, steps: range, metric: str = "loss/value") -> None:
@@ -44,6 +45,30 @@ def test_a_long_file_keeps_few_points_spread_over_all_of_it(tmp_path: Path) -> N
         assert steps[-1] >= start + 9_980
         np.testing.assert_array_equal(values, 2 * steps)
     assert set(np.diff(steps)) == {8.0}  # 30,000 rows: halved at 4,000, 8,000 and 16,000
+
+
+def test_stages_end_where_all_rows_say_so(tmp_path: Path) -> None:
+    """As `Run` finds it in all rows, though most lines are not parsed, and the file grows."""
+    rng = np.random.default_rng(0)
+    file, rows, series = tmp_path / "metrics.jsonl", [], MetricSeries(epath.Path(tmp_path), "loss/value")
+    stages = {"stage": 1, "curriculum/stage": 1}
+    for step in range(10, 400, 10):
+        for name in stages:
+            stages[name] += int(rng.random() < 0.15)
+        row = {"step": step, "time": 1.0, "loss/value": 1.0}
+        row |= {name: x for name, x in stages.items() if rng.random() < 0.8}
+        row |= {"curriculum/steps": int(rng.integers(0, 9))} if "curriculum/stage" in row else {}
+        rows.append(row)
+        with file.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        if step % 70 == 0:
+            series.poll()
+            assert sorted(series.stage_ends) == Run("", {}, rows, None).stage_ends
+    assert len(series.stage_ends) > 5
+    file.unlink()
+    write(file, range(1, 3))
+    series.poll()
+    assert not series.stage_ends  # another run
 
 
 def test_a_band_is_over_the_seeds_that_are_there() -> None:

@@ -63,6 +63,18 @@ def test_a_run_at_work(tmp_path: Path) -> None:
     assert "cpu 50% of 2 cores   q quits" in shown
 
 
+def test_a_dotted_line_stands_where_a_stage_ends(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0, 20.0], finished=False)
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.resume_from(2000)
+    for step, stage in ((3000, 1.0), (4000, 2.0)):
+        writer.write(step, {"episode/return": 5.0 * step / 1000, "curriculum/stage": stage})
+    writer.close()
+    shown = render([followed(tmp_path)])
+    assert "20.00  ▁▃▆┊█" in shown
+    assert "20.00  ▁█" in shown  # the evaluations came before
+
+
 def test_one_run_shows_the_numbers_of_its_algorithm(tmp_path: Path) -> None:
     write_run(tmp_path, [10.0, 20.0], finished=False)
     config = json.loads((tmp_path / "config.json").read_text()) | {"algorithm": "sarsa"}

@@ -157,6 +157,26 @@ class TestHistory:
         assert len(history._points) < 512
         assert history.sparkline(5, "abcde") == "abcde"
 
+    def test_marks_stay_between_their_values_while_points_are_merged(self) -> None:
+        history = History()
+        history.mark()  # before any value: no line
+        for i in range(3000):
+            if i in (600, 2400):
+                history.mark()
+            history.append(float(i))
+        assert history.sparkline(7, "abcde") == "a┊bcd┊e"
+        assert history.sparkline(4, "abcd") == "abcd"  # no room
+
+    def test_a_change_of_stage_is_a_mark_in_every_curve(self) -> None:
+        progress, _ = make_progress(1000, None)
+        rows = ((1, 1), (1, 1), (2, 1), (2, 1), (2, 2), (2, 2))
+        for step, (stage, curriculum) in enumerate(rows):
+            row = {"episode/return": float(step), "stage": stage, "curriculum/stage": curriculum}
+            progress.update(step, row)
+            progress.update(step, {"eval/return": 1.0})
+        assert progress.histories["episode/return"].sparkline(20, "abcdef") == "ab┊cd┊ef"
+        assert progress.histories["eval/return"].sparkline(20, "a") == "aa┊aa┊aa"
+
 
 @pytest.mark.parametrize(
     ("value", "shown"),
