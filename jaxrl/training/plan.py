@@ -63,20 +63,27 @@ class TrainingPlan:
         except ConfigError as error:
             raise in_stage(index, error) from error
 
-    def compiles(self, index: int) -> list[str]:
-        """The fields for which stage `index` needs another program than the one before."""
-        if index == 0:
-            return []
-        before, after = (dict(values_of(program_shape(self.configs[i]))) for i in (index - 1, index))
-        names = {field.name: value for field, value in before.items()}
-        return [field.name for field, value in after.items() if names[field.name] != value]
+    def compiles(self, index: int, first: int = 0) -> list[str]:
+        """The names for which stage `index` compiles anew in a process that began with stage `first`.
 
-    def announcement(self) -> str:
-        """The line about stages that compile anew, or ""."""
+        They are the fields that give it another program, unless a stage between has the same, and `fresh`.
+        """
+        if index <= first:
+            return []
+        shapes = [program_shape(config) for config in self.configs[first : index + 1]]
+        names: list[str] = []
+        if shapes[-1] not in shapes[:-1]:
+            before, after = (dict(values_of(shape)) for shape in shapes[-2:])
+            old = {field.name: value for field, value in before.items()}
+            names = [field.name for field, value in after.items() if old[field.name] != value]
+        return [*names, *(["fresh"] if self.stages[index].fresh else [])]
+
+    def announcement(self, first: int = 0) -> str:
+        """The line about stages after `first` that compile anew, or ""."""
         found = [
             f"{i + 1} ({self.stages[i].name}) for {', '.join(fields)}"
-            for i in range(1, len(self.stages))
-            if (fields := self.compiles(i))
+            for i in range(first + 1, len(self.stages))
+            if (fields := self.compiles(i, first))
         ]
         return f"stages that compile anew: {'; '.join(found)}" if found else ""
 

@@ -290,8 +290,8 @@ class Trainer:
 
     def _train(self) -> dict[str, Any]:
         """Trains stage after stage; returns the summary."""
-        if line := self._plan.announcement():
-            self.writer.message(line)
+        if line := self._plan.announcement(self.progress.stage):
+            self._say(line)
         loop = self._loop()
         loop.notifier.start()
         summary = loop.train()
@@ -318,7 +318,9 @@ class Trainer:
             self._run.begin_stage(state, self._assembly.coordinator.trained_seconds, forgets)
         else:
             self._run.replace(state)
-        line = self._plan.beginning(after, self.steps)
+        self._say(self._plan.beginning(after, self.steps))
+
+    def _say(self, line: str) -> None:
         self.writer.message(line)
         log.info("%s", line)
 

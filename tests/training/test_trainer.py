@@ -37,10 +37,14 @@ def tiny_config(iterations: int, **overrides: Any) -> ConfigDict:
 
 
 class Recorder(Writer):
-    """Keeps every row."""
+    """Keeps every row and message."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []
+        self.messages: list[str] = []
+
+    def message(self, line: str) -> None:
+        self.messages.append(line)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         self.rows.append((step, dict(scalars)))

@@ -148,6 +148,63 @@ def test_a_stage_begins_with_new_heads(straight: tuple[Trainer, Recorder, Path])
     np.testing.assert_array_equal(flat(back.policy.params), before)
 
 
+def plan_of(*stages: Any, **fields: Any) -> TrainingPlan:
+    config = tiny_config(1_000, **{"network.core": "none", **fields})
+    config.stages = stages
+    return TrainingPlan.of(resolve(config, 1))
+
+
+MASSPOLE = {"curriculum.parameter": "masspole", "curriculum.iterations": 2}
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (plan_of(*STAGES), "3 (stage 3) for network.frozen; 4 (stage 4) for env.name, fresh"),
+        (
+            plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1"),
+            "2 (stage 2) for ppo.num_epochs",  # the third has the program of the first
+        ),
+        (plan_of({"iterations": 1}, {"name": "heads", "fresh": [HEADS]}), "2 (heads) for fresh"),
+        (
+            plan_of(**{"curriculum.difficulties": (0.1, 0.2, 0.5), **MASSPOLE}),
+            "2 (masspole 0.2) for env.name; 3 (masspole 0.5) for env.name",
+        ),
+        (plan_of("iterations=2 learning_rate=1e-3", "learning_rate=1e-4 gamma=0.9"), ""),
+        (plan_of(), ""),
+    ],
+)
+def test_what_compiles_anew_is_said_beforehand(plan: TrainingPlan, line: str) -> None:
+    assert plan.announcement() == (f"stages that compile anew: {line}" if line else "")
+
+
+def test_a_resumed_run_announces_what_is_left() -> None:
+    plan = plan_of("iterations=1", "iterations=1 num_epochs=2", "num_epochs=1")
+    # The program of the first stage is not compiled by a process that begins in the second.
+    assert plan.announcement(1) == "stages that compile anew: 3 (stage 3) for ppo.num_epochs"
+    assert not plan.announcement(2)
+
+
+@pytest.mark.slow
+def test_a_run_says_what_compiles_anew_before_it_trains(straight: tuple[Trainer, Recorder, Path]) -> None:
+    _, recorder, _ = straight
+    announced, *begun = recorder.messages
+    assert announced.startswith("stages that compile anew: 3 (stage 3) for network.frozen; 4 (stage 4) for ")
+    assert [line.partition(" (")[0] for line in begun] == [f"stage {i} of 4" for i in (2, 3, 4)]
+
+
+@pytest.mark.slow
+def test_stages_that_change_rates_alone_announce_nothing_and_compile_nothing() -> None:
+    config = tiny_config(1_000, **{"network.core": "none"})
+    config.stages = ("iterations=1 learning_rate=1e-3", "iterations=1 learning_rate=1e-4")
+    recorder = Recorder()
+    trainer = Trainer(resolve(config, 1), writer=MultiWriter([recorder]))
+    trainer.fit()
+    (line,) = recorder.messages
+    assert line.startswith("stage 2 of 2 ")
+    assert len({id(assembly) for assembly in trainer._assemblies}) == 1
+
+
 SLOW = pytest.mark.slow
 
 
