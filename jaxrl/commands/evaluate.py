@@ -25,7 +25,7 @@ from jaxrl.commands.arguments import (
     parse,
     run_folder,
 )
-from jaxrl.config import ConfigError, versions
+from jaxrl.config import ConfigError, task_environment, versions
 from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
@@ -58,7 +58,8 @@ ARGUMENTS = (
     Argument("--seed=K", "decides the episodes (default: 0)", int, low=0, high=command_line.LARGEST_SEED),
     Argument(
         "--environment=E",
-        "play another one, such as levels that training never shows (default: the run's)",
+        "play another one, such as levels that training never shows, or one of the run's tasks (default: the "
+        "run's)",
         str,
         "",
     ),
@@ -136,9 +137,8 @@ def _job(argv: Sequence[str]) -> int:
     asked: dict[str, Any] = {
         name: default if values[name] is None else values[name] for name, default in defaults.items()
     }
-    asked["environment"] = _full_name(asked["environment"])
-    trust = values["trust"]
-    trained = trained_policy.load(workdir, values["checkpoint"], trust=trust)
+    trained = trained_policy.load(workdir, values["checkpoint"], trust=values["trust"])
+    asked["environment"] = _full_name(asked["environment"], trained)
     if trained.folder != workdir:
         command_line.say(f"best member {trained.folder}")
     draws = trained.draws(sample)
@@ -169,10 +169,11 @@ def _levels(trained: TrainedPolicy, values: Mapping[str, Any], asked: Mapping[st
     job.run(trained, question)
 
 
-def _full_name(environment: str) -> str:
-    """With its suite; says which one was found."""
+def _full_name(environment: str, trained: TrainedPolicy) -> str:
+    """With its suite, of which it says which one was found; the run's own if it is one of several tasks."""
     if not environment:
         return ""
+    environment = task_environment(environment, trained.config.env, trained.spec.task_names)
     environment, found = full_name("--environment", environment)
     if found:
         command_line.say(found)

@@ -8,7 +8,7 @@ from jaxrl.config.curriculum import CurriculumConfig
 from jaxrl.config.dagger import DAggerConfig
 from jaxrl.config.declarations import declared_fields, default_config, flatten
 from jaxrl.config.dqn import DQNConfig
-from jaxrl.config.environment import check_same_spaces, environment_spec
+from jaxrl.config.environment import check_same_spaces, environment_spec, task_environment
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import field
 from jaxrl.config.levels import LevelsConfig
@@ -84,6 +84,7 @@ __all__ = [
     "largest_device_count",
     "read_section",
     "resolve",
+    "task_environment",
     "to_json",
     "versions",
 ]

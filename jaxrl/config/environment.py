@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxrl.config.arguments import with_arguments
 from jaxrl.config.common_names import full_name
 from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
@@ -114,6 +116,17 @@ def check_environment(c: Config) -> EnvSpec:
             "evaluated"
         )
     return spec
+
+
+def task_environment(given: str, env: EnvConfig, names: Sequence[str]) -> str:
+    """The environment that plays one of several tasks alone, if `given` is its name; else `given`.
+
+    Args:
+      given: the name of an environment, or the short name of a task.
+      env: what a policy of several tasks was trained on.
+      names: the short names of its tasks.
+    """
+    return with_arguments("env.name", env.name, only=given) if given in names else given
 
 
 def check_same_spaces(field: str, name: str, env: EnvConfig) -> None:

@@ -54,7 +54,7 @@ class EvaluationPlan:
         if config.evaluate.suite:
             found = definition.read(config.evaluate.suite, "evaluate.suite")
             definition.require_metric_names(found)
-            suite = SuiteLevels.of(found, spec, config.env.wrappers)
+            suite = SuiteLevels.of(found, spec, config.env)
         return cls(tasks, suite)
 
     @property

@@ -67,7 +67,7 @@ def run(
             for name, category in suite.categories.items()
         },
     )
-    levels = SuiteLevels.of(suite, policy.spec, policy.config.env.wrappers)
+    levels = SuiteLevels.of(suite, policy.spec, policy.config.env)
     try:
         report = _report(policy, levels)
         show(report)

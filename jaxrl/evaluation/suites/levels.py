@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.config import ConfigError, environment_spec
+from jaxrl.config import ConfigError, EnvConfig, environment_spec, task_environment
 from jaxrl.envs import registry
 from jaxrl.envs.base import Dict, EnvSpec, Space
 from jaxrl.envs.tasks import default_task, task_groups
@@ -89,13 +89,13 @@ class SuiteLevels:
     categories: Mapping[str, tuple[PlayableLevel, ...]]
 
     @classmethod
-    def of(cls, suite: Suite, spec: EnvSpec, wrappers: tuple[str, ...]) -> SuiteLevels:
+    def of(cls, suite: Suite, spec: EnvSpec, env: EnvConfig) -> SuiteLevels:
         """Checks every level, before anything is played.
 
         Args:
           suite: the suite.
           spec: of the environment that the policy was made for.
-          wrappers: of its run; levels that name none take them.
+          env: of its run; levels take its wrappers if they name none, and may be one of its tasks by name.
 
         Raises:
           ConfigError: the policy cannot play a level, or this does not report what its rules ask for.
@@ -105,7 +105,7 @@ class SuiteLevels:
                 suite,
                 {
                     name: tuple(
-                        _playable(level, spec, wrappers, f"categories.{name}[{i}].env")
+                        _playable(level, spec, env, f"categories.{name}[{i}].env")
                         for i, level in enumerate(category)
                     )
                     for name, category in suite.categories.items()
@@ -127,8 +127,9 @@ def _reports_of(values: np.ndarray | None) -> np.ndarray | None:
     return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
-def _playable(level: Level, own: EnvSpec, default: tuple[str, ...], where: str) -> PlayableLevel:
-    wrappers = default if level.wrappers is None else level.wrappers
+def _playable(level: Level, own: EnvSpec, env: EnvConfig, where: str) -> PlayableLevel:
+    level = replace(level, env=task_environment(level.env, env, own.task_names))
+    wrappers = env.wrappers if level.wrappers is None else level.wrappers
     name = f"`{where}` (={level.env!r})"
     spec = environment_spec(where, level.env, level.env, wrappers)
     for what, field in (("observations", "observation_space"), ("actions", "action_space")):

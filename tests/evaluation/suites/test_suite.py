@@ -105,7 +105,7 @@ def test_episodes_have_the_tasks_of_a_group_in_turn(run: Path, tmp_path: Path) -
     categories = {size: [{"env": ROOMS, "tasks": f"size={size}"}] for size in ("small", "large")}
     suite = definition.read(str(suite_of(tmp_path, episodes=5, categories=categories)))
     policy = trained_policy.load(str(run), trust=True)
-    levels = SuiteLevels.of(suite, policy.spec, ())
+    levels = SuiteLevels.of(suite, policy.spec, policy.config.env)
     built: list[Evaluator] = []
 
     def evaluator_of(task: EvaluationTask) -> Evaluator:
