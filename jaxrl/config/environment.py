@@ -12,6 +12,7 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.curriculum import STAGES
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.sections import EnvConfig
+from jaxrl.config.stages import parse
 from jaxrl.config.success import Success
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def check_environment(c: Config) -> EnvSpec:
     if registry.is_host(c.env.name):
         has_tasks = by_stages and registry.host_takes_tasks(c.env.name)
     if c.curriculum.is_used and not has_tasks:
-        raise ConfigError(f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose")
+        raise _takes_no_tasks(c)
     if c.selfplay.enabled:
         _check_game(c)
     if registry.is_host(c.env.name):
@@ -180,6 +181,20 @@ def environment_spec(field: str, value: Any, name: str, wrappers: tuple[str, ...
         raise ConfigError(f"`{field}` (={value!r}): {' '.join(str(error).split())}") from error
     except Exception as error:  # whatever code of a suite, or the user's, makes of its arguments
         raise ConfigError(f"`{field}` (={value!r}): making it raised {modules.one_line(error)}") from error
+
+
+def _takes_no_tasks(c: Config) -> ConfigError:
+    """The error about a curriculum of an environment without tasks; it names the first stage with one."""
+    plain = f"`env.name` (={c.env.name!r}) takes no tasks, which `curriculum` would choose"
+    asked = [
+        f"`curriculum.stages`: stage {number}: `task.{field}`: "
+        for number, stage in enumerate(parse(c.curriculum.stages), 1)
+        for field in stage.task
+    ]
+    if not asked:
+        return ConfigError(plain)
+    other = "`stages`, each with an `env.name` and a `return`, are a curriculum of whole environments"
+    return ConfigError(f"{asked[0]}{plain}; {other}")
 
 
 def _check_game(c: Config) -> None:

@@ -124,7 +124,11 @@ def test_tasks_of_rows_against_a_loop() -> None:
             {"task": {"gain": 1}},
             r"`env.name` \(='gymnasium:.*Deaf'\) takes no tasks",
         ),
-        ({"env.name": "envpool:CartPole-v1"}, {"task": {"gain": 1}}, "takes no tasks"),
+        (
+            {"env.name": "envpool:CartPole-v1"},
+            {"task": {"gain": 1}},
+            r"stage 1: `task.gain`: `env.name` \(='envpool:CartPole-v1'\) takes no tasks, .*; `stages`, each",
+        ),
         ({"host.overlap": True}, {"task": {"gain": 1}}, r"`host.overlap` \(=True\) must be False with"),
     ],
 )

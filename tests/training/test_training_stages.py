@@ -241,13 +241,14 @@ def test_a_stage_by_seconds_is_followed_by_the_next() -> None:
 
 
 @pytest.mark.slow
-def test_an_evaluation_ends_a_stage_of_environments_on_the_host() -> None:
+@pytest.mark.parametrize("suite", ["gymnasium", "envpool"])
+def test_an_evaluation_ends_a_stage_of_environments_on_the_host(suite: str) -> None:
     config = tiny_config(1_000, **{"log.every_steps": STEPS, "evaluate.every_steps": 2 * STEPS})
     config.network.core = "none"
-    config.env.name = "gymnasium:CartPole-v1"
+    config.env.name = f"{suite}:CartPole-v1"
     config.stages = (
         {"iterations": 1, "learning_rate": 1e-3},
-        {"return": 1, "learning_rate": 3e-4, "env.name": "gymnasium:CartPole-v1(max_episode_steps=20)"},
+        {"return": 1, "learning_rate": 3e-4, "env.name": f"{suite}:CartPole-v1(max_episode_steps=20)"},
         {"iterations": 2, "learning_rate": 1e-4},
     )
     recorder = Recorder()
