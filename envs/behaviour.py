@@ -33,7 +33,8 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
       ValueError: one line for the first problem.
     """
     for method, arguments in Types(label, env).arguments.items():
-        where, function = f"{label}: {method}()", getattr(env, method)
+        where = f"{label}: {method}()"
+        function = getattr(env, method)
         first, second = (_program(where, function, arguments) for _ in range(2))
         if first != second:
             raise ValueError(f"{where} does something else at its second call; {PURE}")
@@ -62,7 +63,8 @@ def check_behaviour(label: str, env: JaxEnv) -> None:
 
 def _play(env: JaxEnv, key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
     """bool[] each: whether episodes of random actions end in time; whether some action was always allowed."""
-    keys, space = jax.random.split(key, _EPISODES), env.spec.action_space
+    keys = jax.random.split(key, _EPISODES)
+    space = env.spec.action_space
     state, _ = strong_types(jax.vmap(env.reset)(keys, *_tasks(env, keys)))
 
     def step(t: jax.Array, loop: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:

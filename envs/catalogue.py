@@ -60,7 +60,8 @@ def describe(space: Space) -> str:
     if isinstance(space, Discrete):
         return f"Discrete({space.n})"
     if isinstance(space, Box):
-        low, high = min(space.low), max(space.high)
+        low = min(space.low)
+        high = max(space.high)
         bounds = "" if low == -np.inf and high == np.inf else f" in [{low:g}, {high:g}]"
         return f"{np.dtype(space.dtype)}{list(space.shape)}{bounds}"
     if len(space.nvec) > _MOST_LISTED and len({*space.nvec}) == 1:

@@ -48,10 +48,12 @@ def check_types(label: str, env: Any) -> bool:
     if spec.task_space is not None:
         _check_task(label, env, spec.task_space)
     found = Types(label, env)
-    timestep, converts = found.timestep, found.converts_reset
+    timestep = found.timestep
+    converts = found.converts_reset
     converts |= _check_obs(f"{label}: step()", spec.observation_space, timestep.obs, leading=_leading(spec))
     _check_state(label, found.state, found.next_state)
-    reward, agents = timestep.reward, _leading(spec)
+    reward = timestep.reward
+    agents = _leading(spec)
     form = f"[{len(spec.agents)}]" if agents else "[]"
     if reward.shape != agents or not _is_real(reward.dtype):
         text = "return one number of each agent" if agents else "return one number"
@@ -115,7 +117,8 @@ class Types:
 
     def __init__(self, label: str, env: JaxEnv):
         key = jax.eval_shape(lambda: jax.random.key(0))
-        space, tasks = env.spec.action_space, env.spec.task_space
+        space = env.spec.action_space
+        tasks = env.spec.task_space
         task = () if tasks is None else (jax.eval_shape(lambda: zeros(tasks)),)
         self.state, obs = _trace(f"{label}: reset()", env.reset, _state_and_obs, key, *task)
         # Before `step` is traced: with another state it fails in many ways.

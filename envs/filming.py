@@ -50,15 +50,22 @@ def film(name: str, wrappers: Sequence[str], seed: int, task: Any = None) -> Fil
 def _film_device(env: JaxEnv, seed: int, arguments: tuple[Any, ...]) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key, *arguments)
-    step, over, t, reward = jax.jit(env.step), False, 0, 0.0
-    names, reports = [report.name for report in env.spec.reports], dict[str, float]()
+    step = jax.jit(env.step)
+    over = False
+    t = 0
+    reward = 0.0
+    names = [report.name for report in env.spec.reports]
+    reports = dict[str, float]()
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
         picture = partial(_picture, env, state, obs)
         action = yield Shot(jax.device_get(obs), mask, picture, over, reward, reports=reports)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
-        obs, over, t = timestep.obs, bool(timestep.done), t + 1
-        reward, reports = float(timestep.reward), reports_of(jax.device_get(timestep.info), names)
+        obs = timestep.obs
+        over = bool(timestep.done)
+        t = t + 1
+        reward = float(timestep.reward)
+        reports = reports_of(jax.device_get(timestep.info), names)
 
 
 def _film_agents(env: WholeEnv, seed: int) -> Film:
@@ -66,14 +73,20 @@ def _film_agents(env: WholeEnv, seed: int) -> Film:
     reset_key, key = jax.random.split(jax.random.key(seed))
     state, obs = jax.jit(env.reset)(reset_key)
     fresh = np.ones(env.spec.num_agents, bool)
-    step, over, t, reward = jax.jit(env.step), False, 0, 0.0
+    step = jax.jit(env.step)
+    over = False
+    t = 0
+    reward = 0.0
     while True:
         mask = np.asarray(env.action_mask(state)) if env.spec.has_action_mask else None
         picture = partial(_picture, env.env, state, obs)
         action = yield Shot(jax.device_get(obs), mask, picture, over, reward, fresh)
         state, timestep = step(jax.random.fold_in(key, t), state, jnp.asarray(action))
-        obs, over, t = timestep.obs, bool(timestep.done), t + 1
-        reward, flags = float(timestep.reported_reward.sum()), timestep.team
+        obs = timestep.obs
+        over = bool(timestep.done)
+        t = t + 1
+        reward = float(timestep.reported_reward.sum())
+        flags = timestep.team
         fresh = np.asarray(~flags.took_part | flags.terminated | flags.truncated)
 
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from jaxrl.envs.spaces import Box, Dict, Space
 
-ACHIEVED, DESIRED, OBSERVATION = "achieved_goal", "desired_goal", "observation"
+ACHIEVED = "achieved_goal"
+DESIRED = "desired_goal"
+OBSERVATION = "observation"
 KEYS = (ACHIEVED, DESIRED, OBSERVATION)
 
 

@@ -117,7 +117,8 @@ class PaddedTask(JaxEnv):
         return state, dataclasses.replace(timestep, obs=self._pad(timestep.obs), score=reward, info=info)
 
     def action_mask(self, state: Any) -> jax.Array:
-        space, most = self.env.spec.action_space, self._layout.action_space
+        space = self.env.spec.action_space
+        most = self._layout.action_space
         assert isinstance(space, Discrete)
         assert isinstance(most, Discrete)
         if not self.env.spec.has_action_mask:
@@ -166,8 +167,10 @@ class TaskMixture(JaxEnv):
         Raises:
           ValueError: one line; the tasks cannot share a policy, or the shares are wrong.
         """
-        self._name, self._envs = name, tuple(envs)
-        self._shares, self._only = tuple(shares) or (1,) * len(self._envs), only
+        self._name = name
+        self._envs = tuple(envs)
+        self._shares = tuple(shares) or (1,) * len(self._envs)
+        self._only = only
         self.layout = layout = TaskLayout.of(self._envs)
         self.pattern = _interleaved(self._shares, len(self._envs))
         if only:
@@ -237,9 +240,11 @@ def _short_names(envs: Sequence[JaxEnv]) -> tuple[str, ...]:
     found: list[str] = []
     for env in envs:
         short = re.sub(r"[^\w.-]", "_", env.spec.name.partition("(")[0].rpartition(":")[2])
-        name, number = short, 2
+        name = short
+        number = 2
         while name in found:
-            name, number = f"{short}_{number}", number + 1
+            name = f"{short}_{number}"
+            number = number + 1
         found.append(name)
     return tuple(found)
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 # What arrays hold: JAX computes in 32 bits.
-LARGEST_INT32, LARGEST_FLOAT32 = 2**31 - 1, 3.4028235e38
+LARGEST_INT32 = 2**31 - 1
+LARGEST_FLOAT32 = 3.4028235e38
 _LIST_ALL_BESIDE_SUGGESTIONS = 12
 _LIST_ALL_WITHOUT_SUGGESTIONS = 60
 

@@ -221,7 +221,8 @@ class VectorEnv:
         large state is not copied.
         """
         rank_B = jnp.cumsum(done_B, dtype=jnp.int32)
-        total, size = rank_B[-1], -(-len(done_B) // self.spec.reset_ratio)
+        total = rank_B[-1]
+        size = -(-len(done_B) // self.spec.reset_ratio)
 
         def one_round(loop: tuple[jax.Array, tuple[Any, Any]]) -> tuple[jax.Array, tuple[Any, Any]]:
             first, states = loop

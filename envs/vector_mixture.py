@@ -82,10 +82,12 @@ class MixtureVectorEnv:
     ) -> tuple[Any, TimeStep]:
         """See `VectorEnv.step`."""
         self._refuse_tasks(task_B)
-        states, timesteps = [], []
+        states = []
+        timesteps = []
         for i, part in enumerate(self._parts):
             own = None if starts is None else starts[i]
-            keys, action = self._take(keys_B, i), self._take(action_B, i)
+            keys = self._take(keys_B, i)
+            action = self._take(action_B, i)
             after, timestep = part.step(keys, state[i], action, own, conditional)
             states.append(after)
             # What is only of this task is made for all rows at once.

@@ -101,8 +101,11 @@ class EnvpoolEnv(HostEnv):
     """
 
     def __init__(self, factory: EnvpoolFactory, start: HostOptions):
-        self.spec, self._factory = factory.spec, factory
-        self.num_envs, self.num_groups, self.timeout = len(start.seeds), start.num_groups, start.timeout
+        self.spec = factory.spec
+        self._factory = factory
+        self.num_envs = len(start.seeds)
+        self.num_groups = start.num_groups
+        self.timeout = start.timeout
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         # Every pool may use all cores: while one group waits for the policy, the other has them.
         threads = min(start.num_workers // start.num_groups or cores, self.num_envs // self.num_groups)
@@ -181,7 +184,8 @@ class _Traced(TracedSteps):
 
     def __init__(self, env: EnvpoolEnv, factory: EnvpoolFactory, handles: list[np.ndarray]):
         self.handles = handles
-        self._env, self._leaves = env, factory.leaves
+        self._env = env
+        self._leaves = factory.leaves
 
     @property
     def is_ready(self) -> bool:

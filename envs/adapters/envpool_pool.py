@@ -58,7 +58,9 @@ class Pool:
         first = self._done
         if self.steps == 0:
             obs, info = self._env.recv(reset=True)
-            reward, terminated, truncated = np.zeros(len(first), np.float32), ~first, ~first
+            reward = np.zeros(len(first), np.float32)
+            terminated = ~first
+            truncated = ~first
         else:
             obs, reward, terminated, truncated, info = self._env.recv()
         outcome = _outcome(reward, terminated, truncated, info)

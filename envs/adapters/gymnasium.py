@@ -97,8 +97,10 @@ class GymnasiumFactory(WorkerFactory):
     def __init__(
         self, label: str, name: str, kwargs: dict[str, Any], obs_leaves: list[Leaf], found: dict[str, Any]
     ):
-        self.target, self.kwargs = name, kwargs
-        self.obs_leaves, self.action_leaf = obs_leaves, action_leaf(found["action"])
+        self.target = name
+        self.kwargs = kwargs
+        self.obs_leaves = obs_leaves
+        self.action_leaf = action_leaf(found["action"])
         self.takes_tasks: bool = found["takes_options"]
         self._masks: str | None = found["masks"]
         self.beside = ("mask",) if self._masks else ()

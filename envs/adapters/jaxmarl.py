@@ -63,7 +63,8 @@ class JaxMARL(MultiAgentEnv):
         label = f"jaxmarl:{name}"
         check_arguments(label, kwargs)
         self._is_mpe = name.startswith("MPE_")
-        self._is_smax, self._has_enemy = name.endswith("SMAX"), name == "HeuristicEnemySMAX"
+        self._is_smax = name.endswith("SMAX")
+        self._has_enemy = name == "HeuristicEnemySMAX"
         try:
             with suite_rules():
                 self._env = _jaxmarl().make(name, **_with_named_values(label, name, kwargs))

@@ -95,7 +95,8 @@ class Jumanji(JaxEnv):
             action = jnp.stack(jnp.unravel_index(action, self._nvec)).astype(jnp.int32)
         with suite_rules():
             env_state, found = self._env.step(state[0], action)
-            last, cut = found.last(), found.discount != 0
+            last = found.last()
+            cut = found.discount != 0
             timestep = TimeStep(
                 obs=self._select_parts(found.observation),
                 reward=jnp.asarray(found.reward, jnp.float32),
@@ -177,5 +178,6 @@ def _part_space(name: str, part: Any, spec: Any) -> Space:
         spec = spec[key]
     if part.dtype == bool:
         return Box.of(0, 1, part.shape)
-    low, high = getattr(spec, "minimum", -math.inf), getattr(spec, "maximum", math.inf)
+    low = getattr(spec, "minimum", -math.inf)
+    high = getattr(spec, "maximum", math.inf)
     return Box.of(np.asarray(low), np.asarray(high), part.shape, np.dtype(part.dtype).type)

@@ -109,7 +109,8 @@ class Navix(JaxEnv):
         )
         with suite_rules():
             after = self._env._step(before, action)
-            terminated, truncated = after.is_termination(), after.is_truncation()
+            terminated = after.is_termination()
+            truncated = after.is_truncation()
         env_state, obs, reward = strong_types(
             (self._drop_cache(after.state), after.observation, jnp.asarray(after.reward, jnp.float32))
         )

@@ -130,9 +130,13 @@ class PettingZooFactory(WorkerFactory):
         found: dict[str, Any],
         with_state: bool = False,
     ):
-        self.target, self.kwargs = target, kwargs
-        self.obs_leaves, self.action_leaf = spaces.obs_leaves, spaces.action_leaf
-        self._spaces, self._found, self._label = spaces, found, label
+        self.target = target
+        self.kwargs = kwargs
+        self.obs_leaves = spaces.obs_leaves
+        self.action_leaf = spaces.action_leaf
+        self._spaces = spaces
+        self._found = found
+        self._label = label
         limit = found["limit"]
         self._limit = limit if isinstance(limit, int) and limit > 0 else None
         self.state_leaf: Leaf | None = found["state"] if with_state else None
@@ -167,7 +171,8 @@ class PettingZooFactory(WorkerFactory):
         }
 
     def own_arrays(self, options: HostOptions) -> Forms:
-        n, state = len(options.seeds), self.state_leaf
+        n = len(options.seeds)
+        state = self.state_leaf
         rows = n * self.spec.num_agents
         return {
             "central": ((rows, *state["shape"]), state["stored"]) if state else ((rows, 0), np.float32),

@@ -80,7 +80,8 @@ class PopgymArcade(JaxEnv):
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         with suite_rules():
             obs, state, reward, done, info = self._env.step_env(raw_key(key), state, action, self._params)
-        ended, truncated = jnp.asarray(done, bool), jnp.asarray(info["truncated"], bool)
+        ended = jnp.asarray(done, bool)
+        truncated = jnp.asarray(info["truncated"], bool)
         says_terminated = jnp.zeros((), bool) if self._has_one_flag else jnp.asarray(info["terminated"], bool)
         state, obs = strong_types((state, obs))
         return state, TimeStep(

@@ -49,7 +49,8 @@ class XMiniGrid(JaxEnv):
             sizes = {key: getattr(self._params, key) for key in ("height", "view_size", "width")}
             if kwargs:
                 self._params = self._env.default_params(**sizes | kwargs)
-        self._timestep, self._mid = types.TimeStep, types.StepType.MID
+        self._timestep = types.TimeStep
+        self._mid = types.StepType.MID
         with suite_rules():
             _, obs = jax.eval_shape(self.reset, jax.random.key(0))
         self.spec = EnvSpec(
@@ -76,7 +77,8 @@ class XMiniGrid(JaxEnv):
         )
         with suite_rules():
             after = self._env.step(self._params, before, action)
-            terminated, truncated = after.discount == 0, after.state.step_num >= self._params.max_steps
+            terminated = after.discount == 0
+            truncated = after.state.step_num >= self._params.max_steps
         found = (after.state, after.observation, jnp.asarray(after.reward, jnp.float32), terminated)
         state, obs, reward, terminated = strong_types(found)
         return state, TimeStep(

@@ -108,7 +108,8 @@ def evenly(key: jax.Array, allowed: jax.Array) -> jax.Array:
 
 def greedy(game: Game, state: Any, key: jax.Array) -> jax.Array:
     """int32[], a move that gives the one who makes it most at once: it looks one ply ahead."""
-    seat, allowed = game.seat(state), game.choices(state)
+    seat = game.seat(state)
+    allowed = game.choices(state)
     choice_key, play_key = jax.random.split(key)
 
     def gain(action: jax.Array) -> jax.Array:

@@ -15,9 +15,11 @@ from jaxrl.envs.trees import strong_types
 # UCT's constant for results between 0 and 1.
 _EXPLORATION = math.sqrt(2.0)
 # Moves of a simulation inside the tree, and moves at random that follow them.
-_DEEPEST, _LONGEST = 64, 5_000
+_DEEPEST = 64
+_LONGEST = 5_000
 _UNTRIED = -1
-_CHOICE, _PLAYOUT = 0x43484F49, 0x504C4159
+_CHOICE = 0x43484F49
+_PLAYOUT = 0x504C4159
 
 
 @flax.struct.dataclass
@@ -76,7 +78,8 @@ def visits(game: Game, state: Any, key: jax.Array, simulations: int) -> jax.Arra
 
 
 def _root(game: Game, state: Any, simulations: int) -> _Tree:
-    nodes, state = simulations + 1, strong_types(state)
+    nodes = simulations + 1
+    state = strong_types(state)
     (count,) = game.choices(state).shape
     return _Tree(
         state=jax.tree.map(lambda x: jnp.broadcast_to(x, (nodes, *x.shape)), state),
@@ -89,7 +92,8 @@ def _root(game: Game, state: Any, simulations: int) -> _Tree:
 
 def _simulate(game: Game, tree: _Tree, number: jax.Array, key: jax.Array) -> _Tree:
     """The tree after a simulation, whose new node, if it has one, has this number."""
-    draw, play_key = jax.random.uniform(jax.random.fold_in(key, 0)), jax.random.fold_in(key, 1)
+    draw = jax.random.uniform(jax.random.fold_in(key, 0))
+    play_key = jax.random.fold_in(key, 1)
     path, depth = _descend(game, tree)
     leaf = path[depth]
     state = _at(tree, leaf)

@@ -161,7 +161,8 @@ def _words(leaf: Leaf) -> str:
         return f"MultiDiscrete{(leaf['high'] - leaf['low'] + 1).tolist()}"
     if leaf["kind"] == "mixed":
         return f"a mixed one of {math.prod(leaf['shape'])} numbers"
-    low, high = np.min(leaf["low"]), np.max(leaf["high"])
+    low = np.min(leaf["low"])
+    high = np.max(leaf["high"])
     return f"{leaf['stored']}{list(leaf['shape'])} in [{low:g}, {high:g}]"
 
 

@@ -27,7 +27,8 @@ def film_worker_env(
 
     Of several agents, each takes an action, also those that are not there.
     """
-    name, everything = factory.spec.name, slice(None)
+    name = factory.spec.name
+    everything = slice(None)
     names = tuple(report.name for report in factory.spec.reports)
     options = HostOptions(seeds=(seed,), info_keys=names)
     module = importlib.import_module(f"jaxrl.envs.host.{factory.slot}")
@@ -41,11 +42,13 @@ def film_worker_env(
         while True:
             slot.step()
             step = jax.tree.map(np.copy, factory.answer(arrays, everything, everything, names))
-            whole, picture = step.of_environments, partial(_picture, name, env)
+            whole = step.of_environments
+            picture = partial(_picture, name, env)
             seen, mask = jax.device_get((decode(step.obs), factory.action_mask(step.obs)))
             if not has_agents:
                 seen, mask = jax.tree.map(lambda x: x[0], (seen, mask))
-            over, reward = bool(whole.game_over[0]), float(whole.score[0])
+            over = bool(whole.game_over[0])
+            reward = float(whole.score[0])
             fresh = step.first if has_agents else None
             reports = {} if has_agents else reports_of({key: x[0] for key, x in whole.info.items()}, names)
             arrays["action"][:] = yield Shot(seen, mask, picture, over, reward, fresh, reports)

@@ -86,18 +86,25 @@ class GymnasiumSlot:
     """One environment and its rows of the shared arrays; resets on the step after an end."""
 
     def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.env, self.index, self.steps, self._ended = env, index, 0, True
+        self.env = env
+        self.index = index
+        self.steps = 0
+        self._ended = True
         self._action_leaf = setup["action_leaf"]
         self._seed: int | None = setup["seeds"][index]
         cuts = setup["first_episode_steps"]
         self._first_episode_left = cuts[index] if cuts else 0
         leaves = enumerate(setup["obs_leaves"])
         self._readers = [Reader(leaf, arrays[f"obs{i}"][index : index + 1].squeeze(0)) for i, leaf in leaves]
-        self._masks, self._mask = setup["masks"], arrays["mask"][index]
-        self._outcome, self._reward = arrays["outcome"][index], arrays["reward"][index : index + 1]
+        self._masks = setup["masks"]
+        self._mask = arrays["mask"][index]
+        self._outcome = arrays["outcome"][index]
+        self._reward = arrays["reward"][index : index + 1]
         self._action = arrays["action"][index : index + 1].squeeze(0)
-        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
-        self._task_names, self._task = setup["task_names"], arrays["task"][index]
+        self._info_keys = setup["info_keys"]
+        self._info = arrays["info"][index]
+        self._task_names = setup["task_names"]
+        self._task = arrays["task"][index]
 
     def step(self) -> None:
         if self._ended:
@@ -105,14 +112,20 @@ class GymnasiumSlot:
             options = {name: int(x) if x.is_integer() else x for name, x in task if not math.isnan(x)}
             asked = {"options": options} if options else {}  # Not every reset takes some.
             obs, info = checked_tuple("reset", self.env.reset(seed=self._seed, **asked), 2)
-            self._seed, self._ended = None, False
-            reward, terminated, truncated, first = 0.0, False, False, True
+            self._seed = None
+            self._ended = False
+            reward = 0.0
+            terminated = False
+            truncated = False
+            first = True
         else:
             self.steps += 1
             result = self.env.step(action_of(self._action_leaf, self._action))
             obs, reward, terminated, truncated, info = checked_tuple("step", result, 5)
-            reward, first = checked_reward(reward), False
-            terminated, truncated = bool(terminated), bool(truncated)
+            reward = checked_reward(reward)
+            first = False
+            terminated = bool(terminated)
+            truncated = bool(truncated)
             if self._first_episode_left:
                 truncated |= self._first_episode_left == 1 and not terminated
                 self._first_episode_left = 0 if terminated or truncated else self._first_episode_left - 1

@@ -28,7 +28,8 @@ class SharedArrays(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, arrays: Mapping[str, tuple[tuple[int, ...], Any]]):
-        layout, size = [], 0
+        layout = []
+        size = 0
         for name, (shape, dtype) in arrays.items():
             layout.append((name, size, shape, np.dtype(dtype).str))
             size += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT

@@ -121,7 +121,10 @@ class ParallelSlot:
     """
 
     def __init__(self, env: Any, index: int, setup: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.env, self.index, self.steps, self._over = env, index, 0, True
+        self.env = env
+        self.index = index
+        self.steps = 0
+        self._over = True
         self._agents: tuple[Any, ...] = setup["agents"]
         self._seed: int | None = setup["seeds"][index]
         cuts = setup["first_episode_steps"]
@@ -134,13 +137,15 @@ class ParallelSlot:
         }
         self._masks = setup["masks"]
         self._team = arrays["team"][index]
-        self._info_keys, self._info = setup["info_keys"], arrays["info"][index]
+        self._info_keys = setup["info_keys"]
+        self._info = arrays["info"][index]
         self._state = _state_reader(setup, arrays, rows)
 
     def step(self) -> None:
         if self._over:
             obs, infos = checked_tuple("reset", self.env.reset(seed=self._seed), 2, "PettingZoo")
-            self._seed, self._over = None, False
+            self._seed = None
+            self._over = False
             self._begin(obs, infos)
         else:
             self.steps += 1
@@ -216,10 +221,12 @@ class _AgentRow:
         leaves: list[Leaf] = setup["obs_leaves"][agent]
         self._obs = [arrays[f"obs{i}"][row : row + 1].squeeze(0) for i in range(len(leaves))]
         self._readers = [Reader(leaf, _part(x, leaf)) for leaf, x in zip(leaves, self._obs, strict=True)]
-        self._mask, self._what = arrays["mask"][row], f"its {MASK}"
+        self._mask = arrays["mask"][row]
+        self._what = f"its {MASK}"
         self._num_choices: int = setup["num_choices"][agent]
         self._mask[: self._num_choices] = True
-        self._outcome, self._reward = arrays["outcome"][row], arrays["reward"][row : row + 1]
+        self._outcome = arrays["outcome"][row]
+        self._reward = arrays["reward"][row : row + 1]
         self._action = arrays["action"][row : row + 1].squeeze(0)
 
     def action(self) -> Any:

@@ -33,7 +33,9 @@ from typing import Any
 
 import numpy as np
 
-READY, FAILED, STEP = b"k", b"e", b"s"
+READY = b"k"
+FAILED = b"e"
+STEP = b"s"
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # One part of an observation or an action, as plain data, because it crosses processes: path, kind
@@ -113,9 +115,13 @@ class Reader:
     """Checks one part of every observation against its space and writes it to `out`."""
 
     def __init__(self, leaf: Leaf, out: np.ndarray):
-        self._path, self._shape, self._is_box = leaf["path"], leaf["shape"], leaf["kind"] == "box"
+        self._path = leaf["path"]
+        self._shape = leaf["shape"]
+        self._is_box = leaf["kind"] == "box"
         self._dtype = np.dtype(leaf["dtype"])
-        self._low, self._high, self._start = leaf["low"], leaf["high"], leaf["start"]
+        self._low = leaf["low"]
+        self._high = leaf["high"]
+        self._start = leaf["start"]
         self._out = out
 
     def read(self, obs: Any) -> None:

@@ -111,7 +111,8 @@ class WorkerFactory(HostFactory):
         obs = observation_tree(self.obs_leaves, stored)
         if self.beside:
             obs = {"obs": obs} | {name: arrays[name][rows] for name in self.beside}
-        reward, outcome = arrays["reward"][rows], arrays["outcome"][rows]
+        reward = arrays["reward"][rows]
+        outcome = arrays["outcome"][rows]
         info = dict(zip(info_keys, arrays["info"][environments].T, strict=True))
         if not self.spec.agents:
             return _step_of(obs, reward, outcome, info)
@@ -141,8 +142,11 @@ class WorkerEnv(HostEnv):
     """
 
     def __init__(self, factory: WorkerFactory, options: HostOptions):
-        self.spec, self._factory = factory.spec, factory
-        self.num_envs, self.num_groups, self.timeout = len(options.seeds), options.num_groups, None
+        self.spec = factory.spec
+        self._factory = factory
+        self.num_envs = len(options.seeds)
+        self.num_groups = options.num_groups
+        self.timeout = None
         split = workers.rows_of_workers(self.num_envs, self.num_groups, options.num_workers)
         progress = {"progress": ((sum(map(len, split)), 2), np.int64)}
         self._arrays = SharedArrays({**factory.arrays(options), **progress})
@@ -168,7 +172,8 @@ class WorkerEnv(HostEnv):
 
     def recv(self, group: int) -> HostStep:
         self._workers.recv(group)
-        rows, environments = group_rows(self, group), group_environments(self, group)
+        rows = group_rows(self, group)
+        environments = group_environments(self, group)
         return self._factory.answer(self._arrays, rows, environments, self._info_keys)
 
     def decode(self, obs: Any) -> Any:

@@ -63,7 +63,9 @@ class _Worker:
                     stack.callback(os.close, end)
                 return ends
 
-            (command, command_fd), (reply_fd, reply), (lifeline, lifeline_fd) = pipe(), pipe(), pipe()
+            (command, command_fd) = pipe()
+            (reply_fd, reply) = pipe()
+            (lifeline, lifeline_fd) = pipe()
             output_fd, printed = pipe()
             ours = [command_fd, reply_fd, lifeline_fd, output_fd]
             inherited = [command, reply, lifeline] + ([] if memory_fd is None else [memory_fd])
@@ -133,7 +135,8 @@ class Workers:
         weakref.finalize(self, _stop, self._workers)
         with arrays.descriptor() as memory_fd:
             for environments_of_workers in groups:
-                poll, group = select.poll(), []
+                poll = select.poll()
+                group = []
                 for environments in environments_of_workers:
                     found = _Worker.start(name, memory_fd, _span(environments))
                     number = len(self._workers)
@@ -305,7 +308,8 @@ def _stop(workers: list[_Worker], kill: bool = False) -> None:
 
 
 def _span(environments: Sequence[int]) -> str:
-    first, last = environments[0], environments[-1]
+    first = environments[0]
+    last = environments[-1]
     return f"environment {first}" if first == last else f"environments {first} to {last}"
 
 

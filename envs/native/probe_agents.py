@@ -96,7 +96,8 @@ class ProbeAgents(MultiAgentEnv):
     def _observe(self, state: ProbeAgentsState) -> jax.Array:
         left = jnp.asarray(LEAVES) - state.time
         shown = jnp.where(jnp.asarray(_IS_CUT), -1, left - 1)
-        who, bit = jnp.eye(4), jnp.where(state.asked, 1.0, -1.0)[:, None]
+        who = jnp.eye(4)
+        bit = jnp.where(state.asked, 1.0, -1.0)[:, None]
         obs = jnp.concatenate([who, jax.nn.one_hot(shown, STEPS), bit], axis=1)
         # The successor of a last step is a real observation: its value stands for what was cut off.
         known = self.present(state) | (left == 0)

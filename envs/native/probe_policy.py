@@ -92,7 +92,8 @@ class ProbeMixed(OneStepProbe):
 
     def reward(self, obs: jax.Array, action: Any) -> jax.Array:
         c = jnp.argmax(obs)
-        pair, push = action["pair"], action["push"]
+        pair = action["pair"]
+        push = action["push"]
         target = jnp.array([0.5, -0.5]) * c.astype(jnp.float32)
         right = (action["choice"] == c).astype(jnp.float32)
         right += (((pair[0] == 1) == (c == 1)) & (pair[1] == 2 - c)).astype(jnp.float32)
@@ -116,7 +117,8 @@ class ProbeDict(OneStepProbe):
         return {"image": image, "vector": random_sign(vector_key)}
 
     def reward(self, obs: dict[str, jax.Array], action: jax.Array) -> jax.Array:
-        bright, positive = obs["image"][0, 0, 0] > 0, obs["vector"][0] > 0
+        bright = obs["image"][0, 0, 0] > 0
+        positive = obs["vector"][0] > 0
         return action == 2 * bright.astype(jnp.int32) + positive.astype(jnp.int32)
 
 

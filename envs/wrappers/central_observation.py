@@ -13,7 +13,8 @@ from jaxrl.envs.wrappers.wrapper import Wrapper
 
 NAME = "central_observation"
 # The parts of an observation: of the whole, for the value function alone, and of the agent.
-CENTRAL, OWN = "central", "own"
+CENTRAL = "central"
+OWN = "own"
 
 
 class CentralObservation(Wrapper):

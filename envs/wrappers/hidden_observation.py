@@ -58,7 +58,8 @@ class NoisyObservation(Wrapper):
         if std:
             space = Box.of(-math.inf, math.inf, space.shape, space.dtype)
         else:
-            low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
+            low = np.minimum(space.low, 0)
+            high = np.maximum(space.high, 0)
             space = Box.of(low.reshape(space.shape), high.reshape(space.shape), space.shape, space.dtype)
         self.spec = dataclasses.replace(env.spec, observation_space=space, stacked_frames=1)
         self._draws = _NOISE + _count_inside(env)

@@ -107,8 +107,13 @@ class WrappedEnv(HostEnv):
     """A batch that `WrappedFactory` started."""
 
     def __init__(self, factory: WrappedFactory, change: StepChange, env: HostEnv):
-        self.spec, self._factory, self._change, self.env = factory.spec, factory, change, env
-        self.num_envs, self.num_groups, self.timeout = env.num_envs, env.num_groups, env.timeout
+        self.spec = factory.spec
+        self._factory = factory
+        self._change = change
+        self.env = env
+        self.num_envs = env.num_envs
+        self.num_groups = env.num_groups
+        self.timeout = env.timeout
         self._last: dict[int, Any] = {}
         self._actions: dict[int, np.ndarray] = {}
 
@@ -152,7 +157,9 @@ class _WrappedSteps(TracedSteps):
     """See `TracedSteps`; steps of wrapped environments."""
 
     def __init__(self, steps: TracedSteps, change: StepChange):
-        self.handles, self._steps, self._change = steps.handles, steps, change
+        self.handles = steps.handles
+        self._steps = steps
+        self._change = change
 
     @property
     def is_ready(self) -> bool:
@@ -179,6 +186,7 @@ class _Described(Wrapper):
         return (), zeros(self.spec.observation_space)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
-        no, nothing = jnp.zeros((), bool), jnp.zeros((), jnp.float32)
+        no = jnp.zeros((), bool)
+        nothing = jnp.zeros((), jnp.float32)
         info = {report.name: nothing for report in self.spec.reports}
         return (), TimeStep(zeros(self.spec.observation_space), nothing, no, no, info=info)

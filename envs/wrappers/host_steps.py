@@ -34,7 +34,8 @@ class KeptObservations:
     """
 
     def __init__(self, factory: HostFactory, chain: Sequence[Wrapper]):
-        self._factory, self._chain = factory, chain
+        self._factory = factory
+        self._chain = chain
         self.frames = 1 + sum(w.frames - 1 for w in chain if isinstance(w, FrameStack))
         self.num_rewards = sum(isinstance(w, PreviousReward) for w in chain)
 
@@ -44,7 +45,9 @@ class KeptObservations:
         `kept` has any leading dimensions; traced.
         """
         raw, reward = (kept["obs"], kept["reward"]) if self.num_rewards else (kept, None)
-        obs, stacked, place = self._factory.decode(raw), self.frames > 1, 0
+        obs = self._factory.decode(raw)
+        stacked = self.frames > 1
+        place = 0
         space = self._factory.spec.observation_space
         for wrapper in self._chain[:depth]:
             if isinstance(wrapper, ObservationWrapper):
@@ -64,7 +67,8 @@ class KeptObservations:
                 assert reward is not None
                 # Stacks inside have joined the earliest frames with later ones.
                 numbers = reward[..., -obs.shape[-2] :, place] if stacked else reward[..., place]
-                obs, place = with_number(obs, numbers), place + 1
+                obs = with_number(obs, numbers)
+                place = place + 1
             space = wrapper.spec.observation_space
         if not stacked:
             return obs
@@ -151,7 +155,8 @@ class StepChange:
           action: that was chosen by it.
         """
         xp: Any = np if isinstance(step.reward, np.ndarray) else jnp
-        reward, seen = step.reward, list[Any]()
+        reward = step.reward
+        seen = list[Any]()
         earlier = before["obs"] if before is not None and self._kept.num_rewards else before
         obs = self._kept.latest(step, step.obs, earlier)
         for wrapper, shape in self._chain:
@@ -173,7 +178,8 @@ def _shaping(kept: KeptObservations, wrapper: ShapedReward, depth: int) -> Calla
     def new_reward(
         before: Any, action: Any, reward: Any, after: Any, info: Any, terminated: Any
     ) -> jax.Array:
-        seen, now = kept.show(before, depth), kept.show(after, depth)
+        seen = kept.show(before, depth)
+        now = kept.show(after, depth)
         return jax.vmap(wrapper.new_reward)(seen, action, reward, now, info, terminated)
 
     def shape(before: Any, action: Any, reward: Any, after: Any, step: HostStep) -> np.ndarray:

@@ -27,7 +27,8 @@ class LimitCost(Wrapper):
             raise ValueError(f"wrapper limit_cost: index (={index!r}) must lie in [0, {size - 1}]")
         if not isinstance(bound, int | float) or bound < 0:
             raise ValueError(f"wrapper limit_cost: bound (={bound!r}) must be a number of at least 0")
-        self._index, self._bound = index, float(bound)
+        self._index = index
+        self._bound = float(bound)
         self.spec = dataclasses.replace(
             env.spec, reports=with_report(env.spec.reports, InfoMetric("cost", "sum"))
         )

@@ -34,7 +34,8 @@ class OneHotObservation(ObservationWrapper):
             if values is None:
                 raise ValueError(f"{_LABEL} needs values=N for an array: how many values there are, from 0")
             check_count(f"{_LABEL}: values", values, _MOST_VALUES)
-            self._n, self._shape = values, (*space.shape[:-1], space.shape[-1] * values)
+            self._n = values
+            self._shape = (*space.shape[:-1], space.shape[-1] * values)
         else:
             raise ValueError(
                 f"{_LABEL} needs a Discrete observation or an array of integers; "

@@ -127,7 +127,8 @@ def _load(wrapper: str, function: str) -> Callable[..., Any]:
 
 def _check_one_number(name: str, function: str, wrapper: ShapedReward) -> None:
     """Raises ValueError unless the wrapper gives one number; runs nothing."""
-    env, space = wrapper.env, wrapper.spec.action_space
+    env = wrapper.env
+    space = wrapper.spec.action_space
     assert not isinstance(space, Dict)
 
     def reward(key: jax.Array) -> Any:

@@ -147,7 +147,8 @@ class Agent(abc.ABC):
         """Fresh parameters and, if observations are normalised, statistics of nothing."""
         stats = None
         if self.normalize_config.observations:
-            example, tasks = zeros(self.spec.observation_space), len(self.spec.task_names)
+            example = zeros(self.spec.observation_space)
+            tasks = len(self.spec.task_names)
             stats = task_normalizer.init(example, tasks) if tasks else normalizer.init(example)
         return Acting(self.init_params(key), stats)
 

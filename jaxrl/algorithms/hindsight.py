@@ -38,7 +38,8 @@ def hindsight_plan(section: str, fields: ReplayConfig, spec: EnvSpec, core: str)
     Raises:
       ConfigError: no goals can be exchanged, or stored carries would belong to the old ones.
     """
-    strategy, named = fields.hindsight, fields.hindsight_goals
+    strategy = fields.hindsight
+    named = fields.hindsight_goals
     if strategy == "none":
         return None
     label = f"`{section}.hindsight` (={strategy!r})"

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxrl.algorithms.q_values import QAgent
 from jaxrl.types import Array
 
-_BASE, _SPREAD = 0.4, 7.0
+_BASE = 0.4
+_SPREAD = 7.0
 
 
 def ladder(index: Array | int, num_envs: int) -> Array:

@@ -165,7 +165,8 @@ class MinibatchAlgorithm(Algorithm):
         return None
 
     def learn(self, learner: Any, experience: Trajectory, key: Array) -> Learned:
-        before, trajectory = learner, experience
+        before = learner
+        trajectory = experience
         with tracing.phase("advantage"):
             prepared = self.prepare(learner, trajectory)
         with tracing.phase("update"):
@@ -292,7 +293,8 @@ class MinibatchAlgorithm(Algorithm):
 
         Once there are statistics the network sees other inputs, and what it learnt from these is in its way.
         """
-        learner, stats = prepared.learner, seen_by.obs_stats
+        learner = prepared.learner
+        stats = seen_by.obs_stats
 
         @jax.jit  # Traced once, for its shapes and for the branch.
         def run() -> Epochs:
@@ -327,7 +329,8 @@ class MinibatchAlgorithm(Algorithm):
 
     def _reward_stats(self) -> PyTree:
         """Statistics of nothing, of each of several tasks."""
-        zero, tasks = jnp.zeros((), jnp.float32), len(self.agent.spec.task_names)
+        zero = jnp.zeros((), jnp.float32)
+        tasks = len(self.agent.spec.task_names)
         return task_normalizer.init(zero, tasks) if tasks else normalizer.init(zero)
 
     def _averages(self, reports: Reports) -> dict[str, Metric]:

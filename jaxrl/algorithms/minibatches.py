@@ -164,7 +164,8 @@ class _Run:
     def epoch(
         self, loop: UpdateLoop, number_and_key: tuple[Array, Array]
     ) -> tuple[UpdateLoop, tuple[Reports | PackedReports, PyTree]]:
-        engine, (number, key) = self.engine, number_and_key
+        engine = self.engine
+        (number, key) = number_and_key
         run = self._with_fresh_carries(loop, number) if engine.section.refresh_carries else self
         groups = engine.config.rows_per_device // engine.dealing.group_envs
         sequences = engine.dealing.deal(key, engine.axis.index() * groups, groups)
@@ -176,7 +177,8 @@ class _Run:
             return loop, (PackedReports.of(reports) if packs else reports, per_row)
 
         loop, (reports, rows) = jax.lax.scan(minibatch, loop, sequences)
-        length, num_envs = engine.config.sequence_length, engine.config.rows_per_device
+        length = engine.config.sequence_length
+        num_envs = engine.config.rows_per_device
         return loop, (reports, jax.tree.map(lambda x: put_sequences(x, sequences, length, num_envs), rows))
 
     def _with_fresh_carries(self, loop: UpdateLoop, number: Array) -> _Run:
@@ -184,7 +186,8 @@ class _Run:
 
         The parameters of the first epoch are those that collected the carries.
         """
-        agent, length = self.engine.agent, self.engine.config.sequence_length
+        agent = self.engine.agent
+        length = self.engine.config.sequence_length
         acting = dataclasses.replace(self.learner.policy, params=self.unravel(loop.flat))
         split = lambda x: x.reshape(-1, length, *x.shape[1:])  # noqa: E731
         chunks = jax.tree.map(split, (self.batch.obs, self.batch.reset, self.batch.action_mask))
@@ -216,7 +219,8 @@ class _Run:
     def _minibatch(
         self, loop: UpdateLoop, taken: Sequences, key: Array
     ) -> tuple[UpdateLoop, Reports, PyTree]:
-        engine, params = self.engine, loop.flat
+        engine = self.engine
+        params = loop.flat
         gradient, sums, count, per_row = self._gradient(params, taken, jax.random.fold_in(key, loop.updates))
         # One vector, one all-reduce: gradient and statistics travel together.
         packed, unpack = jax.flatten_util.ravel_pytree((gradient, sums, count))
@@ -238,10 +242,12 @@ class _Run:
             return UpdateLoop(loop.flat + step, opt_state, loop.updates + 1, loop.stopped, gradient)
 
         norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
-        made, skipped = jnp.ones((), bool), jnp.zeros((), bool)
+        made = jnp.ones((), bool)
+        skipped = jnp.zeros((), bool)
         if engine.stop is not None:
             stopped = loop.stopped | engine.stop(means)
-            made, loop = ~stopped, dataclasses.replace(loop, stopped=stopped)
+            made = ~stopped
+            loop = dataclasses.replace(loop, stopped=stopped)
         if may_be_empty:
             made = made & (count > 0)
         if engine.config.nonfinite == "skip":
@@ -264,7 +270,8 @@ class _Run:
         return loop, reports, per_row
 
     def _rate(self, base: Array, updates: Array) -> Array:
-        section, total = self.engine.section, self.engine.config.total_updates
+        section = self.engine.section
+        total = self.engine.config.total_updates
         return optimizer.learning_rate(
             base, section.schedule, updates, total, section.warmup_updates, self.learner.elapsed
         )
@@ -298,7 +305,8 @@ class _Run:
         self, flat: Array, taken: Sequences, key: Array
     ) -> tuple[Array, dict[str, Array], Array, PyTree]:
         """(gradient, sums and count of the summed loss, per_row [L, N, ...]) of a minibatch, in parts."""
-        engine, length = self.engine, self.engine.config.sequence_length
+        engine = self.engine
+        length = self.engine.config.sequence_length
         chunks, environments = taken.environment.shape
         divided = parts(
             engine.section.gradient_accumulation,

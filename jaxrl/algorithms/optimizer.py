@@ -93,7 +93,8 @@ def descend(
     factor = scale * jnp.minimum(1.0, max_grad_norm / jnp.maximum(norm, jnp.finfo(jnp.float32).tiny))
     count = optax.safe_increment(adam.count)
     steps = count.astype(jnp.float32)
-    step, root = rate / (1.0 - _DECAY**steps), jax.lax.rsqrt(1.0 - _SQUARE_DECAY**steps)
+    step = rate / (1.0 - _DECAY**steps)
+    root = jax.lax.rsqrt(1.0 - _SQUARE_DECAY**steps)
     mean = jax.tree.map(lambda m, g: _DECAY * m + (1.0 - _DECAY) * (g * factor), adam.mu, gradient)
     square = jax.tree.map(
         lambda v, g: _SQUARE_DECAY * v + (1.0 - _SQUARE_DECAY) * jnp.square(g * factor), adam.nu, gradient

@@ -158,7 +158,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
             after = self._after_step(learner, gradient)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        latest, made = self.latest(experience), experience.ready.astype(jnp.float32)
+        latest = self.latest(experience)
+        made = experience.ready.astype(jnp.float32)
         metrics: Metrics = {
             "loss/value": Mean(sums["loss"] * made, made),
             "grad/norm": Mean(optax.tree.norm(gradient) * made, made),
@@ -182,7 +183,8 @@ class QReplayAlgorithm(ReplayAlgorithm):
         """After a step of the optimiser, and of the target network if it is its turn."""
         h = learner.hyperparams
         step, opt_state = optimizer(h.max_grad_norm, h.learning_rate).update(gradient, learner.opt_state)
-        params, updates = optax.apply_updates(learner.policy.params, step), learner.updates + 1
+        params = optax.apply_updates(learner.policy.params, step)
+        updates = learner.updates + 1
         turn = updates % h.target_period.astype(jnp.int32) == 0
         rate = jnp.where(turn, h.target_rate, 0.0)
         return dataclasses.replace(

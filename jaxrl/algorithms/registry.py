@@ -62,7 +62,8 @@ def algorithm_class(config: Config) -> type[Algorithm]:
         module, _, name = _BUILT_IN[config.algorithm].partition(":")
         built_in: type[Algorithm] = getattr(importlib.import_module(module), name)
         return built_in
-    given, found = f"`algorithm` (={config.algorithm!r})", section_of(config.algorithm).owner
+    given = f"`algorithm` (={config.algorithm!r})"
+    found = section_of(config.algorithm).owner
     if found is None or not issubclass(found, Algorithm):
         raise ConfigError(f"{given} must be a class that derives from jaxrl.algorithms.Algorithm")
     if inspect.isabstract(found):

@@ -58,7 +58,8 @@ class ReplayAlgorithm(Algorithm):
     @property
     def memory(self) -> Any:
         """A replay memory. May be overridden."""
-        section, config = self.config.learner, self.config
+        section = self.config.learner
+        config = self.config
         assert isinstance(section, ReplayConfig)
         envs = config.env.num_envs
         priorities = PriorityPlan(section.priority_alpha, section.priority_beta, section.priority_beta_draws)
@@ -83,7 +84,8 @@ class ReplayAlgorithm(Algorithm):
 
     @property
     def passes_per_step(self) -> float:
-        section, envs = self.config.learner, self.config.env.num_envs
+        section = self.config.learner
+        envs = self.config.env.num_envs
         assert isinstance(section, MemoryConfig)
         steps = section.steps_per_update(envs)
         return section.updates_per_rollout * steps / self.config.steps_per_iteration

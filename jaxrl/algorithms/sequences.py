@@ -73,7 +73,8 @@ class Dealing:
           first_group: this device's first group of environments, counted over all devices.
           groups: this device's groups of environments, `B / group_envs`.
         """
-        members, rows = self.num_minibatches, self.num_chunks // self.group_chunks
+        members = self.num_minibatches
+        rows = self.num_chunks // self.group_chunks
         start = jax.random.randint(key, (rows, self.num_envs // self.group_envs), 0, members)
         start = jax.lax.dynamic_slice_in_dim(start, first_group, groups, axis=1)
         member = (start[None] + jnp.arange(members)[:, None, None]) % members
@@ -128,7 +129,8 @@ def split(taken: Sequences, chunk_parts: int, environment_parts: int) -> Sequenc
     """The parts of a minibatch, with leading dimension `chunk_parts * environment_parts`."""
 
     def parts_of(x: Array) -> Array:
-        chunks, groups = x.shape[0] // chunk_parts, x.shape[1] // environment_parts
+        chunks = x.shape[0] // chunk_parts
+        groups = x.shape[1] // environment_parts
         by_part = x.reshape(chunk_parts, chunks, environment_parts, groups).swapaxes(1, 2)
         return by_part.reshape(-1, chunks, groups)
 
@@ -140,7 +142,8 @@ def split(taken: Sequences, chunk_parts: int, environment_parts: int) -> Sequenc
 
 def join(x_PLN: Array, chunk_parts: int, environment_parts: int, chunks: int, environments: int) -> Array:
     """Rows [L, N, ...] of a minibatch from those of its parts [parts, L, n, ...]; inverse of `split`."""
-    length, rest = x_PLN.shape[1], x_PLN.shape[3:]
+    length = x_PLN.shape[1]
+    rest = x_PLN.shape[3:]
     grid = x_PLN.reshape(
         chunk_parts,
         environment_parts,

@@ -20,7 +20,8 @@ def suitable_architectures(
     network: NetworkConfig, spec: EnvSpec
 ) -> tuple[list[NetworkConfig], dict[str, str]]:
     """(`network` with each architecture that the observations suit, why the others do not)."""
-    found, others = [], {}
+    found = []
+    others = {}
     for name in networks.ARCHITECTURES:
         named = dataclasses.replace(network, architecture=name)
         try:

@@ -167,8 +167,10 @@ def _is_unicode(given: str) -> bool:
 
 
 def _define(argument: Argument, values: flags.FlagValues) -> None:
-    name, default = argument.name, argument.default
-    low, high = argument.low, argument.high
+    name = argument.name
+    default = argument.default
+    low = argument.low
+    high = argument.high
     if argument.kind is bool:
         flags.DEFINE_bool(name, bool(default), "", flag_values=values)
     elif argument.kind is int:

@@ -69,9 +69,14 @@ def _show(result: dict[str, Any]) -> None:
         result[name] for name in ("seconds_per_iteration", "peak_memory_bytes", "matmul", "save")
     )
     clock = result["config"]["derived"]["clock"]
-    hardware, added = result["hardware"], seconds["host"] / seconds["total"]
+    hardware = result["hardware"]
+    added = seconds["host"] / seconds["total"]
     least, most = result["host_share_range"]
-    pace, percent = text.pace, lambda share: f"{100 * share:.3g}%"
+    pace = text.pace
+
+    def percent(share: float) -> str:
+        return f"{100 * share:.3g}%"
+
     parts = ", ".join(f"{name} {percent(seconds[name] / seconds['total'])}" for name in ("rollout", "update"))
     shares = ", ".join(f"{name.split('/')[1]} {percent(x)}" for name, x in result["shares"].items())
     rows = (

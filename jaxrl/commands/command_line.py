@@ -28,7 +28,9 @@ FAILED, BAD_INPUT = 1, 2  # exit codes
 _UNUSABLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)  # of files: whatever asks for one is given such an error
 # What flags of several commands may say at most.
 LONGEST = 86_400.0  # seconds
-LARGEST_BATCH, MOST_EPISODES, LARGEST_SEED = 2**20, 2**24, 2**32 - 1
+LARGEST_BATCH = 2**20
+MOST_EPISODES = 2**24
+LARGEST_SEED = 2**32 - 1
 
 
 def exit_code(job: Callable[[], int], debug: bool) -> int:

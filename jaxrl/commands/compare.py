@@ -95,7 +95,8 @@ def _job(argv: Sequence[str]) -> int:
 
 def _pair(values: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, str] | None:
     """The runs of --sequential and --parallel."""
-    sequential, parallel = values["sequential"], values["parallel"]
+    sequential = values["sequential"]
+    parallel = values["parallel"]
     if not (sequential or parallel):
         return None
     if not (sequential and parallel) or paths or values["pool"] or values["baseline"]:

@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str]) -> int:
     values, _ = parse(ARGUMENTS, argv)
-    workdir, bucket = values["workdir"], values["bucket"]
+    workdir = values["workdir"]
+    bucket = values["bucket"]
     if is_remote(workdir):
         raise ConfigError(f"`--workdir` (={workdir}) must be a local folder; --bucket tries buckets")
     if bucket and not bucket.startswith("gs://"):

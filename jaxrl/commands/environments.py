@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jaxrl.envs.suites import Collection, Entry
 
 _MOST_STEPS = 1_000_000
-_INDENT, _WIDTH = 34, 80
+_INDENT = 34
+_WIDTH = 80
 _WANTING = """\
 These need data or packages beside the suite, or have spaces that are not
 supported; `jaxrl environments SUITE:NAME` says which:"""
@@ -145,7 +146,9 @@ def _show_entries(suite: str, names: Sequence[str], known: Mapping[str, Entry | 
     """Prints each environment in words: from `known`, or by making it."""
     from jaxrl.reporting.display import table
 
-    rows, wanting, problems = [], [], []
+    rows = []
+    wanting = []
+    problems = []
     for name in names:
         try:
             entry = known[name] if name in known else _entry_of(f"{suite}:{name}")
@@ -188,7 +191,8 @@ def _show_one(name: str, wrappers: tuple[str, ...], steps: int) -> None:
         found = trial.play(name, wrappers, steps)
     except HostEnvError as error:
         raise RunError(str(error)) from error
-    low, high = min(found.rewards), max(found.rewards)
+    low = min(found.rewards)
+    high = max(found.rewards)
     ends = f"{found.terminated} terminated, {found.truncated} cut off"
     lines = [
         ("played", f"{len(found.rewards)} random steps: rewards from {low:g} to {high:g}, {ends}"),

@@ -112,7 +112,8 @@ def _show(record: dict[str, Any]) -> None:
     device = record["device"]
     on = f"{device['kind']}, {device['host_cores']} host cores, jax {record['versions']['jax']}"
     command_line.say(f"{record['environment']} on {on}; milliseconds")
-    rows, last = [], None
+    rows = []
+    last = None
     for x in record["results"]:
         architecture = (x["encoder"], x["core"], f"{x['parameters']:,}")
         shown = ("", "", "") if architecture == last else architecture

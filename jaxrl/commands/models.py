@@ -63,7 +63,8 @@ def _list(registry: ModelRegistry) -> int:
     if not names:
         command_line.say(f"{registry.url} holds no models; `jaxrl deploy RUN` makes one")
     for name in names:
-        versions, stages = registry.versions(name), registry.stages(name)
+        versions = registry.versions(name)
+        stages = registry.stages(name)
         said = ", ".join(f"{stage} {number}" for stage, number in stages.items())
         count = "1 version" if len(versions) == 1 else f"{len(versions)} versions"
         command_line.say(f"{name:<24} {count:<12}  {said}")

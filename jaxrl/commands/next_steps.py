@@ -21,7 +21,8 @@ def lines(outcome: RunOutcome, argv: Sequence[str]) -> Iterator[str]:
       outcome: of the run.
       argv: the program and the arguments that trained it.
     """
-    folder, jaxrl = outcome.folder, resumption.jaxrl()
+    folder = outcome.folder
+    jaxrl = resumption.jaxrl()
     yield f"run folder:  {folder}"
     if outcome.resumable:
         yield f"resume:      {resumption.command(argv, folder)}"

@@ -31,9 +31,11 @@ from jaxrl.config.common_names import full_name
 from jaxrl.config.errors import RunError
 from jaxrl.runs import storage
 
-_WITH_LEVELS, _MANY_LEVELS = "jaxrl:Platformer", 200
+_WITH_LEVELS = "jaxrl:Platformer"
+_MANY_LEVELS = 200
 _SPELLINGS = (("env", "env-name"), ("output", "output-dir"))
-_MOST_LEVELS, _LARGEST_SEED = 100_000, 2**31 - 1
+_MOST_LEVELS = 100_000
+_LARGEST_SEED = 2**31 - 1
 _LEVELS = Argument(
     "--levels=N",
     "levels of jaxrl:Platformer to train on, over all categories (default: 200); a quarter as many more are "

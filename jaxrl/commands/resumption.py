@@ -96,7 +96,8 @@ def latest_of(name: str, config: ConfigDict) -> str:
     Raises:
       ConfigError: there is none.
     """
-    checked, first = check_config(config), ""
+    checked = check_config(config)
+    first = ""
     for folder in _newest_first(name):
         try:
             changed = changed_fields(_read_config(str(folder)), checked)

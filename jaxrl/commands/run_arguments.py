@@ -90,7 +90,8 @@ def parse_training(argv: Sequence[str]) -> Arguments:
     if workdir and output:
         raise ConfigError(f"`--workdir` (={workdir}) and `--{OUTPUT_DIR}` (={output}) both say a folder")
     workdir = workdir or output
-    given, quick = [x for x in (named, *positional) if x], values.pop("quick")
+    given = [x for x in (named, *positional) if x]
+    quick = values.pop("quick")
     if quick and not given:
         raise ConfigError("`--quick` needs a config that has a short form, such as ppo_parallel")
     if values.pop(MULTI_TASK) and not any(field == "env.tasks" for _, field, _ in overrides):
@@ -101,7 +102,9 @@ def parse_training(argv: Sequence[str]) -> Arguments:
         raise ConfigError(f"`--workdir` (={workdir}) and `--resume` both say a folder: leave one out")
     if resumed is not None and not (given or environment):
         resumed = resumed or resumption.latest()
-        name, config, notes = "", resumption.stored_config(resumed), [f"resuming {resumed}"]
+        name = ""
+        config = resumption.stored_config(resumed)
+        notes = [f"resuming {resumed}"]
     else:
         name, config, notes = _config(given[0] if given else "", environment, overrides, quick)
     _set_fields(config, overrides)

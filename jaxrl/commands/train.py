@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         several = check_config(config).population.seeds > 1
         start = run_population if several else run
         log_level.set(arguments.log_level)
-        processes, notes = arguments.processes, arguments.notes
+        processes = arguments.processes
+        notes = arguments.notes
         outcome = start(config, arguments.workdir, interruption, debug, processes, started, notes)
         if outcome.is_first:
             lines = "\n".join(next_steps.lines(outcome, rest))

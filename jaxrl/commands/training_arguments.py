@@ -45,7 +45,9 @@ _SHORT_FLAGS = (
 )
 SHORT_FLAGS = {flag.name: flag for flag in _SHORT_FLAGS}
 FLAGS_OF_FIELDS = {flag.field: flag.term for flag in reversed(_SHORT_FLAGS)}
-OUTPUT_DIR, LOG_LEVEL, MULTI_TASK = "output-dir", "log-level", "multi-task"
+OUTPUT_DIR = "output-dir"
+LOG_LEVEL = "log-level"
+MULTI_TASK = "multi-task"
 ARGUMENTS = (
     Argument(
         "CONFIG", "a config file (.py, .yaml, .json), or the name of a shipped one, such as ppo; or --config="

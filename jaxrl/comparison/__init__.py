@@ -49,7 +49,8 @@ def compare_pair(sequential: str, parallel: str, options: Options, force: bool =
     Raises:
       ConfigError: a folder has not one run, the runs lack the metric, or they are not comparable.
     """
-    variants, skipped = [], []
+    variants = []
+    skipped = []
     for name, path in (("sequential", sequential), ("parallel", parallel)):
         runs, left = _runs([path], options, force)
         if len(runs) != 1:

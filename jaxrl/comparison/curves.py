@@ -60,7 +60,8 @@ def scaled(curve: Points, scale: tuple[float, float]) -> Points:
 
 def span(values: Sequence[float]) -> tuple[float, float]:
     """The lowest and the highest value, widened if they are the same."""
-    low, high = float(min(values)), float(max(values))
+    low = float(min(values))
+    high = float(max(values))
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 

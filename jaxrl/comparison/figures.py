@@ -35,9 +35,11 @@ def intervals(comparison: Comparison) -> Figure:
     count = len(comparison.outcomes)
     figure, ax = empty_figure(7.5, 1.1 + 0.45 * count)
     for index, outcome in enumerate(comparison.outcomes):
-        y, color = count - 1 - index, COLORS[index % len(COLORS)]
+        y = count - 1 - index
+        color = COLORS[index % len(COLORS)]
         ax.scatter(outcome.finals, [y] * len(outcome.finals), s=16, color=color, alpha=0.35, linewidths=0)
-        low, high = outcome.final.low, outcome.final.high
+        low = outcome.final.low
+        high = outcome.final.high
         if low is not None and high is not None:
             ax.plot([low, high], [y, y], color=color, linewidth=5, alpha=0.35, solid_capstyle="butt")
         ax.plot([outcome.final.value] * 2, [y - 0.25, y + 0.25], color=color, linewidth=2)

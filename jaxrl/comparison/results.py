@@ -216,7 +216,8 @@ def _outcome(
 ) -> Outcome:
     variant = scored.variant
     reached = [first_reach(run, scored.curves[run.path], threshold) for run in variant.runs]
-    paces, base = _paces(variant), _paces(reference.variant)
+    paces = _paces(variant)
+    base = _paces(reference.variant)
     itself = scored is reference
     # With --force, a variant may lack environments of the baseline.
     matched = len(scored.last) == len(reference.last)

@@ -86,7 +86,8 @@ def all_of(comparison: Comparison) -> list[Table]:
 
 def introduction(comparison: Comparison) -> str:
     """One sentence: the number of runs, their environments, the metric."""
-    count, variants = sum(len(o.runs) for o in comparison.outcomes), len(comparison.outcomes)
+    count = sum(len(o.runs) for o in comparison.outcomes)
+    variants = len(comparison.outcomes)
     where = ", ".join(comparison.environments)
     made = f"{count} run{_s(count)} of {variants} variant{_s(variants)}"
     return f"{made} on {where}; returns are {comparison.metric}."

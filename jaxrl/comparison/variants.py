@@ -122,7 +122,8 @@ def describe_lost_end(run: Run, metric: str) -> list[str]:
     lost = [step for step in lost if steps.size and step > steps[-1]]
     if not lost:
         return []
-    last, end = int(max(lost)), int(steps[-1])
+    last = int(max(lost))
+    end = int(steps[-1])
     return [f"{metric} of {run.path} at step {last:,} is not finite: that of step {end:,} counts as its end"]
 
 
@@ -142,7 +143,8 @@ def _problems(variants: Sequence[Variant], pool: bool) -> Iterator[str]:
         if len(budgets := sorted({_text(run.config.get(field)) for run in runs})) > 1:
             yield f"the budgets differ: {field} is {' and '.join(budgets)}"
     for run in runs:
-        made, budget = _steps_made(run), step_budget(run.config)
+        made = _steps_made(run)
+        budget = step_budget(run.config)
         if run.summary is None:
             yield describe_unfinished(run)
         elif 0 < budget < made:

@@ -97,7 +97,8 @@ def _read(given: str, found: Any) -> AlgorithmSection:
     """The section that a class declares, checked; `given` begins the errors."""
     if not isinstance(found, type):
         raise ConfigError(f"{given} must be a class that derives from jaxrl.algorithms.Algorithm")
-    name, kind = getattr(found, "name", None), getattr(found, "config_section", None)
+    name = getattr(found, "name", None)
+    kind = getattr(found, "config_section", None)
     if not (isinstance(kind, type) and issubclass(kind, AlgorithmConfig) and _is_frozen(kind)):
         raise ConfigError(
             f"{given}: its `config_section` must be a frozen dataclass that derives from "

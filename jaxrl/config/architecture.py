@@ -7,7 +7,8 @@ import dataclasses
 from jaxrl.config.fields import at_least, at_most, at_most_elements, distinct, each, field, one_of
 
 MODALITIES = ("state", "local", "global", "graph")
-_MOST_UNITS, _MOST_LAYERS = 65_536, 64
+_MOST_UNITS = 65_536
+_MOST_LAYERS = 64
 _AS_NAMED = "as the architecture has it"
 
 

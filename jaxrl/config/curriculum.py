@@ -8,7 +8,10 @@ from jaxrl.config.fields import LARGEST_INT32, at_least, at_most, at_most_elemen
 
 STAGES = "stages"
 # Levels by what can be learnt from them; their fields are those of `levels`.
-PLR, ROBUST_PLR, ACCEL, LEARNABILITY = "plr", "robust_plr", "accel", "learnability"
+PLR = "plr"
+ROBUST_PLR = "robust_plr"
+ACCEL = "accel"
+LEARNABILITY = "learnability"
 LEVEL_METHODS = (PLR, ROBUST_PLR, ACCEL, LEARNABILITY)
 _NAMES = ", ".join((STAGES, *LEVEL_METHODS))
 MOST_STAGES = 100

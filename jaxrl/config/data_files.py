@@ -123,10 +123,12 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[
         parts = node.value
     elif not node.tag.endswith(":str") and len(node.value) > _LONGEST_SCALAR:
         raise ValueError(f"a value that is no text has more than {_LONGEST_SCALAR} characters")
-    nodes, levels = 1, 1
+    nodes = 1
+    levels = 1
     for part in parts:
         more, below = _extent(part, known)
-        nodes, levels = nodes + more, max(levels, below + 1)
+        nodes = nodes + more
+        levels = max(levels, below + 1)
     if nodes > MOST_NODES:
         raise ValueError(f"it holds more than {MOST_NODES:,} values, with each alias written out")
     if levels > DEEPEST:

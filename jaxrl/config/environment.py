@@ -61,7 +61,8 @@ def _with_central(config: Config) -> tuple[str, ...]:
 
 def check_task_counts(config: Config) -> None:
     """Every device holds as many environments of each task as the others."""
-    period, shares = config.env.task_period, config.env.task_shares
+    period = config.env.task_period
+    shares = config.env.task_shares
     if shares and len(shares) != len(config.env.tasks):
         raise ConfigError(
             f"`env.task_shares` (={shares!r}) must be one number for each of the {len(config.env.tasks)} of "
@@ -214,7 +215,8 @@ def _check_game(c: Config) -> None:
 
 def _check_host(c: Config) -> None:
     """Groups have the same number of environments and of workers."""
-    groups, workers = c.host.num_groups, c.host.num_workers
+    groups = c.host.num_groups
+    workers = c.host.num_workers
     if c.env.num_envs % groups:
         raise ConfigError(f"`host.num_groups` (={groups}) must divide `env.num_envs` (={c.env.num_envs})")
     if workers % groups:

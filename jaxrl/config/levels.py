@@ -6,8 +6,11 @@ import dataclasses
 
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
 
-POSITIVE_VALUE_LOSS, L1_VALUE_LOSS, MAX_MONTE_CARLO = "positive_value_loss", "l1_value_loss", "max_mc"
-RANK, PROPORTIONAL = "rank", "proportional"
+POSITIVE_VALUE_LOSS = "positive_value_loss"
+L1_VALUE_LOSS = "l1_value_loss"
+MAX_MONTE_CARLO = "max_mc"
+RANK = "rank"
+PROPORTIONAL = "proportional"
 _MOST_LEVELS = 1_000_000
 
 

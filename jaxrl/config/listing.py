@@ -12,7 +12,9 @@ from jaxrl.config.configuration import Config
 from jaxrl.config.declarations import declared_fields, section_meanings, values_of
 from jaxrl.config.fields import Field, describe
 
-_FILE_WIDTH, _HELP_WIDTH, _NAME_WIDTH = 110, 80, 30
+_FILE_WIDTH = 110
+_HELP_WIDTH = 80
+_NAME_WIDTH = 30
 
 
 def config_file(config: Config, about: str = "", changed_only: bool = False) -> str:
@@ -52,7 +54,8 @@ def yaml_file(config: Config, about: str = "") -> str:
     lines = [f"# {about}"] if about else ["# Every field, as `jaxrl train --print-config=yaml` printed it."]
     last = ""
     for field, value in values_of(config):
-        section, key = field.section, field.name.rpartition(".")[2]
+        section = field.section
+        key = field.name.rpartition(".")[2]
         if section != last:
             lines += ["", f"{section}:"]
             last = section
@@ -87,7 +90,8 @@ def _yaml_value(value: Any) -> str:
 def _assignments(config: Config, changed_only: bool) -> Iterator[str]:
     last = ""
     for field, value in values_of(config):
-        section, key = field.section, field.name.rpartition(".")[2]
+        section = field.section
+        key = field.name.rpartition(".")[2]
         if changed_only and value == field.default:
             continue
         if section != last:
@@ -124,7 +128,8 @@ def field_list(algorithm: str = DEFAULT) -> str:
     Raises:
       ConfigError: there is no such algorithm.
     """
-    lines, last = ["Fields, as --config.NAME=VALUE:"], None
+    lines = ["Fields, as --config.NAME=VALUE:"]
+    last = None
     meanings = section_meanings(algorithm)
     for name, field in declared_fields(algorithm).items():
         section = field.section

@@ -96,7 +96,8 @@ class MinibatchConfig(AlgorithmConfig):
 
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """Minibatches take whole sequences, and the parts of an accumulated minibatch whole environments."""
-        group, envs = self.minibatch_envs(num_envs), num_envs // device_count
+        group = self.minibatch_envs(num_envs)
+        envs = num_envs // device_count
         described = f"`env.num_envs` (={num_envs})"
         if device_count > 1:
             described += f" / devices (={device_count})"
@@ -105,7 +106,8 @@ class MinibatchConfig(AlgorithmConfig):
         described += f" / `{name}.num_minibatches` (={self.num_minibatches})"
         parts = max(1, self.gradient_accumulation)
         require_divides(f"{name}.gradient_accumulation", parts, envs // group, described)
-        rollout, chunks = f"`{name}.rollout_length` (={self.rollout_length})", self.minibatch_chunks(num_envs)
+        rollout = f"`{name}.rollout_length` (={self.rollout_length})"
+        chunks = self.minibatch_chunks(num_envs)
         if self.sequence_length:
             require_divides(f"{name}.sequence_length", self.sequence_length, self.rollout_length, rollout)
             rollout += f" / `{name}.sequence_length` (={self.sequence_length})"

@@ -15,8 +15,10 @@ from jaxrl.config.fields import (
     one_of,
 )
 
-_MOST_UNITS, _MOST_LAYERS = 65_536, 64
-_MOST_CORES, _LONGEST_MEMORY = 4, 65_536
+_MOST_UNITS = 65_536
+_MOST_LAYERS = 64
+_MOST_CORES = 4
+_LONGEST_MEMORY = 65_536
 _MOST_COMPONENTS = 1_024
 
 

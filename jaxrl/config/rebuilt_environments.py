@@ -21,7 +21,8 @@ def with_rebuilt_environments(config: Config) -> Config:
     Raises:
       ConfigError: the environment cannot be made, with that argument or without.
     """
-    curriculum, env = config.curriculum, config.env
+    curriculum = config.curriculum
+    env = config.env
     listed = bool(curriculum.difficulties) and curriculum.name == STAGES
     other = curriculum.file or curriculum.stages or config.stages or env.tasks
     if not listed or other:

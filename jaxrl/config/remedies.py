@@ -26,7 +26,8 @@ def memory_remedies(config: Config) -> str:
 def _may_become(config: Config, name: str, value: Any) -> bool:
     data = to_json(config)
     section, _, field = name.rpartition(".")
-    before, data[section][field] = data[section][field], value
+    before = data[section][field]
+    data[section][field] = value
     try:
         from_json(data)
     except ConfigError:

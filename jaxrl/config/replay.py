@@ -72,7 +72,8 @@ class MemoryConfig(AlgorithmConfig):
     def check_counts(self, name: str, num_envs: int, device_count: int) -> None:
         """The memory holds a batch and the start of learning; devices share out the groups."""
         self.check_sizes(name, num_envs)
-        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
+        rows = self.rows(num_envs)
+        kept = f"`{name}.capacity` (={self.capacity})"
         if self.learning_starts > rows * num_envs:
             raise ConfigError(
                 f"{kept} must be at least `{name}.learning_starts` (={self.learning_starts}), "
@@ -140,7 +141,8 @@ class ReplayConfig(MemoryConfig):
           num_envs: of all devices.
           unseen: the oldest rows of each that are never drawn, as frames of theirs are gone.
         """
-        rows, kept = self.rows(num_envs), f"`{name}.capacity` (={self.capacity})"
+        rows = self.rows(num_envs)
+        kept = f"`{name}.capacity` (={self.capacity})"
         steps = (rows - self.n_step - unseen) * num_envs
         if steps < self.batch_size:
             first = f" and the first {unseen}, whose frames are gone" if unseen else ""

@@ -22,7 +22,8 @@ from jaxrl.config.fields import (
 )
 
 # The modes of evaluations: the most likely actions, or drawn ones.
-GREEDY, SAMPLED = "greedy", "sampled"
+GREEDY = "greedy"
+SAMPLED = "sampled"
 
 # Far beyond what any machine has; more never starts, or never ends.
 _MOST_WORKERS = 4_096

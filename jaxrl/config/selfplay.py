@@ -7,8 +7,10 @@ import dataclasses
 from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, above, at_least, at_most, between, field, one_of
 
-UNIFORM, PRIORITIZED = "uniform", "prioritized"
-WEAKEST, OLDEST = "weakest", "oldest"
+UNIFORM = "uniform"
+PRIORITIZED = "prioritized"
+WEAKEST = "weakest"
+OLDEST = "oldest"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -214,7 +214,8 @@ def _shipped_for(environment: str) -> str:
 
 def _plain_list(curriculum: CurriculumConfig, steps_per_iteration: int) -> tuple[str, ...]:
     """A stage as JSON for each of `curriculum.difficulties`, as long as all others."""
-    steps, parameter = curriculum.iterations * steps_per_iteration, curriculum.parameter
+    steps = curriculum.iterations * steps_per_iteration
+    parameter = curriculum.parameter
     if steps > LARGEST_INT32:
         raise ConfigError(
             f"`curriculum.iterations` (={curriculum.iterations}) of {steps_per_iteration} steps each must be "

@@ -23,7 +23,8 @@ _BUDGETS: dict[str, tuple[Any, ...]] = {
     "steps": (int, at_least(1), at_most(LARGEST_COUNT)),
     "seconds": (float, above(0)),
 }
-_RETURN, _FRESH = "return", "fresh"
+_RETURN = "return"
+_FRESH = "fresh"
 # Beside those of the algorithm's section and of the curriculum that a resumed run may change.
 _CHANGEABLE = (
     "env.name",
@@ -190,7 +191,8 @@ def _fresh(given: Any, i: int) -> tuple[str, ...]:
 
 def _with_exact_rate(changes: Mapping[str, Any], config: Config) -> dict[str, Any]:
     """With a constant schedule, where a stage says the learning rate and nothing of its schedule."""
-    rate, schedule = f"{config.section}.learning_rate", f"{config.section}.schedule"
+    rate = f"{config.section}.learning_rate"
+    schedule = f"{config.section}.schedule"
     if rate not in changes or schedule in changes or schedule not in declared_fields(config.algorithm):
         return dict(changes)
     return {**changes, schedule: "constant"}

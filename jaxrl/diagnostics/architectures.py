@@ -111,7 +111,8 @@ def training_cost(config: Config, seconds: float) -> TrainingCost:
     state = runtime.prepare(runtime.learning.initial_state())
     state, _, failed = runtime.advance(state, empty, 1)  # takes longer than any other
     jax.block_until_ready(failed)
-    started, iterations = time.perf_counter(), 0
+    started = time.perf_counter()
+    iterations = 0
     while time.perf_counter() < started + seconds:
         state, _, failed = runtime.advance(state, empty, 1)
         jax.block_until_ready(failed)

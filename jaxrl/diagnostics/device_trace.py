@@ -107,7 +107,8 @@ def read(file: Path) -> TraceSummary:
     for (module, name), total in sorted(seconds.items(), key=lambda item: -item[1]):
         phase, source = programs[module].place(name) if module in programs else (OTHER, "")
         operations.append(Operation(name, phase, source, total, counts[module, name]))
-    start, end = min(spans)[0], max(end for _, end in spans)
+    start = min(spans)[0]
+    end = max(end for _, end in spans)
     phases = {name: sum(x.seconds for x in operations if x.phase == name) for name in (*PHASES, OTHER)}
     return TraceSummary(
         file=str(file),
@@ -173,7 +174,8 @@ def _own_times(events: list[_Event]) -> Iterator[tuple[_Event, float]]:
 
 def _covered_nanoseconds(spans: Iterable[tuple[float, float]]) -> float:
     """Nanoseconds in at least one of the spans."""
-    total, reached = 0.0, float("-inf")
+    total = 0.0
+    reached = float("-inf")
     for start, end in sorted(spans):
         total += max(end - max(start, reached), 0.0)
         reached = max(reached, end)

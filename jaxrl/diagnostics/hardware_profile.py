@@ -58,7 +58,8 @@ class _Search:
     def run(self) -> tuple[Config, str]:
         """(configuration, reason), with a place for `memory` in the reason."""
         report, unit = self._examine(self.config)
-        wanted, changed = report.config.env.num_envs, self.config
+        wanted = report.config.env.num_envs
+        changed = self.config
         while not report.fits and (more := self._divide_minibatches(report.config)) is not None:
             changed = more
             report, unit = self._examine(changed)
@@ -92,7 +93,8 @@ class _Search:
 
     def _divide_minibatches(self, config: Config) -> ConfigDict | None:
         """The same with minibatches in twice as many parts; None if they cannot be divided further."""
-        field, parts = config.learner.accumulation_field, 2 * max(1, _parts(config))
+        field = config.learner.accumulation_field
+        parts = 2 * max(1, _parts(config))
         if not field:
             return None
         multiple = config.learner.envs_multiple(config.env.rows)
@@ -118,7 +120,8 @@ def _of_run(workdir: str) -> Config | None:
 
 def _with(config: ConfigDict, chosen: Config) -> ConfigDict:
     changed = config.copy_and_resolve_references()
-    changed.env.num_envs, changed.num_devices = chosen.env.num_envs, chosen.device_count
+    changed.env.num_envs = chosen.env.num_envs
+    changed.num_devices = chosen.device_count
     if field := chosen.learner.accumulation_field:
         override(changed, f"{chosen.section}.{field}", str(_parts(chosen)))
     return changed

@@ -20,7 +20,9 @@ from jaxrl.config import installation
 from jaxrl.config.installation import DISTRIBUTION
 from jaxrl.config.text import size
 
-OK, WARNING, BROKEN = "ok", "warning", "broken"
+OK = "ok"
+WARNING = "warning"
+BROKEN = "broken"
 
 _GIGABYTE = 10**9
 _PROBE_SECONDS = 180  # enough to compile on a loaded machine
@@ -114,7 +116,8 @@ def unmet(packages: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             if version is None:
                 yield f"{package} needs {requirement.name}, which is not installed", str(requirement)
             elif not requirement.specifier.contains(version, prereleases=True):
-                name, accepted = requirement.name, requirement.specifier
+                name = requirement.name
+                accepted = requirement.specifier
                 yield f"{package} needs {name}{accepted}, installed is {version}", f"{name}{accepted}"
     # A plugin depends on jaxlib's internals, but requires its version only in an extra.
     for plugin in _plugins():
@@ -280,9 +283,12 @@ def smoke_run() -> Iterator[HealthFinding]:
     command = [sys.executable, "-c", "from jaxrl.diagnostics.smoke_run import main; main()"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
-        said, errors, ended = done.stdout, done.stderr, f"ended with {done.returncode}"
+        said = done.stdout
+        errors = done.stderr
+        ended = f"ended with {done.returncode}"
     except subprocess.TimeoutExpired as error:
-        said, errors = _text(error.stdout), _text(error.stderr)
+        said = _text(error.stdout)
+        errors = _text(error.stderr)
         ended = f"did not end within {_PROBE_SECONDS} s"
     stages: dict[str, Any] = {}
     for line in said.splitlines():
@@ -312,7 +318,8 @@ def _training(stages: dict[str, Any], errors: str, ended: str) -> HealthFinding:
     if "run" not in stages:
         return HealthFinding("training", BROKEN, f"it {ended}: {_error_line(errors)}", _start_advice(errors))
     run = stages["run"]
-    pace, compiling = run["steps_per_second"], run["compile_seconds"]
+    pace = run["steps_per_second"]
+    compiling = run["compile_seconds"]
     found = f"{pace:,.0f} steps per second of a small network, compiled in {compiling:.1f} s"
     if not run["finite"]:
         text = f"{found}; losses are not finite"

@@ -112,7 +112,8 @@ def examine(
       evaluation: True if evaluation is compiled too.
     """
     runtime = DeviceRuntime(config, topology)
-    traced, platform = runtime.trace(), topology.axis.platform
+    traced = runtime.trace()
+    platform = topology.axis.platform
     started = time.perf_counter()
     compiled, complaint = _compile(traced.lower().compile)
     trained = time.perf_counter() - started

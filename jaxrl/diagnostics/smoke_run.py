@@ -37,13 +37,19 @@ def main() -> None:
 
     config = default_config()
     # A few plain operations: what takes long is to compile them.
-    config.env.name, config.network.core, config.network.hidden_sizes = "jaxrl:ProbePolicy", "none", (16,)
+    config.env.name = "jaxrl:ProbePolicy"
+    config.network.core = "none"
+    config.network.hidden_sizes = (16,)
     config.normalize.observations = False
     config.log.layers = False
     settings = config[config.algorithm]
-    settings.rollout_length, settings.num_epochs, settings.num_minibatches = 32, 1, 1
-    config.stop.steps, config.log.every_steps = STEPS, STEPS // 10
-    config.evaluate.every_steps, config.evaluate.episodes = 0, 1
+    settings.rollout_length = 32
+    settings.num_epochs = 1
+    settings.num_minibatches = 1
+    config.stop.steps = STEPS
+    config.log.every_steps = STEPS // 10
+    config.evaluate.every_steps = 0
+    config.evaluate.episodes = 1
     writer = _Losses()
     summary = Trainer(config, writer=writer).fit()
     finite = bool(writer.losses) and all(map(math.isfinite, writer.losses))

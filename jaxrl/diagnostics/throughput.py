@@ -140,12 +140,14 @@ def _windows(
 ) -> tuple[Any, list[float]]:
     """Steps per second of windows of equal work that take `seconds` in all, after a warm-up."""
     state = jax.block_until_ready(train(state, 1))  # the first call takes longer than any other
-    iterations, took = 1, 0.0
+    iterations = 1
+    took = 0.0
     while took < seconds / WINDOWS / 4:
         started = time.perf_counter()
         state = jax.block_until_ready(train(state, iterations))
         took = time.perf_counter() - started
-        rate, iterations = iterations / took, 2 * iterations
+        rate = iterations / took
+        iterations = 2 * iterations
     iterations = max(1, round(seconds / WINDOWS * rate))
     windows = []
     for _ in range(WINDOWS):

@@ -109,7 +109,8 @@ class Evaluators:
           agent: what plays.
         """
         self.modes = modes_of(agent, config.evaluate.modes)
-        self._config, self._plan = config, plan
+        self._config = config
+        self._plan = plan
         self._evaluators = {task: evaluator_of(task) for task in plan.every_task}
         self._suite = SuitePlayer(plan.suite, self._evaluators.__getitem__) if plan.suite else None
 
@@ -169,7 +170,8 @@ class Evaluators:
                 singles |= {f"{prefix}{name}": x for name, x in samples(episodes[mode]).items()}
             values |= metrics(of_suite[mode]) if of_suite else {}
             if mode == decides:
-                row, found = values | row, singles | found
+                row = values | row
+                found = singles | found
             if len(self.modes) > 1:
                 row |= {_of_mode(name, mode): x for name, x in values.items()}
                 found |= {_of_mode(name, mode): x for name, x in singles.items()}

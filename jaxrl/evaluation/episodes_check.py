@@ -72,7 +72,8 @@ def check_episodes(folder: Path, given: str, simulate: int) -> EpisodesCheck | N
 
 def _simulate_again(env: str, dataset: Dataset, count: int) -> int:
     """Simulates some episodes again, evenly from all; returns how many."""
-    simulator, total = Simulator(env), len(dataset.episodes)
+    simulator = Simulator(env)
+    total = len(dataset.episodes)
     chosen = sorted({i * total // count for i in range(count)})
     for i in chosen:
         try:

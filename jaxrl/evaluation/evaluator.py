@@ -32,7 +32,8 @@ Tree = TypeVar("Tree")  # of arrays
 MAX_ENVIRONMENTS = 1024  # in each mode
 
 # Seconds between looks at a program that plays.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+_SHORTEST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
 
 # Keeps the keys of evaluations apart from the keys of training.
 STREAM = 0x4556414C
@@ -94,8 +95,11 @@ class DeviceEvaluator(Evaluator):
           reports: as for `episodes.play`.
           given_up: asked now and then: whether the result is not wanted any more.
         """
-        self._agent, self._env, self._topology = agent, env, topology
-        self._reports, self._given_up = reports, given_up
+        self._agent = agent
+        self._env = env
+        self._topology = topology
+        self._reports = reports
+        self._given_up = given_up
         self._compiled: dict[tuple[int, Modes, bool], Callable[..., Played]] = {}
 
     def play(
@@ -175,7 +179,8 @@ def await_episodes(played: Tree, given_up: Callable[[], bool]) -> Tree:
     Raises:
       Cancelled: a signal asked not to wait.
     """
-    leaves, pause = jax.tree.leaves(played), _SHORTEST_PAUSE
+    leaves = jax.tree.leaves(played)
+    pause = _SHORTEST_PAUSE
     while not all(x.is_ready() for x in leaves):
         if given_up():
             abandon(lambda: all(x.is_ready() for x in leaves))

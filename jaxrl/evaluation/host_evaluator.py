@@ -41,7 +41,10 @@ class HostEvaluator(Evaluator):
         reports: EpisodeReports = NO_REPORTS,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._agent, self._factory, self._config, self._given_up = agent, factory, config, given_up
+        self._agent = agent
+        self._factory = factory
+        self._config = config
+        self._given_up = given_up
         self._reports = reports
         self._players: dict[bool, HostPlayer] = {}
 
@@ -89,7 +92,8 @@ class HostEvaluator(Evaluator):
         return Episodes(**on_host)
 
     def _options(self, keys: Array) -> HostOptions:
-        host, n = self._config.host, len(keys)
+        host = self._config.host
+        n = len(keys)
         seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys)
         divides = n % host.num_groups == 0
         return HostOptions(

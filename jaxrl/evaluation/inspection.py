@@ -100,7 +100,8 @@ def play(
     _, carry, *_ = function.example(1)
     film = filming.film(task.env, task.wrappers, seed)
     rows: list[EpisodeRow] = []
-    shot, reset = next(film), np.ones(1, bool)
+    shot = next(film)
+    reset = np.ones(1, bool)
     try:
         for t in range(MAX_STEPS):
             if shot.over:
@@ -110,8 +111,10 @@ def play(
             out = jax.device_get(
                 act(jax.tree.map(lambda x: np.asarray(x)[None], shot.obs), carry, reset, *rest)
             )
-            picture, before = _picture(shot), _units(carry)
-            carry, reset = out["carry"], np.zeros(1, bool)
+            picture = _picture(shot)
+            before = _units(carry)
+            carry = out["carry"]
+            reset = np.zeros(1, bool)
             shot = film.send(out["action"][0])
             rows.append(
                 EpisodeRow(
@@ -136,10 +139,12 @@ def _choice(distribution: dict[str, Any], single: bool) -> dict[str, list[float]
         odds = np.exp(logits - logits.max())
         return {"probability": _numbers(odds / odds.sum())}
     if {"mean", "log_std"} <= set(distribution):
-        mean, deviation = distribution["mean"][0], np.exp(np.asarray(distribution["log_std"][0], np.float64))
+        mean = distribution["mean"][0]
+        deviation = np.exp(np.asarray(distribution["log_std"][0], np.float64))
         if "logits" in distribution:  # a mixture, of which the likeliest component is shown
             likeliest = np.argmax(distribution["logits"][0])
-            mean, deviation = mean[likeliest], deviation[likeliest]
+            mean = mean[likeliest]
+            deviation = deviation[likeliest]
         return {"mean": _numbers(mean), "deviation": _numbers(deviation)}
     return {name: _numbers(x[0]) for name, x in distribution.items()}
 

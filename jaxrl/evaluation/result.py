@@ -45,7 +45,8 @@ class Result:
         played = np.asarray(episodes.played)
         returns = np.asarray(episodes.episode_return, np.float64)[played]
         lengths = np.asarray(episodes.length)[played]
-        mean, std = float(returns.mean()), float(returns.std(ddof=1)) if returns.size > 1 else 0.0
+        mean = float(returns.mean())
+        std = float(returns.std(ddof=1)) if returns.size > 1 else 0.0
         half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * std / math.sqrt(returns.size)
         return cls(
             episodes=int(returns.size),

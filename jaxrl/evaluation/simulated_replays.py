@@ -52,7 +52,8 @@ class SimulatedReplays:
         environment_spec("--env", self.environment, self.environment, ())
         if registry.is_host(self.environment):
             raise ConfigError(f"`--env` (={self.environment!r}) runs on the host, where nothing is simulated")
-        simulator, sifted = Simulator(self.environment), Sifted(self.successful)
+        simulator = Simulator(self.environment)
+        sifted = Sifted(self.successful)
         for number, replay in enumerate(self._replays(simulator, sifted), 1):
             sifted.add(simulator, replay)
             tell(number)

@@ -113,7 +113,8 @@ class DeviceCollector(Collector):
             records["bootstrap"] = jax.tree.map(
                 lambda x, last: jnp.concatenate([x[1:], last[None]]), records["bootstrap"], final_bootstrap
             )
-        told, task = records.pop("told"), records.pop("task")
+        told = records.pop("told")
+        task = records.pop("task")
         if self.env.spec.agents:  # the rows of an environment all say the same of it
             told = jax.tree.map(lambda x: x[:, :: self.env.spec.num_agents], told)
         if records["action_mask"] is not None:
@@ -178,7 +179,8 @@ class DeviceCollector(Collector):
 
     def _forward(self, acting: Acting, loop: RolloutLoop, mask: Array | None) -> tuple[Any, PyTree]:
         """The agent's output; and with `few_kernels` the bootstrap of the step before, else None."""
-        at, final = loop.at, loop.final
+        at = loop.at
+        final = loop.final
         if final is None or not self._bootstraps_at_cuts:
             return self.agent.forward(acting, at.obs, at.carry, at.reset, mask), None
         count = len(at.reset)

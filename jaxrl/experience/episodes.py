@@ -177,7 +177,8 @@ class _Loop:
 def _choose(agent: Agent, keys_B: Array, out: PyTree, sample: bool | Array) -> Array:
     if isinstance(sample, bool):
         return _sample(agent, keys_B, out) if sample else agent.greedy(out)
-    drawn, best = _sample(agent, keys_B, out), agent.greedy(out)
+    drawn = _sample(agent, keys_B, out)
+    best = agent.greedy(out)
     return jnp.where(sample.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, best)
 
 

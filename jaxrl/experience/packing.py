@@ -47,7 +47,8 @@ class Packing:
         rows: dict[str, int] = {}
         leaves = []
         for number, x in enumerate(shapes):
-            name, size = _storage_dtype(x.dtype).name, math.prod(x.shape[1:])
+            name = _storage_dtype(x.dtype).name
+            size = math.prod(x.shape[1:])
             if size > _LARGEST:
                 leaves.append(_Leaf(f"leaf {number}", 0, None, x.shape[1:], x.dtype))
                 continue

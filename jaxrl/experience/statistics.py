@@ -50,7 +50,8 @@ class EpisodeReports:
             if rule.is_info:
                 entries[SUCCESS] = InfoMetric(rule.subject, "max")
         elif _SUCCESS_KEY in entries:
-            rule, entries[SUCCESS] = _ABOVE_ZERO, entries.pop(_SUCCESS_KEY)
+            rule = _ABOVE_ZERO
+            entries[SUCCESS] = entries.pop(_SUCCESS_KEY)
         return cls(tuple(entries.items()), rule, is_declared)
 
     @property
@@ -209,7 +210,8 @@ def _counter(
         reward, done, info, valid = xs
         at = loop.episode
         made = 1 if valid is None else valid.astype(jnp.int32)
-        total, length = at.episode_return + reward, at.episode_length + made
+        total = at.episode_return + reward
+        length = at.episode_length + made
         tallies = reports.add(at.tallies, info)
         is_counted = done & ~at.skip
         counted = is_counted.astype(jnp.float32)

@@ -118,9 +118,11 @@ class ExperimentPlan:
         return check_config(self._config_of(cell, with_suite, initialized))
 
     def _config_of(self, cell: ExperimentCell, with_suite: bool, initialized: bool) -> ConfigDict:
-        given, config = self.options, self.base.copy_and_resolve_references()
+        given = self.options
+        config = self.base.copy_and_resolve_references()
         config.seed = cell.seed
-        config.env.name, config.env.num_envs = self.train.environment(), given.num_envs
+        config.env.name = self.train.environment()
+        config.env.num_envs = given.num_envs
         config.network.architecture = cell.architecture
         config.stop.steps = given.total_timesteps
         config.evaluate.every_steps = given.eval_freq

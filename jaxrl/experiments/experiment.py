@@ -104,7 +104,8 @@ def _write_results(
     plan: ExperimentPlan, folder: ExperimentFolder, failures: dict[str, str], command: str
 ) -> Matrix:
     """Writes what there is after each cell, so that a kill leaves it."""
-    options, cells = plan.options, plan.cells
+    options = plan.options
+    cells = plan.cells
     matrix = decide(results_by_group(cells), options.weights, options.move)
     folder.write("all_results.json", {"cells": [_result(cell, failures) for cell in cells]})
     if options.bucket:

@@ -124,7 +124,8 @@ def _figure(curves: Mapping[str, GroupCurve], label: str) -> Figure:
     """A line for each architecture, dashed ones of the second half of the colours."""
     figure, ax = empty_figure(7.5, 3.8)
     for index, (name, curve) in enumerate(curves.items()):
-        color, style = COLORS[index % len(COLORS)], _STYLES[(index // len(COLORS)) % len(_STYLES)]
+        color = COLORS[index % len(COLORS)]
+        style = _STYLES[(index // len(COLORS)) % len(_STYLES)]
         mark = "o" if len(curve.steps) == 1 else None
         ax.plot(curve.steps, curve.mean, style, color=color, marker=mark, label=name.replace("$", r"\$"))
         ax.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)

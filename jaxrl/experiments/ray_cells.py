@@ -43,7 +43,8 @@ def run_on_ray(
       ConfigError: the cluster cannot be reached, or no node has room for a cell.
       RunError: Ray failed.
     """
-    stop, log = stop_file(plan.folder), plan.folder / _LOG
+    stop = stop_file(plan.folder)
+    log = plan.folder / _LOG
     stop.unlink(missing_ok=True)
     cells = {cell.name: cell for cell in plan.cells}
     with log.open("wb") as output:

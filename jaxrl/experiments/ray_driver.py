@@ -46,7 +46,8 @@ def run_cell(folder: str, name: str) -> dict[str, Any]:
     if plan.options.num_devices == 0:
         os.environ["JAX_PLATFORMS"] = "cpu"
     (cell,) = (cell for cell in plan.cells if cell.name == name)
-    interruption, said = Interruption(), [f"{name}: on {node}"]
+    interruption = Interruption()
+    said = [f"{name}: on {node}"]
     threading.Thread(target=_watch, args=(stop_file(plan.folder), interruption), daemon=True).start()
     why = CellRunner(plan, cell, DeviceShare(), interruption, said.append).run()
     return {"cell": name, "why": why, "said": said}

@@ -39,7 +39,8 @@ def run_cells(
       say: is told what happens, line by line, from any thread.
       ended: is told in this thread of every cell that has ended, and why it failed, "" if it did not.
     """
-    gpus, cells = visible_gpus(), plan.cells
+    gpus = visible_gpus()
+    cells = plan.cells
     jobs = min(jobs_of(plan.options, len(gpus)), len(cells))
     each = plan.options.num_devices or max(1, len(gpus) // jobs)
     free: queue.SimpleQueue[DeviceShare] = queue.SimpleQueue()

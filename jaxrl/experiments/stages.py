@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from jaxrl.experiments.cells import ExperimentCell, ExperimentPlan
 
-PRETRAIN, TRAIN, LATENCY, EXPORT = "pretrain", "train", "latency", "export"
+PRETRAIN = "pretrain"
+TRAIN = "train"
+LATENCY = "latency"
+EXPORT = "export"
 SUITES = {"evaluate-test": "test", "evaluate-train": "train"}
 
 

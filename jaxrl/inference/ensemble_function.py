@@ -14,7 +14,9 @@ from jaxrl.config import ConfigError
 from jaxrl.envs.base import Box, Discrete, EnvSpec, MultiDiscrete
 from jaxrl.evaluation.policy_function import ActingFunction, PolicyFunction, PolicyMean
 
-LOG_PROBABILITIES, Q_VALUES, ACTIONS = "log_probabilities", "q", "actions"
+LOG_PROBABILITIES = "log_probabilities"
+Q_VALUES = "q"
+ACTIONS = "actions"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, as jit asks of functions

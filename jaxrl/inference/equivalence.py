@@ -134,7 +134,8 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _distance(a: Any, b: Any) -> float:
     """Largest relative difference of two trees; infinite where names or shapes differ."""
-    ours, theirs = dict(flat(a)), dict(flat(b))
+    ours = dict(flat(a))
+    theirs = dict(flat(b))
     if ours.keys() != theirs.keys() or any(ours[k].shape != np.shape(theirs[k]) for k in ours):
         return float("inf")
     found = [np.max(np.abs(ours[k] - theirs[k]) / (1 + np.abs(ours[k]))) for k in ours]

@@ -89,7 +89,8 @@ class LoadedPolicy:
         self._trained = trained
         self._initial_carry = functools.cache(lambda batch: _zeros(trained, batch))
         self._program = functools.cache(lambda sample: action_program(PolicyFunction.of(trained, sample)))
-        self._seed, self._draws = seed, itertools.count()
+        self._seed = seed
+        self._draws = itertools.count()
 
     def initial_carry(self, batch: int | None = None) -> Any:
         """The carry at the start of an episode: zeros, [batch, ...], or [...] for a single observation."""
@@ -162,7 +163,8 @@ class LoadedPolicy:
         space = self.spec.observation_space
         assert isinstance(space, Dict)
         own = _cast_all("obs", obs, space[OWN])
-        x, part = jax.tree.leaves(own)[0], jax.tree.leaves(_plain(space[OWN]))[0]
+        x = jax.tree.leaves(own)[0]
+        part = jax.tree.leaves(_plain(space[OWN]))[0]
         leading = x.shape[: x.ndim - _rank(part)]
         return {CENTRAL: jax.tree.map(np.asarray, zeros(space[CENTRAL], leading)), OWN: own}
 
@@ -223,7 +225,8 @@ def _program(function: ActingFunction, result: Callable[[dict[str, Any]], Any] =
         given = [dataclasses.replace(part, state=state) for part, state in zip(parts, states, strict=True)]
         return result(function.with_parts(given)(*arguments))
 
-    compiled, states = jax.jit(run), [part.state for part in parts]
+    compiled = jax.jit(run)
+    states = [part.state for part in parts]
     return lambda *arguments: compiled(states, *arguments)
 
 
@@ -250,7 +253,9 @@ def _cast_all(name: str, given: Any, space: Space) -> Any:
 def _cast(name: str, given: Any, space: Space) -> np.ndarray:
     """One observation of a space, or a batch of them; floats become float32, integers the space's type."""
     assert not isinstance(space, Dict)
-    array, shape, dtype = np.asarray(given), tuple(space.shape), np.dtype(space.dtype)
+    array = np.asarray(given)
+    shape = tuple(space.shape)
+    dtype = np.dtype(space.dtype)
     if array.shape not in (shape, (*array.shape[:1], *shape)):
         batch = ", ".join(map(str, ("B", *shape)))
         raise ConfigError(
@@ -263,7 +268,8 @@ def _cast(name: str, given: Any, space: Space) -> np.ndarray:
 
 
 def _check_carry(carry: Any, expected: Any) -> Any:
-    given, wanted = jax.tree.structure(carry), jax.tree.structure(expected)
+    given = jax.tree.structure(carry)
+    wanted = jax.tree.structure(expected)
     if given != wanted:  # type: ignore[operator]
         raise ConfigError("`carry` must be what `act` returned, or None")
     for (name, x), (_, like) in zip(flat(carry), flat(expected), strict=True):

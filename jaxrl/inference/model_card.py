@@ -11,7 +11,8 @@ from jaxrl.config.text import count, number, one_line
 
 def text(record: Mapping[str, Any], config: Config) -> str:
     """The card, in Markdown, of the content of model.json."""
-    origin, environment = record["provenance"], record["environment"]
+    origin = record["provenance"]
+    environment = record["environment"]
     facts = {
         "environment": environment["name"],
         "wrappers": ", ".join(environment["wrappers"]) or "none",

@@ -22,7 +22,8 @@ SIZED = ("gated_delta", "gtrxl")
 
 def carry_shapes(core: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a core's carry, without the batch."""
-    kind, size = core["type"], core.get("size", 0)
+    kind = core["type"]
+    size = core.get("size", 0)
     if kind == "gtrxl":
         return {"memory": (core["memory_length"], size), "valid": (core["memory_length"],)}
     if kind == "gated_delta":
@@ -64,7 +65,8 @@ def _lstm(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, d
 def _gru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
     xr, xz, xn = np.split(x @ weights("input") + weights("bias"), 3, axis=-1)
     hr, hz, hn = np.split(carry["h"] @ weights("recurrent"), 3, axis=-1)
-    r, z = sigmoid(xr + hr), sigmoid(xz + hz)
+    r = sigmoid(xr + hr)
+    z = sigmoid(xz + hz)
     h = (1 - z) * np.tanh(xn + r * hn) + z * carry["h"]
     return h, {"h": h}
 
@@ -78,7 +80,8 @@ def _mingru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array,
 
 def _lru(weights: Weights, x: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
     nu, theta, gamma = np.exp(weights("eigenvalues"))
-    modulus, before = np.exp(-nu), carry["real"] + 1j * carry["imaginary"]
+    modulus = np.exp(-nu)
+    before = carry["real"] + 1j * carry["imaginary"]
     real, imaginary = np.split(x @ weights("input"), 2, axis=-1)
     h = modulus * np.exp(1j * theta) * before + gamma * (real + 1j * imaginary)
     after = {"real": h.real.astype(np.float32), "imaginary": h.imag.astype(np.float32)}
@@ -108,7 +111,8 @@ def zero_order_hold(spectrum: Array) -> tuple[Array, Array]:
 def _gated_delta(
     weights: Weights, x: Array, carry: dict[str, Array], core: dict[str, Any]
 ) -> tuple[Array, dict[str, Array]]:
-    u, heads = _normalised(weights, "norm", x), core["heads"]
+    u = _normalised(weights, "norm", x)
+    heads = core["heads"]
     *parts, gate = np.split(u @ weights("input"), 4, axis=-1)
     query, key, value = (silu(part).reshape(len(x), heads, -1) for part in parts)
     query, key = (
@@ -130,7 +134,8 @@ def _gtrxl(
     normed = _normalised(weights, "attention_norm", x)
     window = np.concatenate([carry["memory"], normed[:, None]], axis=1)
     valid = np.concatenate([carry["valid"], np.ones_like(carry["valid"][:, :1])], axis=1)
-    heads, size = core["heads"], core["size"]
+    heads = core["heads"]
+    size = core["size"]
     split = lambda x: x.reshape(*x.shape[:-1], heads, size // heads)  # noqa: E731
     query, key, value = np.split(weights("attention"), 3, axis=-1)
     asked = split(normed @ query)
@@ -157,7 +162,8 @@ def sinusoids(length: int, size: int) -> Array:
 
 
 def _gate(weights: Weights, name: str, x: Array, y: Array) -> Array:
-    inputs, size = np.maximum(y, 0) @ weights(f"{name}.input"), x.shape[-1]
+    inputs = np.maximum(y, 0) @ weights(f"{name}.input")
+    size = x.shape[-1]
     r, z = np.split(inputs[:, : 2 * size] + x @ weights(f"{name}.state"), 2, axis=-1)
     z = sigmoid(z - weights(f"{name}.bias"))
     h = np.tanh(inputs[:, 2 * size :] + (sigmoid(r) * x) @ weights(f"{name}.candidate"))

@@ -80,13 +80,15 @@ class NumpyPolicy:
     def __call__(
         self, obs: Any, carry: Any, reset: Array, action_mask: Array | None = None
     ) -> dict[str, Any]:
-        features, after = [], {}
+        features = []
+        after = {}
         for trunk, part in self._network["trunks"].items():
             encoded = [self._encode(encoder, obs) for encoder in part["encoders"]]
             x = np.concatenate(encoded, axis=-1)
             x, after[trunk] = self._remember(part["core"], x, carry[trunk], reset)
             features.append(x)
-        head, value_head = self._network["head"], self._network.get("value")
+        head = self._network["head"]
+        value_head = self._network.get("value")
         action, distribution = _HEADS[head["type"]](self, head, features[0], action_mask)
         if value_head is None:
             value = distribution["q"].max(axis=-1)

@@ -21,7 +21,8 @@ from jaxrl.inference.onnx_graph import Graph, element_type
 
 FILE = "policy.onnx"
 # Supported since onnxruntime 1.17 (2024).
-_OPSET, _IR_VERSION = 20, 9
+_OPSET = 20
+_IR_VERSION = 9
 
 
 def write(function: ActingFunction, folder: Path, batch: int | None) -> list[str]:

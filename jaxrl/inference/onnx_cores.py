@@ -47,11 +47,13 @@ def _mingru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: st
 def _lru(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
     log_nu, log_theta, log_gamma = graph.value_of(f"{core['weights']}.eigenvalues").astype(np.float64)
     eigenvalue = np.exp(-np.exp(log_nu) + 1j * np.exp(log_theta))
-    real, imaginary = graph.constant(eigenvalue.real), graph.constant(eigenvalue.imag)
+    real = graph.constant(eigenvalue.real)
+    imaginary = graph.constant(eigenvalue.imag)
     product = graph.op("MatMul", x, graph.param(f"{core['weights']}.input"))
     scaled = graph.op("Mul", product, graph.constant(np.tile(np.exp(log_gamma), 2)))
     inputs = graph.several("Split", (scaled,), 2, axis=1, num_outputs=2)
-    re, im = before["real"], before["imaginary"]
+    re = before["real"]
+    im = before["imaginary"]
     turned = graph.op("Sub", graph.op("Mul", real, re), graph.op("Mul", imaginary, im))
     h_real = graph.op("Add", turned, inputs[0], result=f"{after}.real")
     turned = graph.op("Add", graph.op("Mul", real, im), graph.op("Mul", imaginary, re))
@@ -80,7 +82,8 @@ def _s5(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -
 
 
 def _gated_delta(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    heads, size = core["heads"], core["size"]
+    heads = core["heads"]
+    size = core["size"]
     u = _normalised(graph, core, "norm", x)
     product = graph.op("MatMul", u, _weight(graph, core, "input"))
     *parts, gate = graph.several("Split", (product,), 4, axis=1, num_outputs=4)
@@ -105,16 +108,20 @@ def _gated_delta(graph: Graph, core: Layer, x: str, before: dict[str, str], afte
 
 
 def _gtrxl(graph: Graph, core: Layer, x: str, before: dict[str, str], after: str) -> str:
-    heads, size, length = core["heads"], core["size"], core["memory_length"]
+    heads = core["heads"]
+    size = core["size"]
+    length = core["memory_length"]
     width = size // heads
     normed = _normalised(graph, core, "attention_norm", x)
-    second, axes = graph.constant([1], np.int64), graph.constant([0, 0, heads, width], np.int64)
+    second = graph.constant([1], np.int64)
+    axes = graph.constant([0, 0, heads, width], np.int64)
     window = graph.op("Concat", before["memory"], graph.op("Unsqueeze", normed, second), axis=1)
     new = graph.op(
         "Add", graph.op("Mul", graph.op("ReduceSum", normed, second), graph.constant(0)), graph.constant(1)
     )
     valid = graph.op("Concat", before["valid"], new, axis=1)
-    begin, end = graph.constant([1], np.int64), graph.constant([length + 1], np.int64)
+    begin = graph.constant([1], np.int64)
+    end = graph.constant([length + 1], np.int64)
     graph.op("Slice", window, begin, end, second, result=f"{after}.memory")
     graph.op("Slice", valid, begin, end, second, result=f"{after}.valid")
     query, key, value = np.split(graph.value_of(f"{core['weights']}.attention"), 3, axis=1)
@@ -179,7 +186,8 @@ def _scaled(graph: Graph, x: str, reduction: str) -> str:
 
 def _times(graph: Graph, a: np.ndarray, x: tuple[str, str]) -> tuple[str, str]:
     """Complex products with constants."""
-    real, imaginary = graph.constant(a.real), graph.constant(a.imag)
+    real = graph.constant(a.real)
+    imaginary = graph.constant(a.imag)
     product = lambda c, x: graph.op("Mul", c, x)  # noqa: E731
     return (
         graph.op("Sub", product(real, x[0]), product(imaginary, x[1])),

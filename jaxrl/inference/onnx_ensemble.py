@@ -34,7 +34,8 @@ def joined(members: Mapping[str, Graph], mean: PolicyMean) -> Graph:
 def _choose(graph: Graph, mean: PolicyMean, of_each: Callable[[str], Iterable[str]]) -> None:
     """Adds the mean over members, and the best action by it."""
     kind = "q" if mean.of == Q_VALUES else "logits"
-    sizes, count = graph.constant(mean.sizes, np.int64), len(mean.sizes)
+    sizes = graph.constant(mean.sizes, np.int64)
+    count = len(mean.sizes)
     split = [graph.several("Split", (x, sizes), count, axis=1) for x in of_each(f"distribution.{kind}")]
     means = []
     for part in zip(*split, strict=True):

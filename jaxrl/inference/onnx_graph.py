@@ -36,7 +36,8 @@ class Graph:
     def __init__(self, weights: dict[str, np.ndarray], clip: float):
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
-        self._weights, self._clip = weights, clip
+        self._weights = weights
+        self._clip = clip
 
     def policy(self, network: dict[str, Any], masked: bool) -> None:
         """Adds the whole policy, from its inputs to its outputs."""
@@ -105,7 +106,8 @@ class Graph:
         return self.op("Gemm", x, self.param(f"{name}.kernel"), self.param(f"{name}.bias"))
 
     def _encode(self, encoder: dict[str, Any]) -> str:
-        name, layers = encoder["input"], encoder["layers"]
+        name = encoder["input"]
+        layers = encoder["layers"]
         x = name if layers and layers[0]["op"] == "one_hot" else self.cast(name, np.float32)
         if f"normalizer.{name}.mean" in self._weights:
             x = self.op("Sub", x, self.weight(f"normalizer.{name}.mean"))

@@ -26,7 +26,8 @@ def _layer_norm(graph: Graph, layer: Layer, x: str) -> str:
 
 
 def _max_pool(graph: Graph, layer: Layer, x: str) -> str:
-    size, stride = [layer["window"]] * 2, [layer["stride"]] * 2
+    size = [layer["window"]] * 2
+    stride = [layer["stride"]] * 2
     y = graph.op("Transpose", x, perm=[0, 3, 1, 2])
     y = graph.op("MaxPool", y, kernel_shape=size, strides=stride, auto_pad="SAME_UPPER")
     return graph.op("Transpose", y, perm=[0, 2, 3, 1])
@@ -89,7 +90,8 @@ def _categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
 
 
 def _multi_categorical(graph: Graph, head: Layer, x: str, masked: bool) -> None:
-    logits, sizes = _logits(graph, head, x, masked), graph.constant(head["nvec"], np.int64)
+    logits = _logits(graph, head, x, masked)
+    sizes = graph.constant(head["nvec"], np.int64)
     parts = graph.several("Split", (logits, sizes), len(head["nvec"]), axis=1)
     best = [graph.op("ArgMax", part, axis=1, keepdims=1) for part in parts]
     _act_discrete(graph, graph.op("Concat", *best, axis=1))

@@ -38,8 +38,10 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """`host/*` and, if the backend or its driver reports them, `device/*`; see docs/metrics.md."""
-        seconds, worked = self._now(), self._worked()
-        passed, cpu = seconds - self._last[0], worked - self._last[1]
+        seconds = self._now()
+        worked = self._worked()
+        passed = seconds - self._last[0]
+        cpu = worked - self._last[1]
         self._last = seconds, worked
         row: dict[str, float] = {"host/peak_memory_bytes": peak_host_bytes()}
         if passed > 0:

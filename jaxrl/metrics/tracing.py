@@ -74,7 +74,8 @@ class Traces:
         One of several processes that compute together must not request an exact trace alone.
         """
         if self._end is None:
-            self._begin, self._exact = iteration, exact
+            self._begin = iteration
+            self._exact = exact
 
     def edge(self) -> int:
         """The iteration at which the next trace begins or the open one ends: a dispatch must end there."""
@@ -94,13 +95,16 @@ class Traces:
             self.close()
         if self._begin is not None and iteration >= self._begin:
             self._wait(pending)
-            self._begin, self._end = None, iteration + (self._count or SIGNAL_ITERATIONS)
+            self._begin = None
+            self._end = iteration + (self._count or SIGNAL_ITERATIONS)
             if self._folder is not None:
                 self._open(self._folder)
 
     def close(self) -> None:
         """Ends a trace that is still open and writes it."""
-        running, self._running, self._end = self._running, False, None
+        running = self._running
+        self._running = False
+        self._end = None
         if not running or self._folder is None:
             return
         try:

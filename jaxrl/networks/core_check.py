@@ -17,11 +17,16 @@ from jaxrl.networks.cores import build_core, constructor
 from jaxrl.types import Array, PyTree
 
 # Steps, environments, features; episodes begin at `_RESET` in the first two environments, never in the third.
-_LENGTH, _ENVS, _FEATURES, _RESET = 9, 3, 5, 4
+_LENGTH = 9
+_ENVS = 3
+_FEATURES = 5
+_RESET = 4
 # Small sizes for a core that is given by name or as a class; the memory is shorter than the sequence.
 _SMALL = NetworkConfig(core_size=16, memory_length=4)
 # Relative to the larger of 1 and the largest number of an array: in float32, of gradients, in bfloat16.
-_TOLERANCE, _OF_GRADIENTS, _ROUNDED = 1e-4, 1e-3, 0.1
+_TOLERANCE = 1e-4
+_OF_GRADIENTS = 1e-3
+_ROUNDED = 0.1
 
 
 class _Fault(Exception):
@@ -107,10 +112,13 @@ class _Check:
     """
 
     def __init__(self, label: str, core: Core, carry: PyTree):
-        self._label, self._core, self._carry = label, core, carry
+        self._label = label
+        self._core = core
+        self._carry = carry
         rng = np.random.default_rng(0)
         self._normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
-        self._sequence, self._steps = jax.jit(self._of_sequence), jax.jit(self._of_steps)
+        self._sequence = jax.jit(self._of_sequence)
+        self._steps = jax.jit(self._of_steps)
 
     def run(self) -> None:
         """Raises _Fault at the first thing that is wrong."""
@@ -126,7 +134,8 @@ class _Check:
             self._compute_in_bfloat16(params, inputs, found)
 
     def _begin(self) -> tuple[PyTree, _Inputs]:
-        x, zeros = self._normal(_LENGTH, _ENVS, _FEATURES), self._core.initial_carry(_ENVS)
+        x = self._normal(_LENGTH, _ENVS, _FEATURES)
+        zeros = self._core.initial_carry(_ENVS)
         reset = jnp.zeros((_LENGTH, _ENVS), bool).at[_RESET, :2].set(True).at[0, 0].set(True)
         params = jax.jit(self._core.init)(jax.random.key(0), x, zeros, reset)
         y, carry = jax.eval_shape(self._core.apply, params, x, zeros, reset)

@@ -54,7 +54,8 @@ class CoreStack(Core):
         return _Layers(cores, [LayerNorm(self.norm_dtype) for _ in range(self.layers - 1)])
 
     def __call__(self, x_LNF: Array, carry: PyTree, reset_LN: Array) -> tuple[Array, PyTree]:
-        parts, after = self.parts(), {}
+        parts = self.parts()
+        after = {}
         y, after[_name(0)] = parts.cores[0](x_LNF, carry[_name(0)], reset_LN)
         for i, core in enumerate(parts.cores[1:], 1):
             normed = parts.norms[i - 1](y) if parts.norms else y

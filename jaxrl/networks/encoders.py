@@ -193,7 +193,8 @@ class Impala(ArrayEncoder):
 
     @nn.compact
     def operations(self) -> Sequence[ArrayOperation]:
-        relu, found = Activation("relu"), list[ArrayOperation]([Image(self.space, self.dtype)])
+        relu = Activation("relu")
+        found = list[ArrayOperation]([Image(self.space, self.dtype)])
         for features in self.channels:
             first, *convs = (Conv(features, 3, padding="SAME", dtype=self.dtype) for _ in range(5))
             found += [first, MaxPool(window=3, stride=2)]

@@ -45,7 +45,8 @@ class GatedDelta(Core):
     def __call__(
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
-        size, heads = self.size, self.heads
+        size = self.size
+        heads = self.heads
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(self.dtype, name="norm")(x)
         weight = self.param("input", per_block_orthogonal(4), (size, 4 * size)).astype(self.dtype)

@@ -65,7 +65,8 @@ class GatedTransformer(Core):
         return {"type": "gtrxl", "weights": weights_of(self), **sizes}
 
     def _attend(self, x: Array, carry: dict[str, Array], reset: Array) -> Array:
-        size, (heads, width) = self.size, (self.heads, self.size // self.heads)
+        size = self.size
+        (heads, width) = (self.heads, self.size // self.heads)
         weight = self.param("attention", per_block_orthogonal(3), (size, 3 * size)).astype(self.dtype)
         positions = sinusoids(self.memory_length + 1, size).astype(self.dtype)
         positions = matmul(positions, self.param("positions", orthogonal(), (size, size)).astype(self.dtype))

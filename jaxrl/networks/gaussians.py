@@ -101,7 +101,8 @@ class TanhGaussian:
         is unbiased but noisy. The quadrature is deterministic and differentiable in mean and log_std.
         """
         base = self._base()
-        mean, log_std = base.mean[..., None], base.log_std[..., None]
+        mean = base.mean[..., None]
+        log_std = base.log_std[..., None]
         u = mean.astype(jnp.float32) + jnp.exp(log_std.astype(jnp.float32)) * to_rank_of(mean, _NODES)
         derivative = _log_tanh_derivative(u)
         return base.entropy() + jnp.sum(derivative * to_rank_of(u, _WEIGHTS), axis=(-2, -1))

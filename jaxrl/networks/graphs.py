@@ -38,7 +38,8 @@ def require_graph(space: Space) -> None:
     if not (isinstance(space, Dict) and is_graph(space)):
         raise ConfigError(f"`network.encoder` (='graph') needs a dict observation of {', '.join(KEYS)}")
     shapes = {key: part.shape if isinstance(part, Box) else None for key, part in space.spaces}
-    nodes, edges = shapes["nodes"] or (), shapes["edges"] or ()
+    nodes = shapes["nodes"] or ()
+    edges = shapes["edges"] or ()
     wanted = {"agent": (), "node_mask": nodes[:1], "edge_mask": edges[:1]}
     if len(nodes) != 2 or len(edges) != 2 or edges[1] != 2 or any(shapes[k] != s for k, s in wanted.items()):
         raise ConfigError(
@@ -74,7 +75,8 @@ class GraphEncoder(nn.Module):
         return x.reshape(*leading, -1)
 
     def _pool(self, agent: Array, edge_mask: Array, edges: Array, node_mask: Array, nodes: Array) -> Array:
-        act, count = activation(self.activation), nodes.shape[1]
+        act = activation(self.activation)
+        count = nodes.shape[1]
         edges = edges.astype(jnp.int32)
         is_agent = jax.nn.one_hot(agent, count, dtype=self.dtype)[..., None]
         x = jnp.concatenate([nodes.astype(self.dtype), is_agent], axis=-1)

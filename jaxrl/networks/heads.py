@@ -107,7 +107,8 @@ def _gaussian(network: NetworkConfig, space: Space) -> Head:
     """The environment gets the action clipped to its bounds; the density is of the unclipped action."""
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
-    low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
+    low = jnp.asarray(space.low, jnp.float32)
+    high = jnp.asarray(space.high, jnp.float32)
     module = GaussianHead(space, network.policy_gain, network.policy_std)
     return Head(module, "normal", space.shape, lambda action: gaussians.clip(action, low, high))
 
@@ -117,7 +118,8 @@ def _tanh_gaussian(network: NetworkConfig, space: Space) -> Head:
     """Actions are squashed into the bounds by tanh."""
     if not (isinstance(space, Box) and len(space.shape) == 1 and space.bounded):
         raise _Unsuitable("a one-dimensional Box with finite bounds")
-    low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
+    low = jnp.asarray(space.low, jnp.float32)
+    high = jnp.asarray(space.high, jnp.float32)
     module = TanhGaussianHead(space, network.policy_gain, network.policy_std)
     return Head(
         module,
@@ -133,7 +135,8 @@ def _gaussian_mixture(network: NetworkConfig, space: Space) -> Head:
     """Clipped as those of `_gaussian`; one more number of noise picks the component."""
     if not (isinstance(space, Box) and len(space.shape) == 1):
         raise _Unsuitable("a one-dimensional Box")
-    low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
+    low = jnp.asarray(space.low, jnp.float32)
+    high = jnp.asarray(space.high, jnp.float32)
     module = GaussianMixtureHead(space, network.mixture_components, network.policy_gain)
     noise = (space.shape[0] + 1,)
     return Head(module, "normal", noise, lambda action: gaussians.clip(action, low, high))

@@ -80,7 +80,8 @@ class LRU(Core):
     def __call__(
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
-        features, size = x_LNF.shape[-1], self.size
+        features = x_LNF.shape[-1]
+        size = self.size
         nu, theta, gamma = self.param("eigenvalues", _eigenvalues, (3, size))
         modulus = jnp.exp(-jnp.exp(nu))
         a = (modulus * jnp.cos(jnp.exp(theta)), modulus * jnp.sin(jnp.exp(theta)))

@@ -230,13 +230,16 @@ class _Trunks(nn.Module):
 
     @nn.compact
     def parts(self, trunks: Sequence[str]) -> _Parts:
-        network, space = self.network, self.spec.observation_space
+        network = self.network
+        space = self.spec.observation_space
         built = {name: (build_trunk_encoder(network, space, name), build_core(network)) for name in trunks}
         heads = {name: module.clone(parent=self, name=name) for name, _, module in self.heads}
         return _Parts(built, heads)
 
     def __call__(self, obs: PyTree, carry: PyTree, reset: Array, action_mask: Array | None) -> NetworkOutput:
-        parts, features, after = self.parts(tuple(carry)), {}, {}
+        parts = self.parts(tuple(carry))
+        features = {}
+        after = {}
         for name, (encoder, core) in parts.trunks.items():
             features[name], after[name] = core(encoder(obs), carry[name], reset)
         outputs = {name: parts.heads[name](features[trunk], action_mask) for name, trunk, _ in self.heads}

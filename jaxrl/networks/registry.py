@@ -37,7 +37,9 @@ class Registry(Generic[F]):
         kind: type,
         construct: Callable[[str, type], F] | None = None,
     ):
-        self._field, self._arguments, self._kind = field, arguments, kind
+        self._field = field
+        self._arguments = arguments
+        self._kind = kind
         self._construct = construct
         self._prefix = f"{field.rpartition('.')[2]}."  # of entry points
         self._factories: dict[str, F] = {}
@@ -111,7 +113,8 @@ class Registry(Generic[F]):
         if not inspect.isfunction(found):
             return False
         parameters = list(inspect.signature(found).parameters.values())
-        taken, rest = parameters[: len(self._arguments)], parameters[len(self._arguments) :]
+        taken = parameters[: len(self._arguments)]
+        rest = parameters[len(self._arguments) :]
         optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         return tuple(p.name for p in taken) == self._arguments and all(
             p.default is not p.empty or p.kind in optional for p in rest

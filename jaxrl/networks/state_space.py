@@ -44,7 +44,8 @@ class S5(Core):
     def __call__(
         self, x_LNF: Array, carry: dict[str, Array], reset_LN: Array
     ) -> tuple[Array, dict[str, Array]]:
-        size, states = self.size, self.state_size
+        size = self.size
+        states = self.state_size
         x = residual_stream(self, x_LNF, size, self.dtype)
         u = LayerNorm(name="norm")(x)
         a, held = zero_order_hold(self.param("spectrum", _spectrum, (3, states)))
@@ -74,8 +75,11 @@ def zero_order_hold(spectrum: Array) -> tuple[Number, Number]:
     Args:
       spectrum: float32[3, P], log(-Re lambda), Im lambda and log dt.
     """
-    real, imaginary, step = -jnp.exp(spectrum[0]), spectrum[1], jnp.exp(spectrum[2])
-    modulus, angle = jnp.exp(real * step), imaginary * step
+    real = -jnp.exp(spectrum[0])
+    imaginary = spectrum[1]
+    step = jnp.exp(spectrum[2])
+    modulus = jnp.exp(real * step)
+    angle = imaginary * step
     a = (modulus * jnp.cos(angle), modulus * jnp.sin(angle))
     # exp(z) - 1 = expm1(x) cos(y) - 2 sin(y / 2)^2 + i exp(x) sin(y), which is exact for small z too.
     less_one = (jnp.expm1(real * step) * jnp.cos(angle) - 2 * jnp.square(jnp.sin(angle / 2)), a[1])

@@ -122,12 +122,14 @@ def by_first(work: Callable[[], _T]) -> _T:
       ConfigError, RunError: `work` raised it; raised in every process.
     """
     result: Any = None
-    problem, error = None, None
+    problem = None
+    error = None
     if is_first():
         try:
             result = work()
         except (ConfigError, RunError) as raised:
-            error, problem = raised, [isinstance(raised, ConfigError), str(raised)]
+            error = raised
+            problem = [isinstance(raised, ConfigError), str(raised)]
     result, problem = everywhere([result, problem])[0]
     if problem is not None:
         raise error or (ConfigError if problem[0] else RunError)(problem[1])
@@ -136,7 +138,8 @@ def by_first(work: Callable[[], _T]) -> _T:
 
 def share(count: int) -> slice:
     """The slice of `count` items that belongs to this process."""
-    here, processes = jax.process_index(), jax.process_count()
+    here = jax.process_index()
+    processes = jax.process_count()
     return slice(here * count // processes, (here + 1) * count // processes)
 
 

@@ -93,7 +93,8 @@ def find(
         given = (coordinator, num_processes, process_id)
         missing = [name for name, value in zip(VARIABLES, given, strict=True) if value is None]
         if missing:
-            flag, variable = missing[0], VARIABLES[missing[0]]
+            flag = missing[0]
+            variable = VARIABLES[missing[0]]
             raise ConfigError(f"`--{flag}` is missing (or {variable}): a run of several processes needs it")
     _check(coordinator, num_processes, process_id)
     watchdog = WATCHDOG_SECONDS if watchdog is None else watchdog
@@ -101,7 +102,10 @@ def find(
 
 
 _MOST_DIGITS = 6
-SLURM, OPEN_MPI, KUBERNETES, CLOUD_TPU = "SLURM", "Open MPI", "Kubernetes", "Cloud TPU"
+SLURM = "SLURM"
+OPEN_MPI = "Open MPI"
+KUBERNETES = "Kubernetes"
+CLOUD_TPU = "Cloud TPU"
 _OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 

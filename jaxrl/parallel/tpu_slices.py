@@ -109,7 +109,8 @@ def parse(text: str) -> Slice:
             f"`--topology` (={text!r}) must be GENERATION:SHAPE, such as v5e:4x8 or v4:2x2x4; "
             f"generations: {generations}"
         )
-    generation, shape = matched[1], tuple(map(int, matched[2].split("x")))
+    generation = matched[1]
+    shape = tuple(map(int, matched[2].split("x")))
     planes = CHIPS[generation].planes
     if planes and matched[2] not in planes:
         raise ConfigError(f"`--topology` (={text!r}) must have one of the shapes {', '.join(planes)}")

@@ -89,7 +89,8 @@ def read(given: str, flags: CommandFlags) -> PipelineDefinition:
     Raises:
       ConfigError: it cannot be read, or a key or a value in it is wrong.
     """
-    path, described = pipeline_file(given), f"`FILE` (={given!r})"
+    path = pipeline_file(given)
+    described = f"`FILE` (={given!r})"
     try:
         data = read_yaml(path)
         with open(path, encoding="utf-8") as stream:
@@ -143,10 +144,14 @@ def _gates(given: Any, sections: Mapping[str, StageSection]) -> tuple[StageGate,
 
 
 def _section(stage: str, given: Mapping[Any, Any], flags: CommandFlags) -> StageSection:
-    kind, own = STAGES[stage], settings.declared(stage)
+    kind = STAGES[stage]
+    own = settings.declared(stage)
     command = kind.instead if kind.instead and given.get("format") else kind.command
     known = {_spelt(name): name for name in flags.get(command, {})}
-    values, used, nested, space = {}, {}, {}, None
+    values = {}
+    used = {}
+    nested = {}
+    space = None
     for key, value in given.items():
         word = _spelt(str(key))
         if key == "space" and isinstance(value, Mapping) and "space" in own:
@@ -191,7 +196,8 @@ def _flag(name: str, value: Any, kind: type) -> Any:
 
 def _check(pipeline: PipelineDefinition, flags: CommandFlags) -> None:
     """Raises ConfigError where stages do not fit together."""
-    sections, enabled = pipeline.sections, pipeline.enabled
+    sections = pipeline.sections
+    enabled = pipeline.enabled
     if not enabled:
         raise ConfigError("no stage is enabled")
     for stage in enabled:

@@ -14,7 +14,11 @@ from jaxrl.config.data_files import read_object
 from jaxrl.runs.checkpoint import checkpoint_folder
 from jaxrl.runs.members import member_folders
 
-FILE, TREE, RUN, RESULT, PRESENT = "file", "tree", "run", "result", "present"
+FILE = "file"
+TREE = "tree"
+RUN = "run"
+RESULT = "result"
+PRESENT = "present"
 # Entries of results that say where and when, and do not change them.
 _CIRCUMSTANCES = ("versions", "commits", "host", "command", "device")
 _BLOCK = 1 << 20

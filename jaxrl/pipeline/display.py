@@ -48,7 +48,8 @@ class PipelineDisplay:
 
     def begin(self, stage: str, line: str) -> None:
         """Says that a stage begins."""
-        self._current, self._line = stage, ""
+        self._current = stage
+        self._line = ""
         self._started = self._shown = time.monotonic()
         self.message(f"[{list(self._stages).index(stage) + 1}/{len(self._stages)}] {stage}: {line}")
 

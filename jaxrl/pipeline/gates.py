@@ -101,7 +101,8 @@ def _statistic(metric: str, new: Results, old: Results) -> float:
     Of success rates the pooled form for two proportions, of returns Welch's; both taken as normal, for which
     some thirty episodes of each are enough.
     """
-    n, m = new["episodes"], old["episodes"]
+    n = new["episodes"]
+    m = old["episodes"]
     difference = new[metric] - old[metric]
     if metric == "success_rate":
         pooled = (new[metric] * n + old[metric] * m) / (n + m)

@@ -20,7 +20,10 @@ from jaxrl.config import ConfigError, text
 from jaxrl.config.data_files import read_object
 from jaxrl.config.local_files import replace_text
 
-DONE, RUNNING, FAILED, INTERRUPTED = "done", "running", "failed", "interrupted"
+DONE = "done"
+RUNNING = "running"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
 _STATES = (DONE, RUNNING, FAILED, INTERRUPTED)
 EARLIER = "earlier"  # the folder for stages that were made again
 _LOCK_SECONDS = 180.0  # that a command of a killed pipeline may take to save
@@ -72,7 +75,8 @@ class StageRecord:
 def difference(before: Inputs, now: Inputs) -> str:
     """The first difference between two stages' inputs, in words; "" if there is none."""
     for part in now:
-        old, new = before.get(part, {}), now[part]
+        old = before.get(part, {})
+        new = now[part]
         for name in sorted({*old, *new}, key=str):
             if old.get(name) == new.get(name):
                 continue

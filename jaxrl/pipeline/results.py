@@ -62,7 +62,8 @@ def _suite(suite: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _search(result: Mapping[str, Any]) -> dict[str, float]:
-    best, verified = result.get("best"), result.get("verified")
+    best = result.get("best")
+    verified = result.get("verified")
     found = {}
     if isinstance(best, Mapping) and _is_number(best.get("searched")):
         found["searched"] = float(best["searched"])

@@ -95,7 +95,8 @@ class Runner:
         """Runs a command, and records it."""
         if step.starts_from:
             self.folder.clear(step.starts_from)
-        log, began = self.folder.log(stage.name), time.monotonic()
+        log = self.folder.log(stage.name)
+        began = time.monotonic()
         self.display.message(f"  {step.line}")
         with self.interruption.defer():
             code, problem = child.run(step, log, self.lock, self.interruption, self.display.follow)

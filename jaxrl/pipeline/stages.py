@@ -143,7 +143,8 @@ class _Builder:
     def pretrain(self) -> PipelineStage:
         settings, flags, fields = self._section("pretrain")
         _, _, train_fields = self._section("train")
-        config, data = self._with_places(settings.config) or self._config(), self._with_places(settings.data)
+        config = self._with_places(settings.config) or self._config()
+        data = self._with_places(settings.data)
         arguments = (config, f"--data={data}", *flags, *_field_flags({**train_fields, **fields}))
         run = self._places.run("pretrain")
         return PipelineStage(
@@ -174,7 +175,8 @@ class _Builder:
 
     def evaluate(self) -> PipelineStage:
         settings, flags, _ = self._section("evaluate")
-        run, checkpoint = self._places.run(), f"--checkpoint={settings.checkpoint}"
+        run = self._places.run()
+        checkpoint = f"--checkpoint={settings.checkpoint}"
         steps = [
             Step(
                 "evaluate",
@@ -202,8 +204,10 @@ class _Builder:
 
     def visualize(self) -> PipelineStage:
         settings, flags, _ = self._section("visualize")
-        run, folder = self._places.run(), f"{self._places.folder}/visualize"
-        steps, outputs = [], {}
+        run = self._places.run()
+        folder = f"{self._places.folder}/visualize"
+        steps = []
+        outputs = {}
         if settings.curves:
             picture = f"{folder}/curves.png"
             steps.append(Step("compare", (run, *flags, f"--output={picture}")))
@@ -224,8 +228,10 @@ class _Builder:
 
     def deploy(self) -> PipelineStage:
         settings, flags, _ = self._section("deploy")
-        run, checkpoint = self._places.run(), f"--checkpoint={settings.checkpoint}"
-        name, kind = settings.name or self._pipeline.name, settings.format or "onnx"
+        run = self._places.run()
+        checkpoint = f"--checkpoint={settings.checkpoint}"
+        name = settings.name or self._pipeline.name
+        kind = settings.format or "onnx"
         command = self._pipeline.sections["deploy"].command
         if command == "deploy":
             model = f"{settings.to}/{name}"

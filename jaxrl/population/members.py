@@ -146,7 +146,8 @@ def _train(
     debug: bool,
 ) -> Mapping[str, Any]:
     """Trains one member in its folder; returns the summary."""
-    folder, config = member.folder, member.config
+    folder = member.folder
+    config = member.config
     folder.create()
     with folder.lock(), folder.logs() as logs:
         folder.require_same(config)

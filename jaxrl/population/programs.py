@@ -58,7 +58,8 @@ class TrainingProgram:
     def _members(self) -> Turns | MemberBatch:
         """Members in batches; in turn on a CPU, which gains nothing from batches of small products."""
         iteration = self._iteration
-        algorithm, config = iteration.learning.algorithm, iteration.learning.config
+        algorithm = iteration.learning.algorithm
+        config = iteration.learning.config
         key = jax.eval_shape(lambda: jax.random.key(0))
         state = jax.eval_shape(iteration.init, key, algorithm.hyperparameters(config))
         interval = jax.eval_shape(iteration.learning.empty_interval)

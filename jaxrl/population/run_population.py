@@ -50,7 +50,8 @@ def run_population(
       RunError: every member failed.
     """
     _require_trainable(config, processes)
-    seeds, cores = config.population.seeds, cpu_devices.available_cores()
+    seeds = config.population.seeds
+    cores = cpu_devices.available_cores()
     cpu_devices.offer_cpu_devices(min(seeds, config.num_devices or cores))
     resolved = resolve(config, 1)
     members = [

@@ -120,7 +120,8 @@ def describe_network(config: Config) -> str:
 
 def environment(config: Config) -> tuple[JaxEnv | None, EnvSpec]:
     """The environment that training steps, None if nothing is collected, and the spec of `env.name`."""
-    name, wrappers = config.env.name, config.env.wrappers
+    name = config.env.name
+    wrappers = config.env.wrappers
     if not config.collects:
         return None, registry.spec_of(name, wrappers)
     env = registry.make(name, wrappers)

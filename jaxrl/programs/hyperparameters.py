@@ -59,7 +59,8 @@ def with_numbers_of(
     config: Config, topology: Topology, state: TrainState, names: Collection[str]
 ) -> TrainState:
     """Returns `state` with the hyperparameters of a configuration that are among the dotted `names`."""
-    given, own = algorithms.hyperparameters(config), state.learner.hyperparams
+    given = algorithms.hyperparameters(config)
+    own = state.learner.hyperparams
     chosen = [field.name for field in dataclasses.fields(own) if f"{config.section}.{field.name}" in names]
     numbers = {name: topology.replicate(np.asarray(getattr(given, name))) for name in chosen}
     learner = dataclasses.replace(state.learner, hyperparams=dataclasses.replace(own, **numbers))

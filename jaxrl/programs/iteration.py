@@ -85,7 +85,9 @@ class Iteration:
           axis: this device among all.
           tasks: chooses the tasks of episodes; None takes what the configuration says.
         """
-        collector, reports, others = None, EpisodeReports(), None
+        collector = None
+        reports = EpisodeReports()
+        others = None
         algorithm = algorithms.build(config, agent, axis)
         if env is not None:
             reports = EpisodeReports.of(env.spec, config.env.success)
@@ -125,7 +127,8 @@ class Iteration:
 
     def _opponents(self, state: TrainState) -> PyTree:
         """The first state of the opponents; None without self-play."""
-        others, learning = self.learning.opponents, self.learning
+        others = self.learning.opponents
+        learning = self.learning
         return None if others is None else others.init(learning.algorithm.acting(state.learner))
 
     def iterate(self, state: TrainState) -> tuple[TrainState, Metrics]:
@@ -201,20 +204,23 @@ class Iteration:
             return state, None, None
         with tracing.phase("rollout"):
             key, _ = keys or iteration_keys(state.key, state.iteration)
-            acting, keys_B = self.learning.algorithm.acting(state.learner), self._environment_keys(key)
+            acting = self.learning.algorithm.acting(state.learner)
+            keys_B = self._environment_keys(key)
             collect, start = self._against(self.collector, state, acting, keys_B)
             collector, trajectory, totals = collect.collect(start, acting, keys_B, state.tasks)
         return dataclasses.replace(state, collector=collector), trajectory, totals
 
     def refresh(self, state: TrainState) -> TrainState:
         """Lets the task sampler choose levels by rollouts of its own; the iteration is not advanced."""
-        collect, tasks = self.collector, self.learning.tasks
+        collect = self.collector
+        tasks = self.learning.tasks
         assert collect is not None
         assert tasks is not None
         acting = self.learning.algorithm.acting(state.learner)
         # Levels are tasks, which only copies of one environment have.
         assert isinstance(collect.env, VectorEnv)
-        env, reports = VectorEnv(collect.env.env), collect.reports
+        env = VectorEnv(collect.env.env)
+        reports = collect.reports
 
         def play_levels(task_E: PyTree, keys_E: Array, quota_E: Array, count: int) -> LevelResults:
             found = play(collect.agent, env, acting, keys_E, quota_E, count, True, reports, task_E)

@@ -33,7 +33,8 @@ def log_to(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     level = getattr(logging, log_level.get().upper())
     names = ("jaxrl", "jax") if level == logging.DEBUG else ("jaxrl",)
-    root, packages = logging.getLogger(), [logging.getLogger(name) for name in names]
+    root = logging.getLogger()
+    packages = [logging.getLogger(name) for name in names]
     handler = _file_handler(path)
     handler.setFormatter(logging.Formatter(_FORMAT))
     handler.addFilter(_add_run)

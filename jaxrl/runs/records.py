@@ -153,7 +153,8 @@ def read(path: str) -> Run:
     try:
         with storage.as_os_errors():
             rows = MetricsTail(folder).poll()[1]
-            config, summary = read_config(folder), read_summary(folder)
+            config = read_config(folder)
+            summary = read_summary(folder)
     except OSError as error:
         raise ConfigError(f"the run {path} cannot be read: {error}") from error
     if not rows:
@@ -227,12 +228,15 @@ class MetricsTail:
         replaced = False
         data = self._read(self._offset - len(self._last))
         if not data.startswith(self._last):
-            replaced, self._offset, self._last = True, 0, b""
+            replaced = True
+            self._offset = 0
+            self._last = b""
             data = self._read(0)
         whole = data[len(self._last) : data.rfind(b"\n") + 1]
         lines = split_lines(whole, self._file)
         if lines:
-            self._offset, self._last = self._offset + len(whole), lines[-1]
+            self._offset = self._offset + len(whole)
+            self._last = lines[-1]
         return replaced, lines
 
     def _read(self, offset: int) -> bytes:

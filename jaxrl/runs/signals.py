@@ -49,7 +49,8 @@ class Interruption:
 
     def takes_trace(self) -> bool:
         """True if a trace was requested since the last call."""
-        wanted, self._trace_wanted = self._trace_wanted, False
+        wanted = self._trace_wanted
+        self._trace_wanted = False
         return wanted
 
     @contextlib.contextmanager

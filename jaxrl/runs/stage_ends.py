@@ -46,7 +46,8 @@ class StageLines:
         """The lines to parse where `line` has other stages than before: the last before it, and itself."""
         if not (stages := _IN_LINE.findall(line)):
             return ()
-        last, self._last = self._last, line
+        last = self._last
+        self._last = line
         if stages == self._stages:
             return ()
         self._stages = stages

@@ -60,7 +60,8 @@ def parallel_coordinates(space: Space, trials: Sequence[StudyTrial], objective: 
     columns = len(space.dimensions) + 1
     figure, ax = empty_figure(max(7.5, 1.6 * columns), 4.0)
     scores = [t.score or 0.0 for t in ranked]
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    low = min(scores, default=0.0)
+    high = max(scores, default=0.0)
     for place, trial in reversed(list(enumerate(ranked))):
         height = ((trial.score or 0.0) - low) / (high - low) if high > low else 0.5
         line = [*(d.coordinate(trial.values[d.name]) for d in space.dimensions), height]

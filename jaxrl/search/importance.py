@@ -64,7 +64,8 @@ def _groups(dimension: Dimension, trials: Sequence[StudyTrial]) -> np.ndarray:
 def _share(groups: np.ndarray, ranks: np.ndarray) -> float:
     """Epsilon squared: `1 - (within / (n - k)) / (all / (n - 1))` for n trials in k groups, at least 0."""
     labels = np.unique(groups)
-    n, k = len(ranks), len(labels)
+    n = len(ranks)
+    k = len(labels)
     total = ((ranks - ranks.mean()) ** 2).sum()
     if n <= k or not total:
         return 0.0

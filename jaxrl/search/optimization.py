@@ -237,7 +237,8 @@ def _front_lines(front: list[StudyTrial]) -> Iterator[str]:
 
 def conclusion(result: SearchResult) -> Iterator[str]:
     """The lines on the best trial, with its searched and its verified score."""
-    best, verified = result.best, result.verified
+    best = result.best
+    verified = result.verified
     if best is None or best.score is None:
         return
     if verified is None:
@@ -282,7 +283,8 @@ def _study(task: Task, options: SearchOptions, folder: SearchFolder) -> tuple[St
     def check(values: Mapping[str, Any]) -> str:
         return task.space.problem(task.config, values)
 
-    total, note = options.budget, ""
+    total = options.budget
+    note = ""
     if options.method == "optuna":
         settings = OptunaSettings(
             options=options,

@@ -17,7 +17,9 @@ SAMPLERS = ("tpe", "gp", "cmaes")
 PRUNERS = ("median", "asha", "hyperband", "none")
 SCHEDULERS = ("asha", "pbt", "none")
 SEARCHERS = ("random", "bayesopt", "hyperopt")
-_MOST_TRIALS, _MOST_JOBS, _MOST_SEEDS = 100_000, 4096, 1000
+_MOST_TRIALS = 100_000
+_MOST_JOBS = 4096
+_MOST_SEEDS = 1000
 _RULES: dict[str, tuple[Rule, ...]] = {
     "trials": (at_least(1), at_most(_MOST_TRIALS)),
     "jobs": (at_least(1), at_most(_MOST_JOBS)),

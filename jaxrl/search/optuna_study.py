@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 _RACES = ("already exists", "UNIQUE constraint", "duplicate key", "is locked")
 _MOST_ASKS = 20  # in a row without a valid point; then a random one is drawn
 _ABANDONED = datetime.timedelta(minutes=10)  # after this long a trial without an owner counts as abandoned
-_INVALID, _OWNER, _SECONDS, _REASON = "jaxrl_invalid", "jaxrl_owner", "jaxrl_seconds", "jaxrl_reason"
+_INVALID = "jaxrl_invalid"
+_OWNER = "jaxrl_owner"
+_SECONDS = "jaxrl_seconds"
+_REASON = "jaxrl_reason"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ class OptunaStudy(Study):
             raise ConfigError(_unusable(options.storage, error)) from error
 
     def _pruner(self) -> optuna.pruners.BasePruner:
-        made, grace = self._optuna.pruners, self._settings.grace
+        made = self._optuna.pruners
+        grace = self._settings.grace
         match self._settings.options.pruner:
             case "median":
                 return made.MedianPruner(n_warmup_steps=grace)
@@ -122,7 +126,8 @@ class OptunaStudy(Study):
 
     def _sampler(self, count: int) -> optuna.samplers.BaseSampler:
         """A new sampler for each trial: one that keeps its generator would repeat itself in every process."""
-        options, made = self._settings.options, self._optuna.samplers
+        options = self._settings.options
+        made = self._optuna.samplers
         # Hosts that share a storage must not draw the same points at the same time.
         place = self._settings.owner if options.storage else ""
         seed = int(generator(options.seed, count, place).integers(2**31))

@@ -78,7 +78,8 @@ class PopulationExecutor(Executor):
 
     def _begin(self) -> None:
         """Starts the process of the runs that wait."""
-        runs, locks = [run for run, _ in self._waiting], [lock for _, lock in self._waiting]
+        runs = [run for run, _ in self._waiting]
+        locks = [lock for _, lock in self._waiting]
         self._waiting = []
         file = _file(runs)
         described = [{"name": r.name, "config": to_json(r.config), "folder": str(r.folder)} for r in runs]
@@ -99,7 +100,8 @@ class PopulationExecutor(Executor):
         self._generation = None
         for lock in generation.locks:
             lock.close()
-        log, results = generation.file.with_suffix(".log"), generation.file.with_suffix(".results.json")
+        log = generation.file.with_suffix(".log")
+        results = generation.file.with_suffix(".results.json")
         reasons = read_object(results) if results.exists() else {}
         common = reason(generation.process.returncode, log) or "its process ended before it"
         for file in (generation.file, results):

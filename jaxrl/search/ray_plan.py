@@ -20,7 +20,8 @@ from jaxrl.search.search_folder import SearchFolder
 from jaxrl.search.space import Space, as_choice
 
 PLAN, NUMBER, VALUES = "plan", "number", "values"  # keys of the configuration that Ray gives a trial
-_FILE, _STOP = "ray.json", ".ray.stop"
+_FILE = "ray.json"
+_STOP = ".ray.stop"
 _DERIVED = ("derived", "device_count")
 
 
@@ -43,7 +44,8 @@ class RayPlan:
         """Reads the plan that `write` has written."""
         data = read_object(file)
         config = {name: value for name, value in data["config"].items() if name not in _DERIVED}
-        options, space = SearchOptions(**data["options"]), Space.parse(data["space"], algorithm_of(config))
+        options = SearchOptions(**data["options"])
+        space = Space.parse(data["space"], algorithm_of(config))
         task = Task.of(ConfigDict(config), space, options)
         return cls(task, options, SearchFolder(str(file.parent)))
 

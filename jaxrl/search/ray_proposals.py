@@ -148,7 +148,8 @@ def _searcher_of(plan: RayPlan, points: Sequence[StudyTrial]) -> Any:
 
     Its ranges are [0, 1]; its choices, if it supports them, are positions in the list.
     """
-    dimensions, seed = plan.task.space.dimensions, plan.options.seed
+    dimensions = plan.task.space.dimensions
+    seed = plan.options.seed
     names_choices = plan.options.searcher == "hyperopt"
     given = [
         {_key(i): _encode(d, t.values[d.name], names_choices) for i, d in enumerate(dimensions)}

@@ -101,7 +101,8 @@ def _watch(
     Raises:
       ConfigError: no trial logs the metric.
     """
-    records, began = TrialRecords(plan.folder.path), dict[int, float]()
+    records = TrialRecords(plan.folder.path)
+    began = dict[int, float]()
     shown = {trial.number for trial in records.read() if trial.ended}
     alive = True
     while alive and interruption.signum is None:

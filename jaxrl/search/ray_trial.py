@@ -23,7 +23,10 @@ from jaxrl.search.ray_plan import PLAN, RayPlan, values_in
 from jaxrl.search.trials import StudyTrial, TrialCurve, TrialRecords
 
 # Keys of a result: the step of an evaluation, its score, and at the end the reason of a failure.
-STEP, SCORE, REASON, INTERRUPTED = "step", "score", "reason", "interrupted"
+STEP = "step"
+SCORE = "score"
+REASON = "reason"
+INTERRUPTED = "interrupted"
 NODE = "node"  # of every result: the node that ran the trial
 _POLL_SECONDS = 0.1
 _ABOUT = "about.json"
@@ -133,7 +136,8 @@ class RayTrial(tune.Trainable):
         Raises:
           RunError: it has no checkpoint.
         """
-        copy, deadline = Path(checkpoint_dir) / "run", time.monotonic() + KILL_AFTER
+        copy = Path(checkpoint_dir) / "run"
+        deadline = time.monotonic() + KILL_AFTER
         while True:
             saved = self._saved_steps()
             if saved and saved[-1] >= min(self._reported, self._curve.step):

@@ -78,8 +78,10 @@ def _introduction(trials: Sequence[StudyTrial], task: Task) -> str:
 
 
 def _sections(trials: Sequence[StudyTrial], verified: Sequence[Verified], task: Task) -> list[Section]:
-    space, objective = task.space, task.objective
-    shares, front = importance(space, trials, objective), pareto_front(trials, objective)
+    space = task.space
+    objective = task.objective
+    shares = importance(space, trials, objective)
+    front = pareto_front(trials, objective)
     found = [_picture("Score of every trial", "history", figures.history(trials, objective))]
     if verified:
         found.insert(0, Section("Verified with fresh seeds", _verified_table(verified)))

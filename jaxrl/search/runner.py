@@ -157,7 +157,8 @@ class TrialRunner:
 
     def _start(self, trials: Sequence[StudyTrial]) -> None:
         for trial in trials:
-            name, folder = str(trial.number), self._folder.trial(trial.number)
+            name = str(trial.number)
+            folder = self._folder.trial(trial.number)
             run = PlannedRun(name, self._task.config_of(trial), folder)
             if self._executor.start([run]):
                 curve = TrialCurve(folder, self._task.objective.metric)

@@ -87,7 +87,8 @@ class Dimension:
         if self.form == "int" and self.high - self.low < self.points:
             return list(range(int(self.low), int(self.high) + 1))
         scale, back = (math.log, math.exp) if self.form == "log" else (float, float)
-        low, high = scale(self.low), scale(self.high)
+        low = scale(self.low)
+        high = scale(self.high)
         raw = [back(low + i / (self.points - 1) * (high - low)) for i in range(self.points)]
         values = [self.low, *raw[1:-1], self.high]  # exactly the bounds, without the rounding of exp(log(x))
         return list(dict.fromkeys(round(x) if self.is_integer else x for x in values))

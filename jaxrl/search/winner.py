@@ -63,7 +63,8 @@ def verify(
       interruption: ends this early; the list is then empty.
       say: shows a line.
     """
-    gain, found = task.objective.gain, list[Verified]()
+    gain = task.objective.gain
+    found = list[Verified]()
     for trial in ranked[:MOST_CANDIDATES]:
         best = max((gain(v.score) for v in found if not math.isnan(v.score)), default=-math.inf)
         if found and gain(trial.score or 0.0) <= best:

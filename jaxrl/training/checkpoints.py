@@ -218,7 +218,8 @@ class RunCheckpoints:
             if not self._keeps_memory and not self._learning.per_device.memory.refills:
                 log.warning("checkpoints are without the memory: it starts empty")
             state = dataclasses.replace(state, memory=self._learning.empty_memory())
-        earlier, topology = from_json(meta["config"]), self._learning.topology
+        earlier = from_json(meta["config"])
+        topology = self._learning.topology
         changed = with_changed_numbers(self._learning.algorithm, topology, state, earlier, self._config)
         seconds = progress.trained_seconds
         before = with_elapsed(earlier, topology, state.learner, seconds)
@@ -234,14 +235,16 @@ class RunCheckpoints:
 
     def _note_replanned(self, before: LearnerState, after: LearnerState, earlier: Config) -> str:
         """The line on the values that follow the planned length of the run, if that has changed."""
-        config, algorithm = self._config, self._learning.algorithm
+        config = self._config
+        algorithm = self._learning.algorithm
         is_same = earlier.total_updates == config.total_updates
         if config.follows_clock:
             is_same = earlier.follows_clock and earlier.stop.seconds == config.stop.seconds
         if is_same or not int(before.updates):
             return ""
         last = dataclasses.replace(before, updates=before.updates - 1)
-        was, now = algorithm.with_config(earlier).scheduled(last), algorithm.scheduled(after)
+        was = algorithm.with_config(earlier).scheduled(last)
+        now = algorithm.scheduled(after)
         moved = [
             f"{name} goes on at {text.number(now[name])}, after {text.number(was[name])}"
             for name in now

@@ -187,7 +187,8 @@ def prior_loss(training: Sequence[Episode], judged: Sequence[Episode], spec: Env
         sizes = (space.n,) if isinstance(space, Discrete) else space.nvec
         columns = zip(sizes, own.reshape(len(own), -1).T, other.reshape(len(other), -1).T, strict=True)
         return float(sum(_categorical_loss(n, a, b) for n, a, b in columns))
-    own, other = own.astype(np.float64), other.astype(np.float64)
+    own = own.astype(np.float64)
+    other = other.astype(np.float64)
     std = np.maximum(own.std(axis=0), 1e-3)
     z = (other - own.mean(axis=0)) / std
     return float((0.5 * (z**2 + math.log(2 * math.pi)) + np.log(std)).sum(axis=-1).mean())

@@ -74,7 +74,9 @@ class Equipment:
           saved_at: the iteration that is saved already; -1: none.
           one_by_one: dispatch single iterations.
         """
-        config, learning, clock = plan.configs[stage], assembly.runtime.learning, assembly.clock
+        config = plan.configs[stage]
+        learning = assembly.runtime.learning
+        clock = assembly.clock
         if plan.stages:
             learning = learning.with_config(config)
         checkpoints = RunCheckpoints(folder, learning, saved_at=saved_at)
@@ -112,7 +114,9 @@ class Equipment:
           trace_folder: where profiles go; None records none.
           debug: also name the operation that made a NaN.
         """
-        config, assembly, runtime = self.config, self.assembly, self.runtime
+        config = self.config
+        assembly = self.assembly
+        runtime = self.runtime
         traces = Traces(
             trace_folder, config.profile_window, assembly.programs, writer.message, assembly.clock
         )

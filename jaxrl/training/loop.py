@@ -148,7 +148,8 @@ class TrainingLoop:
 
     def _state_now(self) -> TrainState:
         """The state, whose schedules may follow the clock."""
-        state, assembly = self.run.state, self.assembly
+        state = self.run.state
+        assembly = self.assembly
         seconds = assembly.coordinator.trained_seconds
         learner = with_elapsed(self.config, assembly.topology, state.learner, seconds)
         return dataclasses.replace(state, learner=learner)

@@ -54,7 +54,8 @@ class Mirror(Writer):
             self._start()
 
     def resume_from(self, step: int) -> None:
-        self._step, self._due = step, (step // self._every + 1) * self._every
+        self._step = step
+        self._due = (step // self._every + 1) * self._every
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         self._step = int(summary.get("steps", self._step))

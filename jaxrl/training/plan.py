@@ -97,7 +97,8 @@ class TrainingPlan:
 
     def restarts_episodes(self, before: int, after: int) -> bool:
         """True if the environments of two stages are not the same, or get their tasks in another way."""
-        one, other = self.configs[before], self.configs[after]
+        one = self.configs[before]
+        other = self.configs[after]
         return (one.env, one.curriculum) != (other.env, other.curriculum)
 
     def state_of(self, state: TrainState, before: int, after: int, learning: ShardedLearning) -> TrainState:

@@ -86,7 +86,8 @@ class Schedule:
             return STAGE  # A rollback has led to an earlier one.
         if stage.iterations is not None and progress.iteration - progress.stage_iteration >= stage.iterations:
             return "steps"
-        target, every_mode = stage.target_return, self.config.stop.every_mode
+        target = stage.target_return
+        every_mode = self.config.stop.every_mode
         is_of_stage = progress.evaluated_at > progress.stage_iteration
         if target is not None and is_of_stage and progress.has_reached(target, every_mode):
             return "return"

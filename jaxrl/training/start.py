@@ -66,7 +66,8 @@ class Start:
         _, teacher = self.learning.algorithm.teacher
         if not (config.init_from or teacher):
             return StartingPoint(None, progress)
-        state, origin = self.learning.initial_state(), ""
+        state = self.learning.initial_state()
+        origin = ""
         learner = state.learner
         if teacher:
             learner = self._with_teacher(learner)

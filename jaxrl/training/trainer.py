@@ -159,7 +159,8 @@ class Trainer:
             `evaluate.modes`, and the result is that of the mode with the higher return, over the last
             evaluations of `fit` and this one.
         """
-        policy, progress = self.state.learner.policy, self.progress
+        policy = self.state.learner.policy
+        progress = self.progress
         modes = None if sample is None else (mode_name(sample),)
         played = self._assembly.evaluators.play("eval/", policy, progress.iteration, episodes, modes)
         results = {mode: Result.of(found, mode) for mode, found in played.items()}
@@ -175,7 +176,8 @@ class Trainer:
         Raises:
           ConfigError: there is no such hyperparameter, or its field does not allow the value.
         """
-        config, learning = self._equipment.config, self._runtime.learning
+        config = self._equipment.config
+        learning = self._runtime.learning
         self._run.replace(
             with_hyperparameters(config, learning.algorithm, learning.topology, self.state, hyperparameters)
         )
@@ -304,7 +306,8 @@ class Trainer:
 
     def _change_stage(self) -> None:
         """Goes on to the stage that follows, or back to that of the checkpoint after a rollback."""
-        before, stage = self._equipment.stage, self.progress.stage
+        before = self._equipment.stage
+        stage = self.progress.stage
         goes_on = stage == before
         after = before + 1 if goes_on else stage
         if self._assemblies[after] is not self._assembly:

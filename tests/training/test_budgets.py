@@ -74,7 +74,7 @@ def test_wall_seconds_leave_time_for_the_end(tmp_path: Path) -> None:
 
 def test_no_step_in_time_is_a_failure_that_says_why(tmp_path: Path) -> None:
     trainer, _ = run(tmp_path, time.perf_counter() - 5.0, **{"stop.wall_seconds": 6.0})
-    message = r"^no step was made: of `stop.wall_seconds` \(=6\), [56]\.\d s had passed"
+    message = r"^no step was made: of `stop.wall_seconds` \(=6\), \d+\.\d s had passed"
     with pytest.raises(RunError, match=message):
         trainer.fit()
     assert trainer.folder.checkpoints.latest_step() is None

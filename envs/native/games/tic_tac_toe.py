@@ -51,7 +51,8 @@ class TicTacToe(Game):
         return jnp.sum(state.board > 0, dtype=jnp.int32) % 2
 
     def observe(self, state: TicTacToeState, seat: jax.Array) -> jax.Array:
-        own, other = state.board == seat + 1, state.board == 2 - seat
+        own = state.board == seat + 1
+        other = state.board == 2 - seat
         return jnp.stack([own, other], axis=-1).astype(jnp.float32).reshape(3, 3, 2)
 
     def action_mask(self, state: TicTacToeState) -> jax.Array:

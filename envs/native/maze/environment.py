@@ -142,7 +142,8 @@ class Maze(JaxEnv):
             for here, step in ((state.x, STEP_X), (state.y, STEP_Y))
         )
         free = _wall(state.walls, x, y) == 0
-        x, y = jnp.where(free, x, state.x), jnp.where(free, y, state.y)
+        x = jnp.where(free, x, state.x)
+        y = jnp.where(free, y, state.y)
         success = goes & (x == state.goal_x) & (y == state.goal_y)
         time = state.time + 1
         after = dataclasses.replace(state, x=x, y=y, direction=direction, time=time)
@@ -184,7 +185,8 @@ class _View:
 
     @classmethod
     def of(cls, state: MazeState) -> _View:
-        ahead_x, ahead_y = jnp.asarray(STEP_X)[state.direction], jnp.asarray(STEP_Y)[state.direction]
+        ahead_x = jnp.asarray(STEP_X)[state.direction]
+        ahead_y = jnp.asarray(STEP_Y)[state.direction]
         is_upright = ahead_x == 0
         # To the right of (x, y) is (-y, x), for y points down.
         x = state.x + jnp.where(is_upright, -_ASIDE * ahead_y, _AHEAD * ahead_x)

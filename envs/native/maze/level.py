@@ -22,12 +22,14 @@ CELLS = SIDE * SIDE
 DIRECTIONS = 4
 MOST_WALLS = 60
 # The x and y of a step by direction.
-STEP_X, STEP_Y = np.array([1, 0, -1, 0], np.int32), np.array([0, 1, 0, -1], np.int32)
+STEP_X = np.array([1, 0, -1, 0], np.int32)
+STEP_Y = np.array([0, 1, 0, -1], np.int32)
 
 _FULL_ROW = (1 << SIDE) - 1
 _FIRST_WORDS = 2  # of a level, before those of its walls
 # What an edit does, of three equally likely kinds; kind 0 does nothing.
-_WALL, _GOAL = 1, 2
+_WALL = 1
+_GOAL = 2
 
 Level = dict[str, jax.Array]
 
@@ -64,7 +66,8 @@ def mutate(key: jax.Array, level: Mapping[str, jax.Array], edits: int) -> Level:
 
     def edit(at: tuple[jax.Array, jax.Array], word: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         walls, goal = at
-        kind, cell = _uniform(word >> 16, 3), _uniform(word & 0xFFFF, CELLS)
+        kind = _uniform(word >> 16, 3)
+        cell = _uniform(word & 0xFFFF, CELLS)
         turns = (kind == _WALL) & (cell != goal) & (cell != agent)
         moves = (kind == _GOAL) & (cell != agent)
         turned = jnp.where(turns, _bit(cell), 0)
@@ -85,7 +88,8 @@ def distance(level: Mapping[str, jax.Array]) -> jax.Array:
         # Neighbours in a row are neighbouring bits, those of a column the same bit of the words beside it.
         beside = (reached << 1) | (reached >> 1)
         zero = jnp.zeros(1, reached.dtype)
-        above, below = jnp.concatenate([reached[1:], zero]), jnp.concatenate([zero, reached[:-1]])
+        above = jnp.concatenate([reached[1:], zero])
+        below = jnp.concatenate([zero, reached[:-1]])
         after = (reached | beside | above | below) & floor
         return after, (after != reached).any(), steps + 1
 

@@ -44,7 +44,8 @@ class Autoencode(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given, label = dict(locals()), "jaxrl:memory/Autoencode"
+        given = dict(locals())
+        label = "jaxrl:memory/Autoencode"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
             name=format_call(label, changed_arguments(Autoencode, given)),
@@ -60,10 +61,12 @@ class Autoencode(JaxEnv):
         return AutoencodeState(shown, left, jnp.zeros((), jnp.int32)), obs
 
     def step(self, key: jax.Array, state: AutoencodeState, action: jax.Array) -> tuple[Any, TimeStep]:
-        last, time = self._cards - 1, state.time + 1
+        last = self._cards - 1
+        time = state.time + 1
         watches = state.time < last
         suit, left = deal(random_words(key, 1)[0], state.left)
-        suit, left = jnp.where(watches, suit, 0), jnp.where(watches, left, state.left)
+        suit = jnp.where(watches, suit, 0)
+        left = jnp.where(watches, left, state.left)
         asked = state.shown[jnp.clip(2 * last - state.time, 0, last)]
         reward = graded(action == asked, 1 / self._cards)
         shown = jnp.where(watches & (jnp.arange(self._cards) == time), suit, state.shown)

@@ -36,7 +36,8 @@ class MultiarmedBandit(JaxEnv):
     """
 
     def __init__(self, num_bandits: int = 10, episode_length: int = 200):
-        given, label = dict(locals()), "jaxrl:memory/MultiarmedBandit"
+        given = dict(locals())
+        label = "jaxrl:memory/MultiarmedBandit"
         self._arms = check_positive(f"{label}: num_bandits", num_bandits, _MOST_ARMS)
         self._limit = check_positive(f"{label}: episode_length", episode_length)
         self.spec = EnvSpec(

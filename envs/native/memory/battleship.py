@@ -42,7 +42,8 @@ class Battleship(JaxEnv):
     """
 
     def __init__(self, board_size: int = 10, ship_sizes: Sequence[int] = (2, 3, 3, 4)):
-        given, label = dict(locals()), "jaxrl:memory/Battleship"
+        given = dict(locals())
+        label = "jaxrl:memory/Battleship"
         self._side = check_positive(f"{label}: board_size", board_size, _LARGEST_BOARD)
         if not isinstance(ship_sizes, tuple | list) or not ship_sizes:
             raise ValueError(f"{label}: ship_sizes (={ship_sizes!r}) must be a tuple of at least one size")
@@ -74,7 +75,8 @@ class Battleship(JaxEnv):
         lines = jnp.arange(self._side)
         here = (lines == action[0])[:, None] & (lines == action[1])
         hit = (here & state.ships & ~state.shots).any()
-        shots, time = state.shots | here, state.time + 1
+        shots = state.shots | here
+        time = state.time + 1
         miss = -1 / (self._side**2 - self._squares)
         return BattleshipState(state.ships, shots, time), TimeStep(
             obs=hit.astype(jnp.int32),
@@ -95,7 +97,8 @@ def _lay_ship(word: jax.Array, ships: jax.Array, size: int) -> jax.Array:
 
     # Across, then down, which is across on the board on its side.
     place = choose(word, jnp.concatenate([fits(ships).ravel(), fits(ships.T).ravel()]))
-    line, start = place % (side * starts) // starts, place % starts
+    line = place % (side * starts) // starts
+    start = place % starts
     lines = jnp.arange(side)
     ship = (lines == line)[:, None] & (lines >= start) & (lines < start + size)
     return ships | jnp.where(place < side * starts, ship, ship.T)

@@ -15,10 +15,17 @@ from jaxrl.envs.base import Box, Discrete, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_arguments, check_between, check_positive, format_call
 
 # Of Gymnasium's CartPole (Barto, Sutton and Anderson 1983): metres, kilograms, seconds.
-_GRAVITY, _CART, _POLE, _HALF_LENGTH, _FORCE, _TIME_STEP = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
-_FARTHEST, _LARGEST_ANGLE = 2.4, 12 * 2 * math.pi / 360
+_GRAVITY = 9.8
+_CART = 1.0
+_POLE = 0.1
+_HALF_LENGTH = 0.5
+_FORCE = 10.0
+_TIME_STEP = 0.02
+_FARTHEST = 2.4
+_LARGEST_ANGLE = 12 * 2 * math.pi / 360
 _START = 0.05  # the largest of each component at the start
-_POSITIONS, _VELOCITIES = np.array([0, 2]), np.array([1, 3])
+_POSITIONS = np.array([0, 2])
+_VELOCITIES = np.array([1, 3])
 _LARGEST_NOISE = 100.0
 
 
@@ -61,7 +68,8 @@ class _CartPole(JaxEnv):
         return state, self._noisy(key, body[_POSITIONS])
 
     def step(self, key: jax.Array, state: CartPoleState, action: jax.Array) -> tuple[Any, TimeStep]:
-        body, time = _push(state.body, action), state.time + 1
+        body = _push(state.body, action)
+        time = state.time + 1
         fallen = (jnp.abs(body[0]) > _FARTHEST) | (jnp.abs(body[2]) > _LARGEST_ANGLE)
         return CartPoleState(body, time), TimeStep(
             obs=self._noisy(key, body[self._seen]),
@@ -109,14 +117,16 @@ class VelocityOnlyCartPole(_CartPole):
       max_episode_length: T; each step has a reward of 1 / T.
     """
 
-    _seen, _bounds = _VELOCITIES, (math.inf, math.inf)
+    _seen = _VELOCITIES
+    _bounds = (math.inf, math.inf)
 
 
 def _push(body: jax.Array, action: jax.Array) -> jax.Array:
     """The body one time step later, by Euler's method."""
     _, speed, angle, turn = body
     force = jnp.where(action == 1, _FORCE, -_FORCE)
-    sine, cosine = jnp.sin(angle), jnp.cos(angle)
+    sine = jnp.sin(angle)
+    cosine = jnp.cos(angle)
     mass = _CART + _POLE
     pushed = (force + _POLE * _HALF_LENGTH * turn**2 * sine) / mass
     inertia = _HALF_LENGTH * (4 / 3 - _POLE * cosine**2 / mass)

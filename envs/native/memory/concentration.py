@@ -51,7 +51,8 @@ class Concentration(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, deck_type: str = "ranks"):
-        given, label = dict(locals()), "jaxrl:memory/Concentration"
+        given = dict(locals())
+        label = "jaxrl:memory/Concentration"
         self._cards = n = check_decks(f"{label}: num_decks", num_decks)
         self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, ("colors", "ranks"))]
         self._limit = math.ceil(2 * n - n / (2 * n - 1))
@@ -74,7 +75,8 @@ class Concentration(JaxEnv):
 
     def step(self, key: jax.Array, state: ConcentrationState, action: jax.Array) -> tuple[Any, TimeStep]:
         places = jnp.arange(self._cards)
-        turned, first = places == action, places == state.first
+        turned = places == action
+        first = places == state.first
         drawn, left = deal(random_words(key, 1)[0], state.left)
         known = state.kinds[action]
         kind = jnp.where(known == _UNSEEN, drawn, known)

@@ -42,7 +42,8 @@ class CountRecall(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, deck_type: str = "colors"):
-        given, label = dict(locals()), "jaxrl:memory/CountRecall"
+        given = dict(locals())
+        label = "jaxrl:memory/CountRecall"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self._kinds = KINDS[check_choice(f"{label}: deck_type", deck_type, tuple(KINDS))]
         self.spec = EnvSpec(
@@ -68,5 +69,6 @@ class CountRecall(JaxEnv):
         self, key: jax.Array, values: jax.Array, queries: jax.Array
     ) -> tuple[CountRecallState, jax.Array]:
         words = random_words(key, 2)
-        (value, values), (query, queries) = deal(words[0], values), deal(words[1], queries)
+        (value, values) = deal(words[0], values)
+        (query, queries) = deal(words[1], queries)
         return CountRecallState(values, queries, query), jnp.stack([value, query])

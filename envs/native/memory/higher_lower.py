@@ -36,7 +36,8 @@ class HigherLower(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given, label = dict(locals()), "jaxrl:memory/HigherLower"
+        given = dict(locals())
+        label = "jaxrl:memory/HigherLower"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
             name=format_call(label, changed_arguments(HigherLower, given)),

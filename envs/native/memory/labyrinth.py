@@ -49,7 +49,8 @@ class _Labyrinth(JaxEnv):
     _has_goal: bool
 
     def __init__(self, maze_dims: Any = (10, 10), episode_length: int = 1024):
-        given, label = dict(locals()), f"jaxrl:memory/{type(self).__name__}"
+        given = dict(locals())
+        label = f"jaxrl:memory/{type(self).__name__}"
         square = isinstance(maze_dims, tuple | list) and len(maze_dims) == 2 and len({*maze_dims}) == 1
         if not square or not isinstance(maze_dims[0], int) or maze_dims[0] % 2:
             raise ValueError(

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 
 from jaxrl.envs.native.memory.cards import choose
 
-FREE, WALL, START, GOAL = 0, 1, 2, 3
+FREE = 0
+WALL = 1
+START = 2
+GOAL = 3
 
 
 def words_of_maze(side: int) -> int:
@@ -27,7 +30,8 @@ def hunt_and_kill(words: jax.Array, side: int) -> jax.Array:
       side: cells a side.
     """
     cells = jnp.arange(side * side)
-    row, column = cells // side, cells % side
+    row = cells // side
+    column = cells % side
     # Right, down, left, up; whether there is a cell, and how far it is.
     inside = jnp.stack([column < side - 1, row < side - 1, column > 0, row > 0])
     moves = jnp.array([1, side, -1, -side])
@@ -63,7 +67,8 @@ def entrances(words: jax.Array, side: int) -> tuple[jax.Array, jax.Array]:
     cells = jnp.ones(side, bool)
     first, second = (2 * choose(word, cells) + 1 for word in words[:2])
     which = choose(words[2], jnp.ones(4, bool))
-    near, far = jnp.where(which % 2 == 0, 0, 2 * side), jnp.where(which % 2 == 0, 2 * side, 0)
+    near = jnp.where(which % 2 == 0, 0, 2 * side)
+    far = jnp.where(which % 2 == 0, 2 * side, 0)
     vertical = which < 2
     start = jnp.where(vertical, jnp.stack([near, first]), jnp.stack([first, near]))
     return start, jnp.where(vertical, jnp.stack([far, second]), jnp.stack([second, far]))

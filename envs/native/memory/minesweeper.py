@@ -40,7 +40,8 @@ class MineSweeper(JaxEnv):
     """
 
     def __init__(self, difficulty: str = "easy"):
-        given, label = dict(locals()), "jaxrl:memory/MineSweeper"
+        given = dict(locals())
+        label = "jaxrl:memory/MineSweeper"
         self._side, self._mines = _BOARDS[check_choice(f"{label}: difficulty", difficulty, tuple(_BOARDS))]
         self._free = self._side**2 - self._mines
         self.spec = EnvSpec(
@@ -57,10 +58,12 @@ class MineSweeper(JaxEnv):
 
     def step(self, key: jax.Array, state: MineSweeperState, action: jax.Array) -> tuple[Any, TimeStep]:
         lines = jnp.arange(self._side)
-        rows, columns = jnp.abs(lines - action[0])[:, None], jnp.abs(lines - action[1])
+        rows = jnp.abs(lines - action[0])[:, None]
+        columns = jnp.abs(lines - action[1])
         here = (rows == 0) & (columns == 0)
         near = (rows <= 1) & (columns <= 1)
-        mine, again = (here & state.mines).any(), (here & state.opened).any()
+        mine = (here & state.mines).any()
+        again = (here & state.opened).any()
         opened = state.opened | (here & ~state.mines)
         terminated = mine | (opened | state.mines).all()
         time = state.time + 1

@@ -14,7 +14,10 @@ from jaxrl.envs.base import Box, EnvSpec, JaxEnv, TimeStep
 from jaxrl.envs.names import changed_arguments, check_between, check_positive, format_call
 
 # Of Gymnasium's Pendulum; its mass and its length are 1.
-_GRAVITY, _MAX_SPEED, _MAX_TORQUE, _TIME_STEP = 10.0, 8.0, 2.0, 0.05
+_GRAVITY = 10.0
+_MAX_SPEED = 8.0
+_MAX_TORQUE = 2.0
+_TIME_STEP = 0.05
 _MIDDLE = 16.2736044 / 2  # of the rewards, without the sign
 _LARGEST_NOISE = 100.0
 

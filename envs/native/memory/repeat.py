@@ -35,7 +35,8 @@ class RepeatFirst(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1):
-        given, label = dict(locals()), "jaxrl:memory/RepeatFirst"
+        given = dict(locals())
+        label = "jaxrl:memory/RepeatFirst"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self.spec = EnvSpec(
             name=format_call(label, changed_arguments(RepeatFirst, given)),
@@ -89,7 +90,8 @@ class RepeatPrevious(JaxEnv):
     """
 
     def __init__(self, num_decks: int = 1, k: int = 4):
-        given, label = dict(locals()), "jaxrl:memory/RepeatPrevious"
+        given = dict(locals())
+        label = "jaxrl:memory/RepeatPrevious"
         self._cards = check_decks(f"{label}: num_decks", num_decks)
         self._k = check_whole(f"{label}: k", k, 1, self._cards - 1)
         self.spec = EnvSpec(

@@ -40,7 +40,8 @@ class TMaze(JaxEnv):
     """
 
     def __init__(self, length: int = 10, max_steps: int | None = None):
-        given, label = dict(locals()), "jaxrl:memory/TMaze"
+        given = dict(locals())
+        label = "jaxrl:memory/TMaze"
         self._length = check_positive(f"{label}: length", length, _LONGEST)
         limit = 2 * length + 10 if max_steps is None else max_steps
         self._limit = check_positive(f"{label}: max_steps", limit)
@@ -80,6 +81,7 @@ class TMaze(JaxEnv):
 
     def _observe(self, state: TMazeState) -> jax.Array:
         sign = jnp.where(state.north, jnp.array([0.0, 1.0, 1.0]), jnp.array([1.0, 1.0, 0.0]))
-        corridor, junction = jnp.array([1.0, 0.0, 1.0]), jnp.array([0.0, 1.0, 0.0])
+        corridor = jnp.array([1.0, 0.0, 1.0])
+        junction = jnp.array([0.0, 1.0, 0.0])
         within = jnp.where(state.place == self._length, junction, corridor)
         return jnp.where(state.place == 0, sign, within)

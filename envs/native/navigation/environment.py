@@ -42,7 +42,8 @@ from jaxrl.envs.native.random_words import hashed, random_words
 from jaxrl.envs.tasks import TaskScale
 
 _NAME = "jaxrl:Navigation"
-_MOST_OBSTACLES, _MOST_RAYS = 64, 256
+_MOST_OBSTACLES = 64
+_MOST_RAYS = 256
 _ANY_ROOM = -1  # of a task
 _MOST_ROOMS = 2**24  # a float, which bounds of spaces are, tells these apart
 _NEAR = 3.0  # metres to the goal at difficulty 0
@@ -110,11 +111,14 @@ class Navigation(JaxEnv):
         check_between(f"{label}obstacle_speed", obstacle_speed, 0, MAX_OBSTACLE_SPEED)
         check_between(f"{label}goal_distance", goal_distance, 1, LARGEST_DISTANCE)
         check_between(f"{label}sensor_noise", sensor_noise, 0, MAX_NOISE)
-        self._goal_conditioned, self._max_steps = goal_conditioned, max_steps
+        self._goal_conditioned = goal_conditioned
+        self._max_steps = max_steps
         automatic = "sparse" if goal_conditioned else "progress"
         self._reward = automatic if reward == "auto" else reward
         self._goals = RoomGoals(self._reward == "dense")
-        self._rays, self._max_obstacles, self._discrete = lidar_rays, max_obstacles, control == "discrete"
+        self._rays = lidar_rays
+        self._max_obstacles = max_obstacles
+        self._discrete = control == "discrete"
         self._params = (obstacles, moving, obstacle_speed, goal_distance, sensor_noise)
         self.spec = EnvSpec(
             name=format_call(_NAME, changed_arguments(Navigation, given)),
@@ -180,14 +184,16 @@ class Navigation(JaxEnv):
     def step(self, key: jax.Array, state: NavigationState, action: jax.Array) -> tuple[Any, TimeStep]:
         obstacles = move_obstacles(state.obstacles, state.params.obstacle_speed)
         position, velocity, collision = drive(state, self._push(action), obstacles)
-        before, after = goal_distance(state.position, state.goal), goal_distance(position, state.goal)
+        before = goal_distance(state.position, state.goal)
+        after = goal_distance(position, state.goal)
         state = dataclasses.replace(
             state, position=position, velocity=velocity, obstacles=obstacles, time=state.time + 1
         )
         ends = jnp.zeros((), bool) if self._goal_conditioned else jnp.ones((), bool)
         success = (after < GOAL_RADIUS) & ~(collision & ends)
         if self._reward == "progress":
-            ends_well, ends_badly = success.astype(jnp.float32), collision.astype(jnp.float32)
+            ends_well = success.astype(jnp.float32)
+            ends_badly = collision.astype(jnp.float32)
             reward = 0.2 * (before - after) + ends_well - 2.0 * ends_badly
         else:
             reward = self.compute_reward(position, state.goal)

@@ -11,8 +11,13 @@ from jaxrl.envs.native.navigation.sensors import directions, lidar
 
 SIZE = 240  # pixels a side
 _WALL = 4  # pixels
-_FLOOR, _EDGE, _RAY = (246, 244, 239), (60, 64, 72), (214, 222, 236)
-_GOAL, _STANDS, _MOVES, _ROBOT = (122, 196, 122), (128, 132, 140), (230, 140, 60), (40, 90, 200)
+_FLOOR = (246, 244, 239)
+_EDGE = (60, 64, 72)
+_RAY = (214, 222, 236)
+_GOAL = (122, 196, 122)
+_STANDS = (128, 132, 140)
+_MOVES = (230, 140, 60)
+_ROBOT = (40, 90, 200)
 _POINTS_PER_RAY = 160
 
 
@@ -20,7 +25,8 @@ def draw(state: NavigationState, rays: int) -> np.ndarray:
     """uint8[240, 240, 3]; y points up. Green is the goal, grey stands, orange moves, blue is the robot."""
     picture = np.full((SIZE, SIZE, 3), _FLOOR, np.uint8)
     _disc(picture, state.goal, GOAL_RADIUS, _GOAL)
-    position, obstacles = np.asarray(state.position), state.obstacles
+    position = np.asarray(state.position)
+    obstacles = state.obstacles
     reach = np.asarray(lidar(state.position, obstacles, rays))
     along = np.linspace(0.0, 1.0, _POINTS_PER_RAY)[:, None] * reach
     x, y = (position[i] + along * ray for i, ray in enumerate(directions(rays)))

@@ -110,7 +110,9 @@ def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> N
     drawn = [words[2 + i * max_obstacles :][:max_obstacles] for i in range(_DRAWS + 1)]
     turn, size = _halves(drawn.pop())
     radius = _RADII[0] + (_RADII[1] - _RADII[0]) * size
-    x, y, present = jnp.zeros(max_obstacles), jnp.zeros(max_obstacles), jnp.full(max_obstacles, -1.0)
+    x = jnp.zeros(max_obstacles)
+    y = jnp.zeros(max_obstacles)
+    present = jnp.full(max_obstacles, -1.0)
     # The first draw comes last and wins. Numbers instead of bools, which compilers turn into branches.
     for place in reversed(drawn):
         new_x, new_y = ((2 * half - 1) * (HALF_WIDTH - _RADII[1]) for half in _halves(place))
@@ -118,7 +120,8 @@ def lay_out(words: jax.Array, params: NavigationParams, max_obstacles: int) -> N
             _gap(new_x, new_y, start, radius + ROBOT_RADIUS + _CLEARANCE),
             _gap(new_x, new_y, goal, radius + GOAL_RADIUS),
         )
-        x, y = jnp.where(gap > 0, new_x, x), jnp.where(gap > 0, new_y, y)
+        x = jnp.where(gap > 0, new_x, x)
+        y = jnp.where(gap > 0, new_y, y)
         present = jnp.maximum(gap, present)
     index = jnp.arange(max_obstacles)
     moves = (index < params.moving).astype(jnp.float32)
@@ -178,7 +181,8 @@ def drive(state: NavigationState, push: jax.Array, obstacles: Obstacles) -> tupl
     wished = state.position + TIME_STEP * velocity
     position = jnp.clip(wished, -_REACH, _REACH)
     touches_wall = (position != wished).any()
-    dx, dy = position[0] - obstacles.x, position[1] - obstacles.y
+    dx = position[0] - obstacles.x
+    dy = position[1] - obstacles.y
     distance = jnp.sqrt(dx * dx + dy * dy + 1e-12)
     # Of an obstacle that is not there, the radius is negative and so is this.
     overlap = jnp.maximum(obstacles.radius + ROBOT_RADIUS - distance, 0.0)

@@ -26,7 +26,9 @@ def lidar(position: jax.Array, obstacles: Obstacles, rays: int) -> jax.Array:
     distance = jnp.minimum(distance, RANGE)
     # One obstacle after another: vectors of rays instead of a matrix that is then reduced.
     for k in range(obstacles.x.shape[0]):
-        dx, dy, radius = obstacles.x[k] - position[0], obstacles.y[k] - position[1], obstacles.radius[k]
+        dx = obstacles.x[k] - position[0]
+        dy = obstacles.y[k] - position[1]
+        radius = obstacles.radius[k]
         along = dx * ray_x + dy * ray_y
         # Half the chord squared; below 0 also for a radius of -1, which stands for no obstacle.
         chord = radius * jnp.abs(radius) - (dx * dx + dy * dy - along * along)

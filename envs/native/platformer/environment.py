@@ -163,7 +163,8 @@ class Platformer(JaxEnv):
         blocked = self._wall_test(state.level)
         touches: tuple[jax.Array, ...] = ()
         if "state" in self._modalities or "graph" in self._modalities:
-            x, y = state.x, state.y
+            x = state.x
+            y = state.y
             touches = (blocked(x, y + 1), blocked(x - 1, y), blocked(x + 1, y))
         found: dict[str, Any] = {}
         for name in self._modalities:
@@ -188,7 +189,8 @@ class Platformer(JaxEnv):
         return (x < left + TILE) & (x + SIZE > left) & (y < top + TILE) & (y + SIZE > top)
 
     def _touches_mine(self, level: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        columns, rows = spans(x, *MINE_PART), spans(y, *MINE_PART)
+        columns = spans(x, *MINE_PART)
+        rows = spans(y, *MINE_PART)
         words = [jnp.where(rows[2 + i], rows_of(self._tables.mines, level, rows[i]), 0) for i in (0, 1)]
         found = words[0] | words[1]
         hits = [((found >> columns[i]) & 1 > 0) & columns[2 + i] for i in (0, 1)]
@@ -196,8 +198,10 @@ class Platformer(JaxEnv):
 
     def _way(self, state: PlatformerState) -> jax.Array:
         """int32[]: tiles to walk from here to the switch and on to the exit, or from here to the exit."""
-        level, tables = state.level, self._tables
-        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        level = state.level
+        tables = self._tables
+        column = (state.x + SIZE // 2) // TILE
+        row = (state.y + SIZE // 2) // TILE
         index = (level * ROWS + row) * COLUMNS + column
         switch = jnp.asarray(tables.switch)[level]
         switch_index = (level * ROWS + switch[1]) * COLUMNS + switch[0]

@@ -66,7 +66,9 @@ def _graph_of(level: PlatformerLevel) -> tuple[LevelGraphs, np.ndarray]:
     node_of = np.zeros((ROWS, COLUMNS), np.int16)
     node_of[inside] = np.arange(len(tiles))
     solid = level.tiles_of(SOLID)
-    features, edges, edge_kinds = [2 * tiles[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1], [], []
+    features = [2 * tiles[:, ::-1] / (COLUMNS - 1, ROWS - 1) - 1]
+    edges = []
+    edge_kinds = []
     for rows, columns, kind in _BESIDE:
         there = (tiles[:, 0] + rows, tiles[:, 1] + columns)
         features.append(solid[there][:, None])
@@ -74,7 +76,8 @@ def _graph_of(level: PlatformerLevel) -> tuple[LevelGraphs, np.ndarray]:
         edges.append(np.stack([np.flatnonzero(is_node), node_of[there][is_node]], axis=-1))
         edge_kinds.append(np.full(is_node.sum(), EDGE_KINDS.index(kind)))
     letters = [level.tiles_of(letter)[inside] for letter in (MINE, SWITCH, EXIT)]
-    nodes, pairs = np.concatenate([*features, *(x[:, None] for x in letters)], axis=1), np.concatenate(edges)
+    nodes = np.concatenate([*features, *(x[:, None] for x in letters)], axis=1)
+    pairs = np.concatenate(edges)
     kinds = np.select(letters, [NODE_KINDS.index(kind) for kind in ("mine", "switch", "exit")], 0)
     graph = LevelGraphs(
         nodes=_padded(nodes, MAX_NODES, np.float32),

@@ -147,7 +147,8 @@ def _from_fields(data: Any) -> PlatformerLevel:
     names = {field.name for field in dataclasses.fields(PlatformerLevel)}
     if not isinstance(data, dict) or set(data) != names:
         raise LevelError(f"must be an object with {', '.join(sorted(names))}")
-    rows, seed = data["rows"], data["seed"]
+    rows = data["rows"]
+    seed = data["seed"]
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
         raise LevelError("rows must be a list of strings")
     if not isinstance(seed, int) or isinstance(seed, bool):

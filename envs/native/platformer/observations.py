@@ -21,7 +21,12 @@ _SEEN_ROWS, _SEEN_COLUMNS = (-4, 5), (-5, 6)  # of the state vector and the way,
 _NUM_SEEN = len(range(*_SEEN_ROWS)) * len(range(*_SEEN_COLUMNS))
 _FAR = 5  # tiles by which a way is shorter or longer, beyond which the observation tells no difference
 _NUM_BODY = 16
-_GREY_SOLID, _GREY_MINE, _GREY_SWITCH, _GREY_EXIT, _GREY_CLOSED, _GREY_PLAYER = 90, 255, 200, 160, 50, 128
+_GREY_SOLID = 90
+_GREY_MINE = 255
+_GREY_SWITCH = 200
+_GREY_EXIT = 160
+_GREY_CLOSED = 50
+_GREY_PLAYER = 128
 
 
 @flax.struct.dataclass
@@ -62,8 +67,10 @@ class Observer:
     """Draws observations of some levels; `graphs` is needed for the modality of that name alone."""
 
     def __init__(self, tables: LevelTables, graphs: GraphTables | None):
-        self._solid, self._mines = tables.solid, tables.mines
-        self._switch, self._exit = tables.switch, tables.exit
+        self._solid = tables.solid
+        self._mines = tables.mines
+        self._switch = tables.switch
+        self._exit = tables.exit
         # Of all levels to the switch, then of all to the exit.
         self._distances = np.concatenate([tables.to_switch, tables.to_exit]).astype(np.int16).reshape(-1)
         self._num_levels = len(tables.switch)
@@ -78,7 +85,8 @@ class Observer:
         """
         if modality == "graph":
             assert self._graphs is not None
-            column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+            column = (state.x + SIZE // 2) // TILE
+            row = (state.y + SIZE // 2) // TILE
             player = jnp.concatenate(self._body(state, touches))
             return {"graph": self._graphs.observe(state.level, column, row), "player": player}
         if modality == "local":
@@ -88,7 +96,8 @@ class Observer:
         return {modality: self._whole(state) if modality == "global" else self._vector(state, touches)}
 
     def _vector(self, state: PlatformerState, touches: tuple[jax.Array, ...]) -> jax.Array:
-        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        column = (state.x + SIZE // 2) // TILE
+        row = (state.y + SIZE // 2) // TILE
         patches = [self._patch(table, state.level, row, column) for table in (self._solid, self._mines)]
         return jnp.concatenate([*self._body(state, touches), *patches])
 
@@ -118,7 +127,8 @@ class Observer:
 
         To the switch, or to the exit once it is open; over `_FAR`, from -1, which solid tiles have, to 1.
         """
-        column, row = (state.x + SIZE // 2) // TILE, (state.y + SIZE // 2) // TILE
+        column = (state.x + SIZE // 2) // TILE
+        row = (state.y + SIZE // 2) // TILE
         level = state.level + jnp.where(state.on, self._num_levels, 0)
         rows = jnp.clip(row + np.arange(*_SEEN_ROWS, dtype=np.int32), 0, ROWS - 1)
         columns = jnp.clip(column + np.arange(*_SEEN_COLUMNS, dtype=np.int32), 0, COLUMNS - 1)
@@ -128,7 +138,8 @@ class Observer:
         return jnp.clip((here - there).astype(jnp.float32) / _FAR, -1.0, 1.0)
 
     def _whole(self, state: PlatformerState) -> jax.Array:
-        rows, columns = np.arange(ROWS, dtype=np.int32), np.arange(COLUMNS, dtype=np.int32)
+        rows = np.arange(ROWS, dtype=np.int32)
+        columns = np.arange(COLUMNS, dtype=np.int32)
 
         def plane(table: np.ndarray) -> jax.Array:
             return (rows_of(table, state.level, jnp.asarray(rows))[:, None] >> columns[None]) & 1
@@ -149,8 +160,10 @@ class Observer:
     def _local(self, state: PlatformerState) -> jax.Array:
         """Grey, the player in the middle; two units a pixel."""
         offset = (np.arange(PIXELS, dtype=np.int32) - PIXELS // 2) * _UNITS_PER_PIXEL + SIZE // 2
-        x, y = state.x + offset, state.y + offset
-        row, column = jnp.clip(y // TILE, 0, ROWS - 1), jnp.clip(x // TILE, 0, COLUMNS - 1)
+        x = state.x + offset
+        y = state.y + offset
+        row = jnp.clip(y // TILE, 0, ROWS - 1)
+        column = jnp.clip(x // TILE, 0, COLUMNS - 1)
 
         def bits(table: np.ndarray) -> jax.Array:
             return ((rows_of(table, state.level, row)[:, None] >> column[None]) & 1) > 0

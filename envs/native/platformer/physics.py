@@ -37,8 +37,11 @@ def advance(
       The body after the tick.
     """
     x, y, vx, vy = body
-    move, jump = action % 3 - 1, action >= 3
-    ground, left, right = blocked(x, y + 1), blocked(x - 1, y), blocked(x + 1, y)
+    move = action % 3 - 1
+    jump = action >= 3
+    ground = blocked(x, y + 1)
+    left = blocked(x - 1, y)
+    right = blocked(x + 1, y)
     rests = ground & (move == 0)
     vx = xp.clip(vx + move - xp.where(rests, xp.sign(vx), 0), -MAX_RUN, MAX_RUN)
     fall = xp.minimum(vy + 1, MAX_FALL)
@@ -64,7 +67,8 @@ def _slide(xp: Any, blocked: Callable[[Any], Any], place: Any, speed: Any) -> tu
     """Moves along one axis, up to what is in the way."""
     wished = place + speed
     stops = blocked(wished)
-    forward, back = ((wished + SIZE - 1) // TILE) * TILE - SIZE, (wished // TILE + 1) * TILE
+    forward = ((wished + SIZE - 1) // TILE) * TILE - SIZE
+    back = (wished // TILE + 1) * TILE
     return xp.where(stops, xp.where(speed > 0, forward, back), wished), xp.where(stops, 0, speed)
 
 
@@ -78,7 +82,8 @@ def spans(place: Any, low: int = 0, high: int = TILE) -> tuple[Any, Any, Any, An
     Returns:
       (first tile, second tile, whether the player overlaps the part of the first, and of the second).
     """
-    first, second = place // TILE, (place + SIZE - 1) // TILE
+    first = place // TILE
+    second = (place + SIZE - 1) // TILE
 
     def overlaps(tile: Any) -> Any:
         return (place < tile * TILE + high) & (place + SIZE > tile * TILE + low)

@@ -65,7 +65,8 @@ class A2C(MinibatchAlgorithm):
     def prepare(self, learner: RolloutState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]
-        gamma, gae_lambda = learner.hyperparams.gamma, learner.hyperparams.gae_lambda
+        gamma = learner.hyperparams.gamma
+        gae_lambda = learner.hyperparams.gae_lambda
         advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
         arrays = (advantage_TB, target_TB, target_TB - value_TB)
         mean, variance = global_moments(self.axis, arrays, trajectory.valid)
@@ -80,7 +81,8 @@ class A2C(MinibatchAlgorithm):
     def loss(
         self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
     ) -> tuple[Array, dict[str, Array], None]:
-        hyperparams, rows = learner.hyperparams, batch.rows
+        hyperparams = learner.hyperparams
+        rows = batch.rows
         out = self.output(learner, params, batch)
         log_prob = out.distribution.log_prob(batch.action)
         sums = {

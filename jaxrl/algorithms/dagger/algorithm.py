@@ -82,7 +82,8 @@ class DAgger(ReplayAlgorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given, spec = f"`dagger.teacher` (={self._section.teacher!r})", self.agent.spec
+        given = f"`dagger.teacher` (={self._section.teacher!r})"
+        spec = self.agent.spec
         if not self._section.teacher:
             raise ConfigError(f"{given} must name the folder of a run, or be {SOLVER!r}")
         if self._asks_solver and not spec.has_solver:
@@ -102,7 +103,8 @@ class DAgger(ReplayAlgorithm):
 
     @property
     def memory(self) -> AggregatePlan:
-        section, envs = self._section, self.config.env.num_envs
+        section = self._section
+        envs = self.config.env.num_envs
         length = section.trace_length
         plan = ReplayPlan(
             rows=section.rows(envs),
@@ -225,8 +227,10 @@ class DAgger(ReplayAlgorithm):
 
     def _gradient(self, learner: DAggerState, batch: AggregateDraw) -> tuple[PyTree, dict[str, Array]]:
         """(gradient of the mean loss, means `loss` and `hit`), over the steps of all devices that count."""
-        seen, start = self.agent.normalize(learner.policy, batch.obs), self._section.burn_in
-        inputs, carry = (seen, batch.reset, batch.action_mask), batch.carry
+        seen = self.agent.normalize(learner.policy, batch.obs)
+        start = self._section.burn_in
+        inputs = (seen, batch.reset, batch.action_mask)
+        carry = batch.carry
         first, then = (jax.tree.map(lambda x, s=s: x[s], inputs) for s in (slice(start), slice(start, None)))
         if start:
             carry = self.agent.apply(learner.policy, first[0], carry, *first[1:]).carry

@@ -19,7 +19,9 @@ from jaxrl.networks import Network, NetworkOutput
 from jaxrl.types import Acting, Array, PyTree
 
 # Of the carries and the extras of a trajectory.
-LEARNER, TEACHER, LABEL = "learner", "teacher", "label"
+LEARNER = "learner"
+TEACHER = "teacher"
+LABEL = "label"
 # Keeps the draws of who acts apart from those of actions.
 _TURNS = 0x5455524E
 
@@ -98,10 +100,12 @@ class GuidedAgent(Agent):
     ) -> GuidedOutput:
         guidance: Guidance = acting.exploration
         own = self.own.forward(acting, obs, carry[LEARNER], reset, action_mask)
-        after, label = None, None
+        after = None
+        label = None
         if guidance.teacher is not None:
             said = self.own.forward(guidance.teacher, obs, carry[TEACHER], reset, action_mask)
-            after, label = said.carry, self.own.greedy(said)
+            after = said.carry
+            label = self.own.greedy(said)
         beta = jnp.broadcast_to(guidance.beta, reset.shape)
         return GuidedOutput(own, {LEARNER: own.carry, TEACHER: after}, beta, label)
 

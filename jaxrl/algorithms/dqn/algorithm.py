@@ -47,7 +47,8 @@ class DQN(QReplayAlgorithm):
         following = q_targets.next_value(self._q(learner, learner.target, after), online)
         total, discount = n_step_return(batch.reward, batch.counts, learner.hyperparams.gamma)
         target = q_targets.n_step_target(total, discount, batch.terminated, following)
-        here, usable = self.single_steps(batch.obs, batch.action_mask), batch.usable
+        here = self.single_steps(batch.obs, batch.action_mask)
+        usable = batch.usable
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = value_of(self._q(learner, params, here), batch.action)

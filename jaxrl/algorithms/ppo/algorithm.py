@@ -96,7 +96,8 @@ class PPO(MinibatchAlgorithm):
     def prepare(self, learner: PPOState, trajectory: Trajectory) -> Prepared:
         learner, reward_TB = self.scaled_rewards(learner, trajectory)
         value_TB = trajectory.extras["value"]
-        gamma, gae_lambda = learner.hyperparams.gamma, learner.hyperparams.gae_lambda
+        gamma = learner.hyperparams.gamma
+        gae_lambda = learner.hyperparams.gae_lambda
         advantage_TB, target_TB = self.advantages(trajectory, reward_TB, gamma, gae_lambda)
         residual_TB = target_TB - value_TB
         arrays = (advantage_TB, target_TB, residual_TB)
@@ -117,7 +118,8 @@ class PPO(MinibatchAlgorithm):
     def loss(
         self, learner: RolloutState, params: PyTree, batch: Batch, key: Array
     ) -> tuple[Array, dict[str, Array], None]:
-        hyperparams, rows = learner.hyperparams, batch.rows
+        hyperparams = learner.hyperparams
+        rows = batch.rows
         if self.config.ppo.value_warmup:
             params = self._without_policy(learner, params)
         out = self.output(learner, params, batch)
@@ -146,7 +148,8 @@ class PPO(MinibatchAlgorithm):
             sums["loss/auxiliary"] = batch.total(found)
             loss = loss + sums["loss/auxiliary"]
         if _TEACHER in rows:
-            section, total = self.config.ppo, self.config.total_updates
+            section = self.config.ppo
+            total = self.config.total_updates
             pull = teaching.weight(section.teacher_coef, section.teacher_fraction, learner.updates, total)
             kl = kl_divergence(rows[_TEACHER], out.distribution)
             sums["ppo/teacher_kl"] = batch.total(kl)
@@ -167,7 +170,8 @@ class PPO(MinibatchAlgorithm):
         peak: Array = learner.hyperparams.entropy_coef
         if not self._falling_entropy:
             return peak
-        schedule, total = self.config.ppo.entropy_schedule, self.config.total_updates
+        schedule = self.config.ppo.entropy_schedule
+        total = self.config.total_updates
         return peak * optimizer.schedule_factor(schedule, learner.updates, total, elapsed=learner.elapsed)
 
     def _warms_up(self, learner: RolloutState) -> Array:

@@ -52,7 +52,9 @@ def _evaluate(
 
     As many environments at a time as in a minibatch or a part of one: they fit where its gradient fits.
     """
-    chunks, length, envs = config.num_chunks, config.sequence_length, config.rows_per_device
+    chunks = config.num_chunks
+    length = config.sequence_length
+    envs = config.rows_per_device
     minibatches = config.ppo.minibatch_envs(config.env.rows)
     divided = parts(
         config.ppo.gradient_accumulation,

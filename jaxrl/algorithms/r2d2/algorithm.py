@@ -67,7 +67,8 @@ class R2D2(QReplayAlgorithm):
         )
 
     def gradient(self, learner: QState, batch: SequenceBatch) -> tuple[PyTree, dict[str, Array], Array]:
-        of_target, usable = self._q(learner, learner.target, batch), batch.usable
+        of_target = self._q(learner, learner.target, batch)
+        usable = batch.usable
 
         def loss(params: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             q = self._q(learner, params, batch)
@@ -111,7 +112,8 @@ class R2D2(QReplayAlgorithm):
     def _q(self, learner: QState, params: PyTree, batch: SequenceBatch) -> Array:
         """float32[L + K, N, A] after the burn-in, which no gradient enters."""
         acting = dataclasses.replace(learner.policy, params=params)
-        inputs, start = (batch.obs, batch.reset, batch.action_mask), self.r2d2.burn_in
+        inputs = (batch.obs, batch.reset, batch.action_mask)
+        start = self.r2d2.burn_in
         carry = batch.carry
         if start:
             obs, reset, mask = jax.tree.map(lambda x: x[:start], inputs)

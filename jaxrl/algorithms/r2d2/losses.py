@@ -22,7 +22,8 @@ def unscaled(x: Array) -> Array:
     u = sqrt(|h^-1(x)| + 1) - 1 is the root of eps u^2 + (1 + 2 eps) u = |x|, here without a difference of
     nearly equal numbers, which in float32 would leave three digits.
     """
-    y, linear = jnp.abs(x), 1.0 + 2.0 * _EPSILON
+    y = jnp.abs(x)
+    linear = 1.0 + 2.0 * _EPSILON
     u = 2.0 * y / (linear + jnp.sqrt(linear**2 + 4.0 * _EPSILON * y))
     return jnp.sign(x) * u * (u + 2.0)
 

@@ -101,7 +101,8 @@ class SAC(ReplayAlgorithm):
     @classmethod
     def build_agent(cls, config: Config, spec: EnvSpec) -> SACAgent:
         cls.require_goals(config, spec)
-        section, core = config.learner, config.network.core
+        section = config.learner
+        core = config.network.core
         assert isinstance(section, SACConfig)
         if (core == "none") != (section.trace_length == 0):
             rule = "0: a network without a core" if core == "none" else "above 0: a recurrent network"
@@ -130,7 +131,8 @@ class SAC(ReplayAlgorithm):
     @property
     def target_entropy(self) -> float:
         """In nats, of actions in [-1, 1]."""
-        space, given = self.agent.spec.action_space, self.section.target_entropy
+        space = self.agent.spec.action_space
+        given = self.section.target_entropy
         assert isinstance(space, Box)
         return -float(space.shape[0]) if given is None else given
 
@@ -175,7 +177,8 @@ class SAC(ReplayAlgorithm):
             after, gradient, sums, error = self._update(learner, experience, key)
         # Not a branch: under `vmap` both of its sides would be computed.
         after = jax.tree.map(lambda x, y: jnp.where(experience.ready, y, x), learner, after)
-        latest, made = self.latest(experience), experience.ready.astype(jnp.float32)
+        latest = self.latest(experience)
+        made = experience.ready.astype(jnp.float32)
         metrics: Metrics = {
             "loss/value": Mean(sums["critic"] * made, made),
             "loss/policy": Mean(sums["policy"] * made, made),
@@ -197,7 +200,9 @@ class SAC(ReplayAlgorithm):
     ) -> dict[str, Array]:
         _, gradient, sums, _ = self._update(learner, experience, key)
         if isinstance(experience, SequenceBatch):
-            obs, carry, reset = experience.obs, experience.carry, experience.reset
+            obs = experience.obs
+            carry = experience.carry
+            reset = experience.reset
         else:
             obs, carry, reset, _ = self.single_steps(experience.obs, None)
         inputs = obs, self.agent.policy_carry(carry), reset, None
@@ -212,8 +217,10 @@ class SAC(ReplayAlgorithm):
         """(state, gradient, means over all devices, TD errors float32[N] of this one)."""
         actor, critic = _parts(learner.policy.params)
         temperature = jnp.exp(learner.log_temperature)
-        opt_state, h = dict(learner.opt_state), learner.hyperparams
-        rows, critics = self._rows(learner, batch), self.agent.critics
+        opt_state = dict(learner.opt_state)
+        h = learner.hyperparams
+        rows = self._rows(learner, batch)
+        critics = self.agent.critics
         # Of all devices. A factor of the steps, so that no gradient is divided by it.
         scale = 1.0 / jnp.maximum(self.axis.psum(rows.usable.sum(dtype=jnp.float32)), 1.0)
 
@@ -230,7 +237,8 @@ class SAC(ReplayAlgorithm):
             critic, by_critic, opt_state["critic"], h.max_grad_norm, h.critic_rate, scale
         )
 
-        noise, seen = self._noise(rows, key, _FROM_ACTOR), rows.seen(critic)
+        noise = self._noise(rows, key, _FROM_ACTOR)
+        seen = rows.seen(critic)
 
         def of_policy(actor: PyTree) -> tuple[Array, tuple[dict[str, Array], Array]]:
             chosen, log_prob = _choose(rows.policy(actor), noise)
@@ -276,7 +284,8 @@ class SAC(ReplayAlgorithm):
 
     def _rows(self, learner: SACState, batch: Transitions | SequenceBatch) -> Rows:
         if isinstance(batch, SequenceBatch):
-            burn_in, eta = self.section.burn_in, self.section.priority_eta
+            burn_in = self.section.burn_in
+            eta = self.section.priority_eta
             return SequenceRows(self.agent, learner.policy, batch, burn_in, eta)
         return StepRows(self.agent, learner.policy, batch)
 
@@ -293,7 +302,8 @@ class SAC(ReplayAlgorithm):
 
     def _noise(self, rows: Rows, key: Array, draw: int) -> Array:
         """float32[L, N, D], normal: this device's part of a draw that is the same on any number of them."""
-        (length, count, size), total = rows.action.shape, self.section.batch_size
+        (length, count, size) = rows.action.shape
+        total = self.section.batch_size
         noise = jax.random.normal(jax.random.fold_in(key, draw), (total, length, size), jnp.float32)
         here = jax.lax.dynamic_slice_in_dim(noise, self.axis.index() * count, count)
         return here.swapaxes(0, 1)

@@ -75,7 +75,8 @@ class StepCritics(Critics):
     def values(self, params: PyTree, seen: PyTree, action: Array) -> Array:
         parts = {**(seen if isinstance(seen, dict) else {"": seen}), _ACTION: action}
         length, envs = action.shape[:2]
-        carry, reset = self.network.initial_carry(envs), jnp.ones((length, envs), bool)
+        carry = self.network.initial_carry(envs)
+        reset = jnp.ones((length, envs), bool)
         heads = self.network.apply(params, parts, carry, reset, None).heads
         return jnp.stack([heads[name] for name in _NAMES])
 
@@ -110,7 +111,8 @@ class RecurrentCritics(Critics):
 
     def values(self, params: PyTree, seen: PyTree, action: Array) -> Array:
         length, envs = action.shape[:2]
-        carry, reset = self.value.initial_carry(envs), jnp.ones((length, envs), bool)
+        carry = self.value.initial_carry(envs)
+        reset = jnp.ones((length, envs), bool)
 
         def value(name: str) -> Array:
             parts = {"": seen[name], _ACTION: action}
@@ -128,7 +130,8 @@ def build_critics(network: NetworkConfig, spec: EnvSpec) -> Critics:
     """
     space = spec.action_space
     assert isinstance(space, Box)
-    action, parts = Box.of(-1.0, 1.0, space.shape), _parts(network, spec)
+    action = Box.of(-1.0, 1.0, space.shape)
+    parts = _parts(network, spec)
     alone = dataclasses.replace(spec, goals=None, has_action_mask=False, stacked_frames=1)
 
     def sees(*parts: tuple[str, Space]) -> EnvSpec:

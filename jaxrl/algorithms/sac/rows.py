@@ -53,9 +53,13 @@ class StepRows(Rows):
     """Single transitions: L is 1."""
 
     def __init__(self, agent: SACAgent, acting: Acting, batch: Transitions) -> None:
-        self._agent, self._acting, self._batch = agent, acting, batch
-        self.usable, self.action = batch.usable[None], batch.action[None]
-        self.terminated, self.weight = batch.terminated[None], batch.weight[None]
+        self._agent = agent
+        self._acting = acting
+        self._batch = batch
+        self.usable = batch.usable[None]
+        self.action = batch.action[None]
+        self.terminated = batch.terminated[None]
+        self.weight = batch.weight[None]
 
     def returns(self, gamma: Array) -> tuple[Array, Array]:
         total, discount = n_step_return(self._batch.reward, self._batch.counts, gamma)
@@ -101,9 +105,13 @@ class SequenceRows(Rows):
           burn_in: rows before those that are learnt from; no gradient enters them.
           eta: of `sequence_error`.
         """
-        self._agent, self._acting, self._batch = agent, acting, batch
-        self._burn_in, self._eta = burn_in, eta
-        self.usable, self.action = batch.usable, batch.action
+        self._agent = agent
+        self._acting = acting
+        self._batch = batch
+        self._burn_in = burn_in
+        self._eta = eta
+        self.usable = batch.usable
+        self.action = batch.action
         self.terminated = batch.terminated
         self.weight = jnp.broadcast_to(batch.weight[None], batch.usable.shape)
 
@@ -140,9 +148,11 @@ class SequenceRows(Rows):
 
     def _parts(self) -> tuple[_Window, _Window]:
         """The burn-in, and all rows after it."""
-        batch, start = self._batch, self._burn_in
+        batch = self._batch
+        start = self._burn_in
         cut = lambda part: jax.tree.map(lambda x: x[part], (batch.obs, batch.reset))  # noqa: E731
-        (obs, reset), (later_obs, later_reset) = cut(slice(start)), cut(slice(start, None))
+        (obs, reset) = cut(slice(start))
+        (later_obs, later_reset) = cut(slice(start, None))
         burnt = _Window(obs=obs, reset=reset, carry=batch.carry)
         return burnt, _Window(obs=later_obs, reset=later_reset, carry=batch.carry)
 

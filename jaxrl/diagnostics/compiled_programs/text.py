@@ -58,7 +58,8 @@ class ProgramText:
     @classmethod
     def parse(cls, text: str) -> ProgramText:
         """Reads the text; lines that are no instruction are skipped."""
-        entry, name = "", ""
+        entry = ""
+        name = ""
         computations: dict[str, list[Instruction]] = {}
         for line in text.splitlines():
             if header := _COMPUTATION.match(line):

@@ -59,7 +59,9 @@ def read_work(text: str) -> Work:
     """Reads `compiled.as_text()`."""
     program = ProgramText.parse(text)
     executions = program.executions()
-    collectives, cycles, kernels = [], 0, 0
+    collectives = []
+    cycles = 0
+    kernels = 0
     for name, instructions in program.computations.items():
         times = executions[name]
         for line in instructions if times else ():

@@ -49,7 +49,8 @@ def _values(name: str, config: Mapping[str, Any]) -> list[Any]:
 
 
 def _equals(value: Any, wanted: str) -> bool:
-    number, other = _number(value), _number(wanted)
+    number = _number(value)
+    other = _number(wanted)
     if number is not None and other is not None:
         return number == other
     return wanted.lower() in str(value).lower()

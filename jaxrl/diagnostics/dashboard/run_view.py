@@ -16,11 +16,17 @@ from jaxrl.runs import records, storage
 from jaxrl.runs.evaluations import suite_rows
 from jaxrl.runs.records import parse_row
 
-RUNNING, STOPPED, STALLED, FAILED, FINISHED = "running", "stopped", "stalled", "failed", "finished"
+RUNNING = "running"
+STOPPED = "stopped"
+STALLED = "stalled"
+FAILED = "failed"
+FINISHED = "finished"
 _TAIL = 1 << 16  # bytes of the end of a file
-_QUIET_SECONDS, _QUIET_INTERVALS = 60.0, 5
+_QUIET_SECONDS = 60.0
+_QUIET_INTERVALS = 5
 _LOG_LINES = 200
-FILMS, EPISODES = (".gif", ".mp4"), (".html",)
+FILMS = (".gif", ".mp4")
+EPISODES = (".html",)
 _SHOWN = ("episode/return", "eval/return", "time/steps_per_second", "env/success_rate")
 
 
@@ -104,7 +110,8 @@ class RunView:
 
     def row(self) -> dict[str, Any]:
         """The run in the table."""
-        latest, summary = self.latest, self.summary or {}
+        latest = self.latest
+        summary = self.summary or {}
         returned = latest.get("eval/return", summary.get("eval_return"))
         return {
             "name": self.name,
@@ -147,7 +154,8 @@ class RunView:
             }
 
     def _suites(self) -> list[dict[str, Any]]:
-        place, found = self.folder / "evaluations", []
+        place = self.folder / "evaluations"
+        found = []
         files = sorted(place.glob("suite-*.json")) if place.is_dir() else []
         for file in files:
             with contextlib.suppress(OSError, ConfigError):

@@ -30,7 +30,8 @@ class MetricSeries:
         self._points: list[tuple[float, float]] = []
         self._seen = 0
         self._stride = 1
-        self._ends, self._stage_lines = StageEnds(), StageLines()
+        self._ends = StageEnds()
+        self._stage_lines = StageLines()
 
     @property
     def stage_ends(self) -> set[float]:
@@ -77,12 +78,17 @@ def band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, list[floa
     if len(curves) == 1:
         steps, values = curves[0]
         every = -(-len(steps) // (2 * _BAND_POINTS))
-        x, y = steps[::every].tolist(), values[::every].tolist()
+        x = steps[::every].tolist()
+        y = values[::every].tolist()
         return {"steps": x, "mean": y, "low": y, "high": y}
-    first, last = min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves)
+    first = min(x[0] for x, _ in curves)
+    last = max(x[-1] for x, _ in curves)
     steps = np.linspace(first, last, _BAND_POINTS)
     rows = np.stack([np.interp(steps, x, y, np.nan, np.nan) for x, y in curves])
     covered = ~np.all(np.isnan(rows), axis=0)
-    steps, rows = steps[covered], rows[:, covered]
-    means, lows, highs = np.nanmean(rows, 0), np.nanmin(rows, 0), np.nanmax(rows, 0)
+    steps = steps[covered]
+    rows = rows[:, covered]
+    means = np.nanmean(rows, 0)
+    lows = np.nanmin(rows, 0)
+    highs = np.nanmax(rows, 0)
     return {"steps": steps.tolist(), "mean": means.tolist(), "low": lows.tolist(), "high": highs.tolist()}

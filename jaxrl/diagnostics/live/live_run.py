@@ -17,7 +17,8 @@ from jaxrl.runs.records import MetricsTail, Row
 # Rows of training over which the interval between two is measured.
 _INTERVAL_ROWS = 20
 # A run is quiet after this many intervals, and this many seconds, without a row.
-_QUIET_INTERVALS, _QUIET_SECONDS = 5, 60
+_QUIET_INTERVALS = 5
+_QUIET_SECONDS = 60
 _MAX_HIGHLIGHTS = 9
 
 
@@ -76,7 +77,8 @@ class LiveRun:
 
     def _describe(self) -> None:
         """Title and budgets, from config.json."""
-        config, progress = self._config, self.progress
+        config = self._config
+        progress = self.progress
         title = f"{config.get('env.name', '?')}  seed {config.get('seed', '?')}"
         clock = str(config.get("derived.clock", "steps"))
         budget = records.step_budget(config), config.get("stop.seconds")

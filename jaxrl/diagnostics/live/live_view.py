@@ -24,7 +24,8 @@ _REFRESH_SECONDS = 0.25
 
 def display(watcher: Watcher, interval: float) -> None:
     """Redraws until q, Ctrl-C or SIGTERM, then restores the terminal."""
-    machine, over = Machine(), threading.Event()
+    machine = Machine()
+    over = threading.Event()
 
     def keep_looking() -> None:
         while not over.wait(interval):

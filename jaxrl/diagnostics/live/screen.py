@@ -60,7 +60,8 @@ class LiveScreen:
 def plain(runs: Sequence[LiveRun]) -> Iterator[str]:
     """A line per run, without escape codes."""
     for run in runs:
-        progress, latest = run.progress, run.progress.latest
+        progress = run.progress
+        latest = run.progress.latest
         parts = [
             run.path,
             progress.title.replace("  ", " "),
@@ -125,7 +126,8 @@ def _evaluations(runs: Sequence[LiveRun]) -> tuple[tuple[str, str], ...]:
 
 
 def _cells(run: LiveRun, evaluations: Sequence[tuple[str, str]], wide: bool) -> list[str | Text]:
-    progress, latest = run.progress, run.progress.latest
+    progress = run.progress
+    latest = run.progress.latest
     cells: list[str | Text] = [
         _state(run),
         f"{progress.fraction() or 0.0:.0%}",

@@ -81,14 +81,16 @@ def run(policy: TrainedPolicy, asked: LevelQuestion) -> None:
         record["named"] = dict(zip(names, rates.tolist(), strict=True))
     _show(record)
     record |= {"versions": versions(), "commits": commits(), **origin()}
-    folder, name = RunFolder(policy.folder), _name(record)
+    folder = RunFolder(policy.folder)
+    name = _name(record)
     print(f"written to {folder.write_evaluation(name, record)}")
     if asked.cvar:
         print(f"plot: {folder.write_evaluation_plot(name, _plot(record))}")
 
 
 def _environment(policy: TrainedPolicy, asked: LevelQuestion) -> JaxEnv:
-    config, name = policy.config, asked.environment or policy.config.env.name
+    config = policy.config
+    name = asked.environment or policy.config.env.name
     if asked.environment:
         check_same_spaces("--environment", name, config.env)
     if registry.is_host(name):

@@ -33,7 +33,8 @@ def choose(env: JaxEnv, count: int, seed: int) -> Any:
     Raises:
       ConfigError: it has no levels, or not so many.
     """
-    pool, draw = level_pool(env), method_of_tasks(env, "draw_task")
+    pool = level_pool(env)
+    draw = method_of_tasks(env, "draw_task")
     if pool is not None:
         pool = jax.tree.map(np.asarray, pool)
         there = len(jax.tree.leaves(pool)[0])

@@ -41,7 +41,8 @@ class LevelPlayer:
         """
         if sample:
             agent.require_samples()
-        self._topology, self._reports = topology, reports
+        self._topology = topology
+        self._reports = reports
         axis = topology.axis
 
         def program(state: Acting, key: Array, first: Array, count: Array, task: PyTree) -> Episodes:

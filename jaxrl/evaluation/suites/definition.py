@@ -98,7 +98,8 @@ def read(name: str, field: str = "--suite") -> Suite:
     Raises:
       ConfigError: there is no such file, or something in it is wrong; the message names the field.
     """
-    given, file = f"`{field}` (={name!r})", suite_file(name)
+    given = f"`{field}` (={name!r})"
+    file = suite_file(name)
     try:
         data = read_yaml(file)
     except OSError as error:

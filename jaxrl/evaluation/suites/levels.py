@@ -70,7 +70,8 @@ class PlayableLevel:
         told = played.values_by_label(self.task.reports)
         asked = np.asarray(played.played)
         length = np.asarray(played.length, np.float64)[asked]
-        success, cost = _reports_of(told.get(SUCCESS)), _reports_of(told.get(COST))
+        success = _reports_of(told.get(SUCCESS))
+        cost = _reports_of(told.get(COST))
         return Outcomes(
             score=np.asarray(played.episode_return, np.float64)[asked],
             length=length,

@@ -21,7 +21,8 @@ from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.evaluation.trained_policy import TrainedPolicy
 
 # A longer episode is cut; of a long one only every n-th step is shown.
-MAX_STEPS, MAX_FRAMES = 2000, 150
+MAX_STEPS = 2000
+MAX_FRAMES = 150
 _WIDTH = 320  # pixels; of a small picture, which is enlarged by a whole number, up to twice as many
 _MILLISECONDS = 50
 ENDINGS = (".gif", ".mp4")
@@ -77,11 +78,14 @@ def _play(
     _, carry, *_ = function.example(spec.num_agents)
     film = filming.film(task.env, task.wrappers, seed, start)
     pictures: list[np.ndarray] = []
-    shot, reset, stride = next(film), np.ones(spec.num_agents, bool), 1
+    shot = next(film)
+    reset = np.ones(spec.num_agents, bool)
+    stride = 1
     try:
         for t in range(MAX_STEPS):
             if len(pictures) == MAX_FRAMES:
-                pictures, stride = pictures[::2], 2 * stride
+                pictures = pictures[::2]
+                stride = 2 * stride
             if t % stride == 0 or shot.over:
                 pictures.append(shot.picture())
             if shot.over:
@@ -92,7 +96,8 @@ def _play(
             out = act(obs, carry, reset, *rest)
             action = np.asarray(out["action"])
             shot = film.send(action if spec.agents else action[0])
-            carry, reset = out["carry"], np.zeros(1, bool) if shot.fresh is None else shot.fresh
+            carry = out["carry"]
+            reset = np.zeros(1, bool) if shot.fresh is None else shot.fresh
     finally:
         film.close()
     return pictures, t
@@ -134,7 +139,9 @@ def _save_mp4(frames: Sequence[np.ndarray], file: str) -> None:
     with av.open(file, "w") as container:
         stream = container.add_stream("libx264", rate=1000 // _MILLISECONDS)
         # Players want colours at half the resolution, which takes even sides.
-        stream.width, stream.height, stream.pix_fmt = width + width % 2, height + height % 2, "yuv420p"
+        stream.width = width + width % 2
+        stream.height = height + height % 2
+        stream.pix_fmt = "yuv420p"
         for frame in frames:
             padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
             container.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))

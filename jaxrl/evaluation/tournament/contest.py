@@ -17,7 +17,9 @@ from jaxrl.types import Array, PyTree
 
 # Longer games are drawn.
 MOST_TURNS = 5_000
-_START, _CHOICE, _MOVE = 0x53544152, 0x43484F49, 0x4D4F5645
+_START = 0x53544152
+_CHOICE = 0x43484F49
+_MOVE = 0x4D4F5645
 
 
 @flax.struct.dataclass
@@ -45,7 +47,8 @@ def play_both(one: Contestant, other: Contestant, seed: int, games: int) -> tupl
 
 @functools.lru_cache(maxsize=256)
 def _program(first: Contestant, second: Contestant) -> Callable[[tuple[PyTree, PyTree], Array], Array]:
-    game, sides = first.game, (first, second)
+    game = first.game
+    sides = (first, second)
 
     def half(play: _Play, seat: int, acting: PyTree, keys_E: Array) -> _Play:
         """After the moves of a seat in the games where it has the turn."""

@@ -36,7 +36,8 @@ def maximum_likelihood(score: np.ndarray, games: np.ndarray) -> tuple[np.ndarray
       games: float[P, P], symmetric.
     """
     played = games > 0
-    wins, total = score + 0.5 * played, games + 1.0 * played
+    wins = score + 0.5 * played
+    total = games + 1.0 * played
     count = len(score)
     rating = np.zeros(count)  # in natural units
     # The mean is what no game tells: a projection leaves it out.

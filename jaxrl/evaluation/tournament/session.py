@@ -25,10 +25,12 @@ class GameSession:
     def __init__(self, opponent: Contestant, seat: int, key: Array) -> None:
         """Starts a game, in which the opponent may have the first move."""
         self.seat = seat
-        self._opponent, self._game = opponent, opponent.game
+        self._opponent = opponent
+        self._game = opponent.game
         start_key, self._key = jax.random.split(key)
         self._state = self._game.start(start_key)
-        self._carry, self._fresh = opponent.initial_carry(1), True
+        self._carry = opponent.initial_carry(1)
+        self._fresh = True
         self._total = 0.0
         self._moves = 0
         self._play = jax.jit(self._game.play)

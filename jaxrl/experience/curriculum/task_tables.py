@@ -76,7 +76,8 @@ class TaskTables:
         """
         if not isinstance(env, JaxEnv):
             return cls._of_options(stages, env)
-        space, default = env.spec.task_space, default_task(env)
+        space = env.spec.task_space
+        default = default_task(env)
         if not isinstance(space, Dict):
             raise ConfigError(
                 f"`env.name` (={env.spec.name!r}) needs tasks that are a dict, for a curriculum"
@@ -121,7 +122,8 @@ class TaskTables:
 
 def _table(column: Sequence[TaskValue | np.ndarray | None], default: np.ndarray) -> _FieldTable:
     """The table of a field, from its value in each stage; None is the default."""
-    ranges, lists = [], []
+    ranges = []
+    lists = []
     for value in column:
         listed = value if isinstance(value, np.ndarray) else np.zeros(0, default.dtype)
         lists.append(listed)
@@ -145,7 +147,8 @@ def _checked(
     groups: Mapping[str, TaskGroup] = {}
     scales: Mapping[str, TaskScale] = {}
     if isinstance(env, JaxEnv):
-        groups, scales = task_groups(env), task_scales(env)
+        groups = task_groups(env)
+        scales = task_scales(env)
     if name in scales:
         scale = scales[name]
         if not isinstance(value, float) or not scale.low <= value <= scale.high:

@@ -69,7 +69,8 @@ class Aggregate(Memory):
         return AggregateState(zeros(size, labelled), carries, zero, zero)
 
     def add(self, state: AggregateState, trajectory: Trajectory) -> AggregateState:
-        size, length = self.plan.draws.rows, len(trajectory.reward)
+        size = self.plan.draws.rows
+        length = len(trajectory.reward)
         interval = self._sequences.interval
 
         def put(first: Array) -> Any:
@@ -86,7 +87,8 @@ class Aggregate(Memory):
 
     def draw(self, state: AggregateState, latest: Trajectory | None, key: Array) -> AggregateDraw:
         assert latest is not None
-        sequences, places = self._sequences, self._places(state)
+        sequences = self._sequences
+        places = self._places(state)
         env, item, probability = draws.draw(self.plan.draws, places, None, key)
         window = item[None] * sequences.interval + jnp.arange(sequences.burn_in + sequences.length)[:, None]
         rows = ring.taken(state.rows, window, env)
@@ -117,7 +119,8 @@ class Aggregate(Memory):
 
     def _places(self, state: AggregateState) -> Places:
         """The sequences of which all rows are there; none crosses the seam from the newest to the oldest."""
-        size, interval = self.plan.draws.rows, self._sequences.interval
+        size = self.plan.draws.rows
+        interval = self._sequences.interval
         rows = self._sequences.burn_in + self._sequences.length
         complete = jnp.maximum((state.count - rows) // interval + 1, 0)
         oldest = jnp.where(state.count == size, state.cursor, 0)

@@ -145,7 +145,8 @@ def record_episodes(
     reports = EpisodeReports.of(spec, success)
     sheets = [_Sheet(reports, player.name, seed) for _ in range(count)]
     steps = (_host_steps if registry.is_host(env) else _device_steps)(env, wrappers, player, keys, reports)
-    left, limit = quotas(count, episodes), spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    left = quotas(count, episodes)
+    limit = spec.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
     for row in steps:
         for b in np.flatnonzero(left > 0).tolist():
             if not sheets[b].add(row, b, limit):
@@ -279,12 +280,14 @@ def _host_steps(
     factory = registry.make_host(name, wrappers)
     seeds = jax.vmap(lambda key: jax.random.randint(key, (), 0, 2**31 - 1))(keys_B)
     env = factory.start(HostOptions(seeds=tuple(map(int, seeds)), info_keys=reports.info_keys))
-    watch, rows = Watch(env), group_rows(env, 0)
+    watch = Watch(env)
+    rows = group_rows(env, 0)
     assert rows == slice(0, len(keys_B))
 
     @jax.jit
     def act(obs: PyTree, carry: PyTree, first: Array, t: Array) -> tuple[Any, ...]:
-        seen, mask = factory.decode(obs), factory.action_mask(obs)
+        seen = factory.decode(obs)
+        mask = factory.action_mask(obs)
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, t)
         return seen, mask, *player.act(seen, carry, first, mask, keys)
 

@@ -96,7 +96,8 @@ def _of_arrays(file: Path) -> ActionReplay:
     arrays = read_arrays(read_bytes(file, LARGEST_FILE))
     if "actions" not in arrays:
         raise EpisodeFault("has no array actions")
-    actions, success = arrays["actions"], arrays.get("success")
+    actions = arrays["actions"]
+    success = arrays.get("success")
     if actions.dtype.kind not in "biuf" or actions.ndim < 1 or not len(actions):
         raise EpisodeFault(
             f"actions (of shape {actions.shape}, dtype {actions.dtype}) must be numbers, [T, ...]"

@@ -84,7 +84,8 @@ class Simulator:
         Raises:
           EpisodeFault: it does not end as it says, or was not played in this environment; says how.
         """
-        level, actions = self._level(replay), self._actions(replay.actions)
+        level = self._level(replay)
+        actions = self._actions(replay.actions)
         found = self._simulated(actions, level, max(replay.seed, 0))
         ends = np.flatnonzero(found["terminated"] | found["truncated"])
         steps = len(actions)
@@ -146,7 +147,8 @@ class Simulator:
         return actions
 
     def _simulated(self, actions: np.ndarray, level: int, seed: int) -> dict[str, Any]:
-        steps, padded = len(actions), _LEAST_PADDED
+        steps = len(actions)
+        padded = _LEAST_PADDED
         while padded < steps:
             padded *= 2
         padding = np.zeros((padded - steps, *actions.shape[1:]), actions.dtype)
@@ -159,7 +161,8 @@ class Simulator:
         return {"obs": obs, **rows}
 
     def _steps(self, key: Array, task: PyTree, actions: Array) -> tuple[PyTree, dict[str, Any]]:
-        env, spec = self._env, self.spec
+        env = self._env
+        spec = self.spec
         if spec.task_space is None:
             start = env.reset(key)
         else:
@@ -187,7 +190,8 @@ class Simulator:
         for t in range(len(found["reward"])):
             info = {name: np.asarray(x[t : t + 1], np.float32) for name, x in found["info"].items()}
             tallies = self._reports.add(tallies, info, np)
-        score, length = found["reward"].sum(keepdims=True), np.array([len(found["reward"])])
+        score = found["reward"].sum(keepdims=True)
+        length = np.array([len(found["reward"])])
         ended = self._reports.final_values(tallies, score, length, np.ones(1, bool), np)
         return bool(ended[SUCCESS].value[0] > 0) if SUCCESS in ended else None
 

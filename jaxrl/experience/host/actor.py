@@ -45,7 +45,9 @@ class Actor:
         overlap: bool,
         given_up: Callable[[], bool] = lambda: False,
     ):
-        self._collector, self._keys_of, self._overlap = collector, keys_of, overlap
+        self._collector = collector
+        self._keys_of = keys_of
+        self._overlap = overlap
         self._given_up = given_up
         self._copy = jax.jit(lambda tree: jax.tree.map(jax.numpy.copy, tree))
         self._requests: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()

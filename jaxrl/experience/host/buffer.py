@@ -183,7 +183,8 @@ class EpisodeCounter:
         # What the last game of an environment had goes off its sums.
         before = np.zeros((2, len(self._score)))
         before[:, env] = ended
-        self._score, self._length = scores[-1] - before[0], lengths[-1] - before[1].astype(np.int64)
+        self._score = scores[-1] - before[0]
+        self._length = lengths[-1] - before[1].astype(np.int64)
         tallies = self._tally(first, is_over, info) if self._reports.entries else {}
         tallies = {label: Tally(x.value[t, env], x.count[t, env]) for label, x in tallies.items()}
         return (t[~skipped], env[~skipped]), games[:, ~skipped], jax.tree.map(lambda x: x[~skipped], tallies)

@@ -30,7 +30,9 @@ class HostPlayer:
     def __init__(
         self, agent: Agent, factory: HostFactory, sample: bool, reports: EpisodeReports = NO_REPORTS
     ):
-        self._agent, self._factory, self._sample = agent, factory, sample
+        self._agent = agent
+        self._factory = factory
+        self._sample = sample
         self._reports = reports
         self._act = jax.jit(self._actions)
 
@@ -108,7 +110,8 @@ class HostPlayer:
         keys_B: Array,
         t: Array,
     ) -> tuple[Array, PyTree]:
-        agent, mask = self._agent, self._factory.action_mask(obs)
+        agent = self._agent
+        mask = self._factory.action_mask(obs)
         out = agent.forward(state, self._factory.decode(obs), carry, first, mask)
         if not self._sample:
             return agent.to_env(agent.greedy(out)), out.carry
@@ -121,9 +124,12 @@ class _Book:
     """The episodes played so far; see `Episodes` for the arrays."""
 
     def __init__(self, quota_E: np.ndarray, limit: int, reports: EpisodeReports):
-        self._quota, self._limit, self._reports = np.array(quota_E), limit, reports
+        self._quota = np.array(quota_E)
+        self._limit = limit
+        self._reports = reports
         shape = (len(self._quota), int(self._quota.max()))
-        self._score, self._length = np.zeros(shape), np.zeros(shape, np.int32)
+        self._score = np.zeros(shape)
+        self._length = np.zeros(shape, np.int32)
         self._ended = np.zeros(shape, bool)
         self._tallies: dict[str, Tally] = {
             label: Tally(*np.zeros((2, *shape), np.float32)) for label, _ in reports.entries

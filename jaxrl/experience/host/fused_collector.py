@@ -62,12 +62,17 @@ class FusedCollector(HostCollector):
         options: HostCollectorOptions,
         without_cache: Callable[[], AbstractContextManager[None]],
     ):
-        self.env, self._without_cache = stepped.env, without_cache
-        self._stepped, self._traced, self._length = stepped, traced, options.length
+        self.env = stepped.env
+        self._without_cache = without_cache
+        self._stepped = stepped
+        self._traced = traced
+        self._length = options.length
         program = _Program(stepped.programs, traced, tuple(stepped.rows), stepped.index)
         self._run: Any = jax.jit(program.rollout)
         self._groups: list[_Group] | None = None
-        self._longest, self._since, self._steps = 0.0, 0.0, 0
+        self._longest = 0.0
+        self._since = 0.0
+        self._steps = 0
 
     def prepare(self, acting: Acting, keys_B: Array) -> None:
         self._stepped.prepare(acting, keys_B)
@@ -96,7 +101,8 @@ class FusedCollector(HostCollector):
         self._stepped.cancel()
 
     def overdue(self) -> str | None:
-        limit, since = self.env.timeout, self._since
+        limit = self.env.timeout
+        since = self._since
         if since and limit is not None and time.monotonic() - since >= limit + self._longest:
             return f"{self._where()}: did not answer within {limit:g} s"
         return self._stepped.overdue()
@@ -120,7 +126,8 @@ class FusedCollector(HostCollector):
 
     def _take_over(self) -> list[_Group]:
         """The point at which the rollouts stepped from Python have left every group."""
-        stepped, buffer = self._stepped, self._stepped.last_row
+        stepped = self._stepped
+        buffer = self._stepped.last_row
         groups = []
         for handle, carry, rows in zip(self._traced.handles, stepped.carries, stepped.rows, strict=True):
             obs, first = buffer.observations(-1, rows)
@@ -147,7 +154,9 @@ class _Program:
         self, acting: Acting, keys_B: Array, groups: list[_Group]
     ) -> tuple[list[_Group], Trajectory, dict[str, Any], Array]:
         """(groups after it, trajectory, arguments of `EpisodeCounter.count`, bool[T, B] of `recv`)."""
-        length, chunk, agent = self.programs.length, self.programs.chunk, self.programs.agent
+        length = self.programs.length
+        chunk = self.programs.chunk
+        agent = self.programs.agent
 
         def act(group: _Group) -> Any:
             return self.programs.act(acting, group.carry, group.obs, group.first)
@@ -155,7 +164,8 @@ class _Program:
         def step(groups: list[_Group], noises: list[PyTree]) -> Any:
             outs = [act(group) for group in groups]
             choices = [agent.choose(out, noise) for out, noise in zip(outs, noises, strict=True)]
-            after, rows = [], []
+            after = []
+            rows = []
             for index, (group, out, (action, extras)) in enumerate(zip(groups, outs, choices, strict=True)):
                 handle = self.traced.send(index, group.handle, agent.to_env(action))
                 told: Any

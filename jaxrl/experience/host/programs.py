@@ -76,7 +76,8 @@ class GroupPrograms:
         self, keys_N: Array, index_N: Array, carry: PyTree, acting: Acting, obs: PyTree, first: Array
     ) -> GroupLoop:
         """The state before row 0."""
-        length, noise = self.length, self.noise(keys_N, index_N)
+        length = self.length
+        noise = self.noise(keys_N, index_N)
 
         def empty(count: int, tree: PyTree) -> PyTree:
             return jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), tree)
@@ -98,7 +99,8 @@ class GroupPrograms:
 
     def step(self, loop: GroupLoop, acting: Acting, obs: PyTree, first: Array) -> tuple[GroupLoop, Array]:
         """Consumes one row; returns the actions for the environments."""
-        t, chosen = loop.t, loop.chosen
+        t = loop.t
+        chosen = loop.chosen
         out = self.act(acting, loop.carry, obs, first)
         action, extras = self.agent.choose(out, jax.tree.map(lambda x: x[t], loop.noise))
 

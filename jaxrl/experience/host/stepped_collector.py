@@ -83,7 +83,8 @@ class SteppedCollector(HostCollector):
 
     def prepare(self, acting: Acting, keys_B: Array) -> None:
         acting, keys_B = jax.device_put((acting, keys_B), self.device)
-        buffer, rows = self._next_buffer(), self.rows[0]
+        buffer = self._next_buffer()
+        rows = self.rows[0]
         obs, first = buffer.observations(0, rows)
         loop = self._begin(keys_B[rows], self.index[rows], self.carries[0], acting, obs, first)
         loop, _ = self._step(loop, acting, obs, first)
@@ -183,7 +184,8 @@ class SteppedCollector(HostCollector):
             return self._buffer
         if self._buffer is None:
             steps = [self._watch.recv(g) for g in range(len(self.rows))]
-            num_envs, agents = self.env.num_envs, self.env.spec.num_agents
+            num_envs = self.env.num_envs
+            agents = self.env.spec.num_agents
             buffer = Buffer.like(steps[0].obs, self._length, num_envs, agents, self._info_keys)
             for rows, environments, step in zip(self.rows, self._environments, steps, strict=True):
                 buffer.write(0, rows, environments, step)

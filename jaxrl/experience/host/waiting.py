@@ -52,7 +52,8 @@ class Watch:
 
     def overdue(self) -> str | None:
         """The environments that have not answered in time, and at which step; None if all is well."""
-        limit, now = self.env.timeout, time.monotonic()
+        limit = self.env.timeout
+        now = time.monotonic()
         for group, since in enumerate(self._since):
             if since is not None and limit is not None and now - since >= limit:
                 rows = group_rows(self.env, group)

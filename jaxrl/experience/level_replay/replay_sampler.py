@@ -77,7 +77,8 @@ class LevelReplaySampler(TaskSampler):
         Raises:
           ConfigError: the environment has no levels, or cannot edit them.
         """
-        name, mutate = config.curriculum.name, None
+        name = config.curriculum.name
+        mutate = None
         source = LevelSource.of(config, env)
         if config.levels.score == MAX_MONTE_CARLO and (
             config.normalize.rewards or config.normalize.clip_rewards
@@ -176,7 +177,8 @@ class LevelReplaySampler(TaskSampler):
 
     def _kind(self, filled: Array, uniform_B: Array) -> Array:
         """int32[B], what episodes are, by random numbers."""
-        share, count = self.rule.levels.replay, filled.sum(dtype=jnp.float32)
+        share = self.rule.levels.replay
+        count = filled.sum(dtype=jnp.float32)
         may_replay = (count > 0) & (count >= self.rule.levels.fill * self.source.capacity)
         replayed = jnp.where(may_replay, share, 0.0)
         edited = jnp.zeros(())

@@ -41,7 +41,8 @@ def of_buffer(buffer: LevelBuffer, iteration: Array) -> Metrics:
 
 def of_episodes(episodes: EpisodeRows, axis: Axis, knows_success: bool, edits: bool) -> Metrics:
     """Shares of the episodes that ended."""
-    kind, ended = episodes.task["kind"], episodes.ended
+    kind = episodes.task["kind"]
+    ended = episodes.ended
     of_kind = [(ended & (kind == k)).sum(dtype=jnp.float32) for k in (NEW, REPLAYED, EDITED)]
     solved = jnp.zeros(())
     if knows_success:

@@ -39,7 +39,8 @@ class LevelSource:
         Raises:
           ConfigError: it neither draws levels nor has a pool of them.
         """
-        pool, draw = level_pool(env), method_of_tasks(env, "draw_task")
+        pool = level_pool(env)
+        draw = method_of_tasks(env, "draw_task")
         if pool is not None:
             count = len(jax.tree.leaves(pool)[0])
             pool = jax.tree.map(jnp.asarray, pool)

@@ -18,7 +18,11 @@ from jaxrl.experience.opponents.seats import Seats, Turn
 from jaxrl.types import Acting, Array, Axis, PyTree
 
 # What the keys of an environment are folded with; far above any step or player of a game.
-_RESET, _SEAT, _OWN, _OTHER, _NOISE = 0x52455345, 0x53454154, 0x4F574E, 0x4F544845, 0x4E4F4953
+_RESET = 0x52455345
+_SEAT = 0x53454154
+_OWN = 0x4F574E
+_OTHER = 0x4F544845
+_NOISE = 0x4E4F4953
 _ERROR = 0x4552524F
 WINS, DRAWS, LOSSES = range(3)
 
@@ -190,7 +194,8 @@ class Matches:
         return state, reward
 
     def _is_other_turn(self, state: MatchState) -> Array:
-        seat, over = jax.vmap(self.game.seat)(state.game), jax.vmap(self.game.is_over)(state.game)
+        seat = jax.vmap(self.game.seat)(state.game)
+        over = jax.vmap(self.game.is_over)(state.game)
         return (seat != state.seat) & ~over
 
     def _other_move(

@@ -91,7 +91,8 @@ class Opponents:
 
     def init(self, acting: Acting) -> OpponentState:
         """A pool of one, the policy before it has learnt anything."""
-        slots, pooled = self.config.pool_size + 1, self.seats.pooled
+        slots = self.config.pool_size + 1
+        pooled = self.seats.pooled
         zeros = jnp.zeros(slots, jnp.float32)
         zero = jnp.zeros((), jnp.int32)
         first = jnp.float32(self.config.first_rating)
@@ -156,7 +157,8 @@ class Opponents:
 
     def _with_snapshot(self, state: OpponentState, newest: Array, now: Acting) -> OpponentState:
         """With a snapshot of the policy if one is due, and without another one if the pool was full."""
-        config, slots = self.config, len(state.number)
+        config = self.config
+        slots = len(state.number)
         games = state.record[newest].sum()
         # The sum of a scaled record may be a rounding below the number of games.
         is_beaten = (games > config.games - 0.5) & (_score(state.record)[newest] > config.win_rate * games)

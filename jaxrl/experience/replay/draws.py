@@ -25,11 +25,13 @@ def draw(
       key: equal on all devices.
     """
     groups = Groups.of(plan)
-    members, complete = places.envs // groups.here, places.complete
+    members = places.envs // groups.here
+    complete = places.complete
     if tree is None:
         size = members * complete
         of_all, found = sampling.draw_uniform(key, size, groups.each, groups.total)
-        at, span = groups.taken(of_all), jnp.maximum(complete, 1)
+        at = groups.taken(of_all)
+        span = jnp.maximum(complete, 1)
         found = jnp.broadcast_to(found[None], at.shape)
         env, item = _divided(at, members, span)
         item = places.oldest + item
@@ -61,7 +63,8 @@ def _divided(at: Array, members: int, span: Array) -> tuple[Array, Array]:
     """
     # Without a sign and divided last: see `places.wrapped`.
     first = jnp.arange(len(at))[:, None] * members * span
-    of_all, by = (first + at).astype(jnp.uint32), span.astype(jnp.uint32)
+    of_all = (first + at).astype(jnp.uint32)
+    by = span.astype(jnp.uint32)
     return (of_all // by).astype(jnp.int32), (of_all % by).astype(jnp.int32)
 
 

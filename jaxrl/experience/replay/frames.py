@@ -41,7 +41,8 @@ def stacked(frame: Array, anew: Array, row: Array, env: Array, frames: int) -> A
       env: int32[N].
       frames: K.
     """
-    env, size = jnp.broadcast_to(env, row.shape).astype(jnp.uint32), len(frame)
+    env = jnp.broadcast_to(env, row.shape).astype(jnp.uint32)
+    size = len(frame)
     # Rows that each looks back, at most to where its stack began.
     reach = jnp.zeros_like(row)
     begun = jnp.zeros(row.shape, bool)

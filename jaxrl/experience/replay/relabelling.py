@@ -46,7 +46,8 @@ def new_goals(plan: ReplayPlan, state: Ring, keys: Array, env: Array, row: Array
     """
     asked = plan.hindsight
     assert asked is not None
-    groups, each = len(keys), len(row) // len(keys)
+    groups = len(keys)
+    each = len(row) // len(keys)
     members = state.rows["reward"].shape[1] // groups
     keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, _STREAM)))(keys)
     exchanged = jax.vmap(lambda key: hindsight.exchanges(key, asked.k, each))(keys[:, 0]).reshape(-1)
@@ -99,7 +100,8 @@ def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
     search = lambda number: hindsight.first_age(  # noqa: E731
         lambda age: at(EPISODE, age), number, state.count, state.size
     )
-    first, after = search(number), search(number + 1)
+    first = search(number)
+    after = search(number + 1)
     # A final observation is a row of its own; where there is none, the episode goes on or was cut by force.
     whole = at("reset", first) & ~at("valid", after - 1)
     return EpisodeSpans(first, after - 2, whole)
@@ -107,7 +109,9 @@ def _episodes(state: Ring, env: Array, age: Array) -> EpisodeSpans:
 
 def _any_goal(state: Ring, env: Array, age: Array) -> tuple[Array, Array]:
     """(goal [N, G], bool[N] whether there is one), of the first try int32[tries, N] that is a step's."""
-    shape, env, row = age.shape, env.reshape(-1), state.oldest + age.reshape(-1)
+    shape = age.shape
+    env = env.reshape(-1)
+    row = state.oldest + age.reshape(-1)
     hits = (age.reshape(-1) > 0) & ~ring.taken(state.rows["reset"], row, env)
     goal = _achieved(state, row, env)
     return hindsight.first_hit(goal.reshape(*shape, *goal.shape[1:]), hits.reshape(shape))

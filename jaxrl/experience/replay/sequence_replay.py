@@ -36,7 +36,8 @@ class SequenceReplay(RingMemory):
     def init(self, example: Trajectory | None) -> Ring:
         assert example is not None
         prioritised = self.plan.priorities is not None
-        interval, frames = self._sequences.interval, self.plan.frames
+        interval = self._sequences.interval
+        frames = self.plan.frames
         return ring.empty(example, self.plan.rows, prioritised, interval=interval, num_frames=frames)
 
     @property
@@ -48,7 +49,8 @@ class SequenceReplay(RingMemory):
 
     def draw(self, state: Ring, latest: Trajectory | None, key: Array) -> SequenceBatch:
         assert latest is not None
-        places, plan = self.places(state), self._sequences
+        places = self.places(state)
+        plan = self._sequences
         env, item, probability = draws.draw(self.plan, places, state.tree, key)
         window = item[None] * plan.interval + jnp.arange(self._window)[:, None]
         names = ("reset", "action", "action_mask", "reward", "terminated", "valid")

@@ -45,7 +45,8 @@ def threefry(first_key: Array, second_key: Array, x: Array, y: Array) -> tuple[A
       Two words of random bits, uint32[...] each.
     """
     keys = (first_key, second_key, first_key ^ second_key ^ jnp.uint32(_PARITY))
-    x, y = x + keys[0], y + keys[1]
+    x = x + keys[0]
+    y = y + keys[1]
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x = x + y

@@ -52,7 +52,8 @@ class ServingApplication:
     """
 
     def __init__(self, service: PolicyService, options: ServerOptions) -> None:
-        self.service, self._options = service, options
+        self.service = service
+        self._options = options
         self.ready = True
         self._metrics = ServerMetrics()
         elements = sum(_count(array.shape) for array in service.policy.reader.arrays)
@@ -71,11 +72,15 @@ class ServingApplication:
             if scope["method"] == "POST":
                 kind = messages.kind_of(headers.get(b"content-type", b"").decode("latin-1"))
                 body = await self._body(headers, receive)
-                status, shown, content = 200, kind, await self._post(path, kind, body, scope["query_string"])
+                status = 200
+                shown = kind
+                content = await self._post(path, kind, body, scope["query_string"])
             else:
                 status, shown, content = self._get(path)
         except Refusal as refusal:
-            status, shown, content = refusal.status, messages.JSON, _error(refusal)
+            status = refusal.status
+            shown = messages.JSON
+            content = _error(refusal)
         except Exception as error:  # a fault of this program or of the policy: the server goes on
             log.error("%s failed: %s", one_line(path)[:100], one_line(repr(error)))
             status, shown, content = 500, messages.JSON, _error("the policy could not act; the log says more")
@@ -84,7 +89,8 @@ class ServingApplication:
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raises Refusal for a wrong path or method, or a client that may not ask."""
-        path, method = scope["path"], scope["method"]
+        path = scope["path"]
+        method = scope["method"]
         if path not in _PATHS:
             raise Refusal(404, f"no such path; there are {', '.join(_PATHS)}")
         if method != _PATHS[path]:

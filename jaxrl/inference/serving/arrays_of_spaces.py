@@ -122,7 +122,8 @@ class ActionWriter:
         """The action itself, or its parts by name."""
         if not self._parts:
             return action
-        found, start = {}, 0
+        found = {}
+        start = 0
         for name, size, shape, dtype in self._parts:
             piece = action[..., start : start + size]
             found[name] = piece.reshape((*piece.shape[:-1], *shape)).astype(dtype)
@@ -163,7 +164,8 @@ def _arrays(space: Mapping[str, Any], name: str, path: tuple[str, ...]) -> Itera
     if space["type"] not in _KINDS:
         raise ValueError(f"no observation is {space['type']!r}")
     choices = space.get("nvec") if space["type"] == "multi_discrete" else space.get("n")
-    shape, dtype = _shape(space["shape"]), np.dtype(space["dtype"])
+    shape = _shape(space["shape"])
+    dtype = np.dtype(space["dtype"])
     if dtype.kind not in "biuf":
         raise ValueError(f"no observation is of {dtype}")
     yield ArraySpace(name, path, shape, dtype, None if choices is None else np.asarray(choices, np.int64))

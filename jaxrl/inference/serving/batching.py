@@ -48,7 +48,8 @@ class Batcher:
     """
 
     def __init__(self, largest: int, wait_seconds: float) -> None:
-        self._largest, self._wait_seconds = largest, wait_seconds
+        self._largest = largest
+        self._wait_seconds = wait_seconds
         self._waiting: list[BatchRows] = []
         self._rows = 0  # of those that wait
         self._timer: asyncio.Handle | None = None

@@ -36,7 +36,8 @@ def protocol() -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def on_message_begin(self) -> None:
-            self._in_head, self._head = True, 0
+            self._in_head = True
+            self._head = 0
             self._expect_head()
             super().on_message_begin()
 

@@ -14,7 +14,9 @@ from jaxrl.config.data_files import parse_json
 from jaxrl.config.text import one_line
 from jaxrl.inference.serving.options import Refusal
 
-JSON, NPY, MSGPACK = "application/json", "application/x-npy", "application/msgpack"
+JSON = "application/json"
+NPY = "application/x-npy"
+MSGPACK = "application/msgpack"
 _NAMES = {
     "application/json": JSON,
     "application/x-npy": NPY,

@@ -51,9 +51,11 @@ class ModelFacts:
     @classmethod
     def read(cls, folder: Path, label: str) -> ModelFacts:
         """Reads the files of a model; raises ValueError, KeyError, TypeError or OSError if they are none."""
-        description, record = read_object(folder / "policy.json"), read_object(folder / "model.json")
+        description = read_object(folder / "policy.json")
+        record = read_object(folder / "model.json")
         spaces = read_object(folder / "spaces.json")
-        carry, dtypes = {}, {}
+        carry = {}
+        dtypes = {}
         for name, array in description["inputs"].items():
             if name.partition(".")[0] == "carry":
                 shape = tuple(int(n) for n in array["shape"][1:])
@@ -91,7 +93,8 @@ class RuntimeTiming:
     @property
     def cost(self) -> float:
         """Seconds of a row that comes alone, and of one in a full batch, together."""
-        smallest, largest = min(self.seconds), max(self.seconds)
+        smallest = min(self.seconds)
+        largest = max(self.seconds)
         return self.seconds[smallest] + self.seconds[largest] / largest
 
     def __str__(self) -> str:
@@ -114,7 +117,9 @@ class ServedPolicy:
     def __init__(
         self, facts: ModelFacts, timings: tuple[RuntimeTiming, ...], reader: ObservationReader, slots: int
     ) -> None:
-        self.facts, self.timings, self.reader = facts, timings, reader
+        self.facts = facts
+        self.timings = timings
+        self.reader = reader
         self.writer = ActionWriter(facts.spaces["action"])
         self.sizes = tuple(sorted(timings[0].seconds))
         self.is_slow = max(timings[0].seconds.values()) > _SLOW_SECONDS
@@ -215,7 +220,8 @@ def _time(kind: str, run: Run, facts: ModelFacts, reader: ObservationReader, lar
     kept = set(sizes)
     for _ in range(_DRAWS):
         whole = _draw(facts, reader, sizes[-1], rng)
-        reference, order = run(whole), rng.permutation(sizes[-1])
+        reference = run(whole)
+        order = rng.permutation(sizes[-1])
         if not _same(run({name: x[order] for name, x in whole.items()}), reference, order):
             kept = {
                 sizes[0]

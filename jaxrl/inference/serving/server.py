@@ -175,7 +175,9 @@ async def _follow(
                 said = str(error)
                 tell(f"not taken   {error}; {service.policy.facts.label} goes on")
             continue
-        number, refused, said = wanted, None, ""
+        number = wanted
+        refused = None
+        said = ""
         tell(f"taken over  {policy.facts.label}, by {policy.timings[0].kind}")
 
 

@@ -53,7 +53,8 @@ class PolicyService:
         """
         if policy.facts.spaces != self.policy.facts.spaces:
             raise Refusal(409, f"{policy.facts.label} has other spaces than {self.policy.facts.label}")
-        old, self.policy = self.policy, policy
+        old = self.policy
+        self.policy = policy
         self.taken_over += 1
         if not policy.remembers and not old.remembers:
             self.sessions.move_from(old, policy)

@@ -46,7 +46,9 @@ class Sessions:
     """All sessions, those that were not used for longest first."""
 
     def __init__(self, limit: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._idle_seconds, self._clock = limit, idle_seconds, clock
+        self._limit = limit
+        self._idle_seconds = idle_seconds
+        self._clock = clock
         self._open: OrderedDict[str, ServingSession] = OrderedDict()
         self.expired = 0
 
@@ -86,7 +88,8 @@ class Sessions:
             if slot is None:
                 raise Refusal(429, "the new version has no room for another session: try later")
             session.policy.give_slot(session.slot)
-            session.policy, session.slot = policy, slot
+            session.policy = policy
+            session.slot = slot
         session.begins = True
 
     def get(self, given: str) -> ServingSession:

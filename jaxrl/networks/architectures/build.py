@@ -175,7 +175,8 @@ def _encoder(record: Architecture, part: Part, name: str, dtype: jnp.dtype) -> n
 
 def _convolutions(channels: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
     """(features, kernel, stride) of each convolution: stride 2 while a side has 8 pixels, then 1."""
-    found, side = [], min(shape[:2])
+    found = []
+    side = min(shape[:2])
     for features in channels:
         stride = 2 if side >= 8 else 1
         kernel = min(3, side)

@@ -91,7 +91,8 @@ class TransformerEncoder(LevelEncoder):
     """Heterogeneous graph transformer (Hu et al. 2020); the agent is one more kind of node."""
 
     def setup(self) -> None:
-        kinds, relations = len(self.graphs.kinds) + 1, self.graphs.num_relations
+        kinds = len(self.graphs.kinds) + 1
+        relations = self.graphs.num_relations
         self.enter = KindDense(self.width, kinds, self.dtype)
         self.hear = [
             GraphTransformer(self.width, self.heads, kinds, relations, self.dtype) for _ in range(self.layers)
@@ -99,7 +100,8 @@ class TransformerEncoder(LevelEncoder):
 
     def levels(self) -> tuple[tuple[tuple[Array, Array], ...], Array]:
         packed = self.graphs
-        kind_of, source_kinds = jnp.asarray(packed.kind_of), jnp.asarray(packed.source_kinds)
+        kind_of = jnp.asarray(packed.kind_of)
+        source_kinds = jnp.asarray(packed.source_kinds)
         x = jnp.tanh(self.enter(jnp.asarray(packed.nodes), packed.kinds))
         memories = []
         for layer in self.hear:
@@ -113,7 +115,8 @@ class TransformerEncoder(LevelEncoder):
         at = lambda table: jnp.asarray(table)[place]  # noqa: E731
         edges = Neighbours(at(fixed.index), at(fixed.mask), fixed.kinds)
         own = len(packed.kinds)  # the kind of agents
-        kinds, kind_of = (0,) * own + (count,), jnp.full(count, own)
+        kinds = (0,) * own + (count,)
+        kind_of = jnp.full(count, own)
         x = jnp.tanh(self.enter(at(packed.nodes), kinds))
         for layer, memory in zip(self.hear, tables.memories, strict=True):
             x = layer(x, kinds, kind_of, edges, memory, at(packed.source_kinds))

@@ -138,7 +138,10 @@ class GraphTransformer(nn.Module):
 
     def setup(self) -> None:
         dense = lambda: KindDense(self.width, self.num_kinds, self.dtype)  # noqa: E731
-        self.key, self.query, self.value, self.out = dense(), dense(), dense(), dense()
+        self.key = dense()
+        self.query = dense()
+        self.value = dense()
+        self.out = dense()
         size = self.width // self.heads
         shape = (self.num_relations, self.heads, size, size)
         self.attention = self.param("attention", _glorot(axes=2), shape)
@@ -169,7 +172,8 @@ class GraphTransformer(nn.Module):
           memory: of the nodes that edges come from.
           source_kinds: int32[P, D], the kinds of these.
         """
-        columns, relations = len(edges.kinds), self.num_relations
+        columns = len(edges.kinds)
+        relations = self.num_relations
         of_head = jnp.repeat(jnp.eye(self.heads, dtype=self.dtype), self.width // self.heads, axis=0)
         keys, values = (edges.columns(part) for part in memory)
         asked = matmul(self.query(x, kinds), self._join(self.attention, transpose=True)).astype(self.dtype)

@@ -63,14 +63,17 @@ class EdgeList:
     def neighbours(self, count: int) -> Neighbours:
         """The table of these edges for nodes 0 to `count` - 1, as a constant."""
         # The columns of one kind after those of another.
-        places, masks, kinds = [], [], list[int]()
+        places = []
+        masks = []
+        kinds = list[int]()
         for kind in sorted(set(self.kind.tolist())) or [0]:
             (edges,) = np.nonzero(self.kind == kind)
             place, mask = _slots(self.target[edges], count)
             places.append(edges[place] if len(edges) else place)
             masks.append(mask)
             kinds += [kind] * mask.shape[1]
-        place, mask = np.concatenate(places, axis=1), np.concatenate(masks, axis=1)
+        place = np.concatenate(places, axis=1)
+        mask = np.concatenate(masks, axis=1)
         index = np.zeros(place.shape, np.int32)
         index[mask] = self.source[place[mask]]
         # Seen from its source an edge in place (p, d) is the number p * D + d.
@@ -88,7 +91,8 @@ def _slots(node: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     widest = max(1, int(degree.max(initial=0)))
     order = np.argsort(node, kind="stable")
     slot = np.arange(len(node)) - np.repeat(np.cumsum(degree) - degree, degree)
-    place, mask = np.zeros((count, widest), np.int64), np.zeros((count, widest), bool)
+    place = np.zeros((count, widest), np.int64)
+    mask = np.zeros((count, widest), bool)
     place[node[order], slot], mask[node[order], slot] = order, True
     return place, mask
 

@@ -39,7 +39,8 @@ class PackedGraphs:
         """Packs graphs."""
         level, node = np.nonzero(graphs.node_mask)
         order = np.argsort(graphs.node_kinds[level, node], kind="stable")
-        level, node = level[order], node[order]
+        level = level[order]
+        node = node[order]
         kind_of = graphs.node_kinds[level, node].astype(np.int32)
         place = np.zeros(graphs.node_mask.shape, np.int32)
         place[level, node] = np.arange(len(level))

@@ -31,7 +31,8 @@ _MOST_UNITS = 256
 _ROWS = 16
 # The smallest side of a matrix in Triton's products, and the largest with which registers suffice, by bytes
 # of an operand.
-_FEWEST_COLUMNS, _MOST_COLUMNS = 16, {2: 128, 4: 64}
+_FEWEST_COLUMNS = 16
+_MOST_COLUMNS = {2: 128, 4: 64}
 # Weights in shared memory, beside 16 KiB for operands: a kernel may have 99 KiB on every GPU since Ampere.
 _RESIDENT = 64 * 2**10
 
@@ -149,7 +150,10 @@ def _call(
     Returns:
       (results over time, the carry after the last turn).
     """
-    tiles, length, rows, size = work.tiles, work.length, work.rows, work.size
+    tiles = work.tiles
+    length = work.length
+    rows = work.rows
+    size = work.size
     units = tiles.count * tiles.columns
     resets = jnp.pad(reset_LN.astype(jnp.int32), ((0, 0), (0, -rows % tiles.rows)))
     weight_4HH = jnp.pad(weight_4HH, ((0, 0), (0, units - size), (0, units - size)))

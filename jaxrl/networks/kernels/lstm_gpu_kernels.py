@@ -65,14 +65,16 @@ class _Memory:
         triton.store(ref.at[self._index(tile, leading, gate)], value, mask=self._masks[tile])
 
     def _index(self, tile: int, leading: tuple[Any, ...], gate: int | None) -> tuple[Any, ...]:
-        rows, columns = self._tiles.rows, self._tiles.columns
+        rows = self._tiles.rows
+        columns = self._tiles.columns
         of_gate = () if gate is None else (jnp.int32(gate),)
         return *leading, pl.ds(0, rows), *of_gate, pl.ds(tile * columns, columns)
 
 
 def _mask(work: KernelWork, tile: int) -> Array | None:
     """The mask of the part of a tile inside the array; None for all of it."""
-    tiles, start = work.tiles, tile * work.tiles.columns
+    tiles = work.tiles
+    start = tile * work.tiles.columns
     shape = (tiles.rows, tiles.columns)
     masks: list[Array] = []
     if work.rows % tiles.rows:
@@ -106,7 +108,8 @@ def _weights(
         # One tile is on its way during the product of the one before.
         ahead = load(*order[0])
         for at in order[1:]:
-            current, ahead = ahead, load(*at)
+            current = ahead
+            ahead = load(*at)
             yield current
         yield ahead
 
@@ -137,7 +140,8 @@ def forward_kernel(
     h_NH: Any,
 ) -> None:
     """All steps of one block of environments; c and h are lists of tiles."""
-    memory, count = _Memory(work), range(work.tiles.count)
+    memory = _Memory(work)
+    count = range(work.tiles.count)
     weights = _weights(
         work.tiles, weight_4HH, [(gate, k, j) for j in count for gate in range(4) for k in count]
     )
@@ -187,7 +191,8 @@ def backward_kernel(
     dh_NH: Any,
 ) -> None:
     """All steps of one block of environments, backwards in time."""
-    memory, count = _Memory(work), range(work.tiles.count)
+    memory = _Memory(work)
+    count = range(work.tiles.count)
     weights = _weights(
         work.tiles, weight_4HH, [(gate, j, k) for j in count for gate in range(4) for k in count]
     )

@@ -81,7 +81,8 @@ def fault(size: int, dtype: Dtype) -> str | None:
         return jax.device_get((h_LNH, gradients))
 
     try:
-        found, expected = outputs(lstm_sequence), outputs(partial(recurrent_scan, LSTM))
+        found = outputs(lstm_sequence)
+        expected = outputs(partial(recurrent_scan, LSTM))
     except Exception as error:  # whatever a compiler or a driver raises
         return f"failed: {type(error).__name__}: {error}"
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

@@ -27,13 +27,16 @@ Dtype = Any
 _MEMORY = 14 * 2**20
 # With 256 rows a v5e already computes for as long as it waits for memory, so larger blocks gain nothing. Many
 # blocks of few rows would load the weights into the matrix units more often than a scan does.
-_MOST_ROWS, _FEWEST_ROWS = 256, 64
+_MOST_ROWS = 256
+_FEWEST_ROWS = 64
 # Turns shorter than the sequence, so that copies of one overlap with computation of another.
 _MOST_STEPS = 16
 _SUBLANES, _LANES = 8, 128  # rows and columns of a register; arrays in vector memory are padded to them
 # Float32 arrays [rows, H] in vector memory. Ten of each step (four gates twice, two others) and four of the
 # carry are there twice, as one is copied while the other is used; intermediates once.
-_OF_STEP, _OF_CARRY, _INTERMEDIATE = 2 * 10, 2 * 4, 16
+_OF_STEP = 2 * 10
+_OF_CARRY = 2 * 4
+_INTERMEDIATE = 16
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,12 @@ def _call(
     Returns:
       (results over time, the carry after the last turn).
     """
-    (length, rows), size = reset_LN.shape, carry["h"].shape[-1]
-    block, steps = launch.blocks.rows, launch.blocks.steps
-    count, turns = pl.cdiv(rows, block), length // steps
+    (length, rows) = reset_LN.shape
+    size = carry["h"].shape[-1]
+    block = launch.blocks.rows
+    steps = launch.blocks.steps
+    count = pl.cdiv(rows, block)
+    turns = length // steps
 
     def time(turn: Any) -> Any:
         return turns - 1 - turn if launch.reverse else turn
@@ -243,7 +249,8 @@ def _backward_kernel(
 
     def step(done: Array, dcarry: Carry) -> Carry:
         t = steps - 1 - done
-        tanh, c_before = tanh_LNG[t], c_before_LNH[t]
+        tanh = tanh_LNG[t]
+        c_before = c_before_LNH[t]
         gradient = {"c": dcarry["c"], "h": dcarry["h"] + dh_LNH[t]}
         kept = (tanh, lstm_tanh_c(lstm_gates(tanh), c_before))
         dinputs, _, dbefore = lstm_backward(kept, {"c": c_before}, gradient)

@@ -42,7 +42,8 @@ def _forward(x: Array, scale: Array, bias: Array, axes: int) -> tuple[Array, tup
 
 def _backward(axes: int, saved: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
     normal, inverse, scale = saved
-    over, rows = tuple(range(-axes, 0)), tuple(range(gradient.ndim - 1))
+    over = tuple(range(-axes, 0))
+    rows = tuple(range(gradient.ndim - 1))
     product = gradient * normal
     ranked = jax.lax.broadcast_to_rank(scale, gradient.ndim)
     # The parts of the gradient that a shift and a stretch of x would take away again.

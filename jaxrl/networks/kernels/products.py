@@ -20,7 +20,8 @@ from jaxrl.types import Array
 _FEW_COLUMNS = 8
 # With at least this ratio of inputs to columns and at most so many columns, the transposed product is
 # faster on CPU.
-_MANY_TIMES, _MOST_COLUMNS = 2, 256
+_MANY_TIMES = 2
+_MOST_COLUMNS = 256
 
 
 @jax.custom_vjp

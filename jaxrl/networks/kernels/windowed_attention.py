@@ -128,11 +128,13 @@ def attend_sequence(
     Returns:
       float32[L, N, H, K].
     """
-    length, memory = len(query_LNHK), len(position_WHK) - 1
+    length = len(query_LNHK)
+    memory = len(position_WHK) - 1
     block = min(length, memory)
     count = -(-length // block)
     padded = count * block - length
-    query, segment = _pad(query_LNHK, padded), _pad(segment_TN, padded, -2)
+    query = _pad(query_LNHK, padded)
+    segment = _pad(segment_TN, padded, -2)
     queries = query.reshape(count, block, *query.shape[1:])
     keys, values, segments = (_windows(_pad(x, padded), count) for x in (key_TNHK, value_TNHK, segment_TN))
     own = segment[memory:].reshape(count, block, -1)  # of each query

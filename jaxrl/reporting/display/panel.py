@@ -187,5 +187,6 @@ def _curves(run: RunProgress) -> Iterator[tuple[str, str, str]]:
 
 
 def _line(content: Text) -> Text:
-    content.overflow, content.no_wrap = "ellipsis", True
+    content.overflow = "ellipsis"
+    content.no_wrap = True
     return content

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-RETURN, EVALUATION = "episode/return", "eval/return"
+RETURN = "episode/return"
+EVALUATION = "eval/return"
 # In the rows of evaluations that play both ways.
 MODES = (("eval/greedy/return", "greedy"), ("eval/sampled/return", "sampled"))
-LENGTH, PACE = "episode/length", "time/steps_per_second"
+LENGTH = "episode/length"
+PACE = "time/steps_per_second"
 ITERATION = "time/seconds_per_iteration"
 # Of training, and of a curriculum.
 STAGES = ("stage", "curriculum/stage")
@@ -66,7 +68,8 @@ class History:
         means = [sum(points[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
         if not means:
             return ""
-        low, span = min(means), max(means) - min(means)
+        low = min(means)
+        span = max(means) - min(means)
         top = len(glyphs) - 1
         line = [glyphs[round((x - low) / span * top) if span else 0] for x in means]
         for values in marks:
@@ -148,7 +151,8 @@ class RunProgress:
         if "time/seconds" in scalars:
             self._seconds_before = scalars["time/seconds"] - (at - self._started)
         if "time/budget_seconds" in scalars:
-            self._budget_used, self._budget_at = scalars["time/budget_seconds"], at
+            self._budget_used = scalars["time/budget_seconds"]
+            self._budget_at = at
 
     def enter(self, phase: str) -> None:
         """Begins a phase."""
@@ -202,7 +206,8 @@ class RunProgress:
     def _pace(self) -> float | None:
         """Steps per second of wall-clock time, evaluations and saves included."""
         if len(self._rows) > 1:
-            (first, start), (last, end) = self._rows[0], self._rows[-1]
+            (first, start) = self._rows[0]
+            (last, end) = self._rows[-1]
             if last > first and end > start:
                 return (end - start) / (last - first)
         pace = self.latest.get(PACE, math.nan)

@@ -93,12 +93,14 @@ def show_fields(rows: Iterable[tuple[str, str]], indent: int, width: int = _UNBO
 def parts(widths: Sequence[int], names: int, room: int) -> Iterator[list[int]]:
     """The columns of each part of a table, at most `room` characters wide unless one column exceeds that."""
     first = list(range(names))
-    used, columns = sum(widths[i] + _GAP for i in first) - _GAP, list(first)
+    used = sum(widths[i] + _GAP for i in first) - _GAP
+    columns = list(first)
     begun = used
     for index in range(names, len(widths)):
         if len(columns) > names and used + _GAP + widths[index] > room:
             yield columns
-            used, columns = begun, list(first)
+            used = begun
+            columns = list(first)
         columns.append(index)
         used += _GAP + widths[index]
     yield columns

@@ -9,7 +9,8 @@ from typing import Any
 
 from jaxrl.reporting.pages.page import Section, Table
 
-_GREY, _ORANGE = (87, 96, 106), (200, 80, 0)
+_GREY = (87, 96, 106)
+_ORANGE = (200, 80, 0)
 _PAGE_WIDTH = 180  # mm of an A4 page without margins
 _PICTURE_WIDTH = 150
 _FILM_WIDTH = 70

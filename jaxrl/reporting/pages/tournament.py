@@ -78,7 +78,8 @@ def write(record: Mapping[str, Any], folder: str) -> list[str]:
     require_packages()
     figure = _figure(record)
     sections = [Section(table.title, table) for table in tables(record)]
-    svg, png = render(figure, "svg"), render(figure, "png")
+    svg = render(figure, "svg")
+    png = render(figure, "png")
     sections.insert(1, Section("Elo and scores", name="elo", svg=svg, png=png))
     page = html_page(
         title=f"Tournament in {record['game']}",

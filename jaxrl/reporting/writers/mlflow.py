@@ -12,7 +12,8 @@ from jaxrl.config.local_files import is_remote
 from jaxrl.reporting.writers.tracker import Row, RunIds, is_number, keep_off_terminal, run_name
 
 # Limits of one call of MLflow's interface.
-_MAX_METRICS, _MAX_PARAMETERS = 1000, 100
+_MAX_METRICS = 1000
+_MAX_PARAMETERS = 100
 # By default it would retry for many minutes; rows wait here instead.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
 _STEP = "steps"

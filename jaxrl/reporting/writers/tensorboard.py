@@ -89,7 +89,8 @@ class TensorBoardWriter(Writer):
             self._flushed = time.monotonic()
 
     def close(self) -> None:
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         if file is not None:
             file.close()
 
@@ -102,12 +103,14 @@ class TensorBoardWriter(Writer):
         directory_check(self._folder)
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{self._files}"
         self._files += 1
-        self._file, self._flushed = RecordWriter(os.path.join(self._folder, name)), time.monotonic()
+        self._file = RecordWriter(os.path.join(self._folder, name))
+        self._flushed = time.monotonic()
         self._event(file_version="brain.Event:2")
         if self._start_step is not None:
             # TensorBoard hides what earlier files hold from this step on.
             self._event(step=self._start_step + 1, session_log=SessionLog(status=SessionLog.START))
-            step, self._start_step = self._start_step, None
+            step = self._start_step
+            self._start_step = None
             if self._config:
                 self._write(step, summaries.opening(self._config, self._highlights))
 

@@ -25,7 +25,8 @@ MAX_SECONDS_BETWEEN_TRIES = 60.0
 # Seconds that the end of a run waits for a tracker; fewer after a signal, as the machine may stop soon.
 CLOSE_SECONDS = 60.0
 CLOSE_SECONDS_AFTER_SIGNAL = 5.0
-_MAX_ROWS, _ROWS_PER_CALL = 20_000, 50
+_MAX_ROWS = 20_000
+_ROWS_PER_CALL = 50
 _MAX_ERROR = 300
 
 
@@ -157,7 +158,8 @@ class Background(Writer):
             self._thread.start()
 
     def _run(self) -> None:
-        pause, closing = self._every, False
+        pause = self._every
+        closing = False
         while True:
             delivered = self._deliver()
             if closing:
@@ -165,7 +167,8 @@ class Background(Writer):
             pause = self._every if delivered else min(2 * pause, MAX_SECONDS_BETWEEN_TRIES)
             with self._changed:
                 self._changed.wait_for(lambda: self._closing or self._urgent, timeout=pause)
-                closing, self._urgent = self._closing, False
+                closing = self._closing
+                self._urgent = False
         if self._opened:
             self._attempt(lambda: self._tracker.close(self._summary))
 
@@ -181,7 +184,8 @@ class Background(Writer):
             with self._changed:
                 items = list(self._inbox)[:_ROWS_PER_CALL]
             if items[0] is None:
-                self._skipped_until, taken = self._sent, 1
+                self._skipped_until = self._sent
+                taken = 1
             else:
                 marker = items.index(None) if None in items else len(items)
                 rows = [row for row in items[:marker] if row is not None and row.step > self._skipped_until]

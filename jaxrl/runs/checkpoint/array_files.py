@@ -22,7 +22,8 @@ from jaxrl.runs.checkpoint.plain_path import plain_path
 from jaxrl.runs.checkpoint.record import ImplausibleSize
 
 # Bytes that the files may take beyond the arrays, for indices and descriptions.
-_ROOM, _ROOM_PER_ARRAY = 1 << 26, 1 << 14
+_ROOM = 1 << 26
+_ROOM_PER_ARRAY = 1 << 14
 
 
 def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -39,7 +40,8 @@ def read(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -> dict[s
     total = sum(map(nbytes, described.values()))
     if total > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise MemoryError(f"its arrays take {text.size(total)}, more than the memory of this machine")
-    reads, arrays = {}, {}
+    reads = {}
+    arrays = {}
     with _open_stores(path, described) as stores:
         for name, store in stores.items():
             reads[name] = store.read()
@@ -98,7 +100,8 @@ def _open_stores(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -
             store = {"driver": "ocdbt", "base": _base(plain), "path": f"{name.replace('/', '.', 1)}/"}
             return ts.open({"driver": "zarr", "kvstore": store}, open=True, read=True, context=context)
 
-        futures, stores = {name: open_array(name) for name in described}, {}
+        futures = {name: open_array(name) for name in described}
+        stores = {}
         for name, future in futures.items():
             with _name_errors(name):
                 stores[name] = future.result()
@@ -109,7 +112,8 @@ def _open_stores(path: epath.Path, described: Mapping[str, Mapping[str, Any]]) -
 
 def _compare(name: str, store: Any, described: Mapping[str, Any]) -> None:
     """Raises ValueError for a store that would take more memory than the array that was saved."""
-    dtype, shape = store.dtype.numpy_dtype, list(store.shape)
+    dtype = store.dtype.numpy_dtype
+    shape = list(store.shape)
     chunk = store.chunk_layout.read_chunk.shape or ()  # None for a scalar
     fits = all(c <= max(s, 1) for c, s in zip(chunk, shape, strict=True))
     if str(dtype) != described["dtype"] or shape != described["shape"] or not fits:

@@ -86,7 +86,8 @@ class BackgroundSave:
         """Waits; returns the failure of the last save, once, and readies Orbax for the next."""
         if self._pending is None:
             return None
-        (path, future), self._pending = self._pending, None
+        (path, future) = self._pending
+        self._pending = None
         if not self._wait_for(path, future):
             # The next save must not wait for the same.
             abandon(future.done)
@@ -108,13 +109,15 @@ class BackgroundSave:
 
     def _wait_for(self, path: epath.Path, future: Future[None]) -> bool:
         """Waits for the end of a save; returns False if it is given up before."""
-        since, state = time.monotonic(), None
+        since = time.monotonic()
+        state = None
         while not wait([future], timeout=_POLL_SECONDS).done:
             if storage.is_remote(path):
                 continue  # The client has time limits of its own.
             progress = _progress(path)
             if progress != state:
-                since, state = time.monotonic(), progress
+                since = time.monotonic()
+                state = progress
             elif self._gives_up(time.monotonic() - since):
                 return False
         return True
@@ -168,7 +171,8 @@ class BackgroundSave:
 
     def _drop_orbax(self) -> None:
         """Drops the Orbax object, which would raise the error of a failed save again at the next one."""
-        orbax, self._orbax = self._orbax, None
+        orbax = self._orbax
+        self._orbax = None
         if orbax is not None:
             # The first call may raise the error to be dropped before it ends the threads.
             for _ in range(2):

@@ -80,7 +80,8 @@ def find(folder: epath.Path) -> Contents:
       OSError: the folder cannot be listed.
     """
     steps: dict[int, epath.Path] = {}
-    unfinished, ignored = [], {}
+    unfinished = []
+    ignored = {}
     for entry, kind in _step_entries(folder):
         suffix = next((s for s in _UNFINISHED if s in entry.name), None)
         if ("folder" in kind and suffix) or (kind == "folder" and not _is_complete(entry)):

@@ -68,8 +68,10 @@ def read(
       ValueError: the file is not what was written.
       OSError: it cannot be read.
     """
-    file, kind = folder / described["file"], np.dtype(dtype)
-    start, shape = described["start"], described["shape"]
+    file = folder / described["file"]
+    kind = np.dtype(dtype)
+    start = described["start"]
+    shape = described["shape"]
     digest = integrity.content_hash(name, {"start": start, "shape": shape})
     _require_plain(file, math.prod(shape) * kind.itemsize)
     with storage.as_os_errors(), file.open("rb") as stream:

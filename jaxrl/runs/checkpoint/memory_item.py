@@ -43,7 +43,9 @@ class MemoryItems:
           OSError: a process cannot write its part.
         """
         self.is_used = True
-        folder, problem, written = self._folder / str(step), "", {}
+        folder = self._folder / str(step)
+        problem = ""
+        written = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for number, (name, array) in enumerate(sorted(rows.items())):
@@ -87,7 +89,9 @@ class MemoryItems:
             return "it was saved without"
         self.is_used = True
         self._require_fit(record, abstract)
-        arrays, reason, unreachable = {}, "", False
+        arrays = {}
+        reason = ""
+        unreachable = False
         try:
             if record.step not in self.steps():
                 reason = "only the newest checkpoint keeps it"
@@ -97,7 +101,8 @@ class MemoryItems:
         except (ValueError, FileNotFoundError) as error:
             reason = f"it is damaged: {one_line(error)}"
         except OSError as error:
-            reason, unreachable = one_line(error), True
+            reason = one_line(error)
+            unreachable = True
         found = [each for each in process_group.everywhere([reason, unreachable]) if each[0]]
         if any(cannot for _, cannot in found):
             raise CheckpointError(
@@ -149,7 +154,8 @@ class MemoryItems:
     def _require_fit(self, record: Record, abstract: Mapping[str, Any]) -> None:
         assert record.memory is not None
         for name in sorted(record.memory.keys() | abstract.keys()):
-            held, wanted = record.memory.get(name), abstract.get(name)
+            held = record.memory.get(name)
+            wanted = abstract.get(name)
             there = f"{held['dtype']}{held['shape']}" if held is not None else "absent"
             here = f"{wanted.dtype}{list(wanted.shape)}" if wanted is not None else "absent"
             if there != here:
@@ -163,7 +169,8 @@ def _load(
     folder: epath.Path, name: str, described: Mapping[str, Any], abstract: jax.ShapeDtypeStruct
 ) -> jax.Array:
     """An array on its devices, from files of any number of devices; reads each file once."""
-    sharding, shape = abstract.sharding, abstract.shape
+    sharding = abstract.sharding
+    shape = abstract.shape
     assert sharding is not None
     places = {
         device: tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))

@@ -30,9 +30,11 @@ def restore_state(folder: epath.Path, record: Record, abstract_state: Any) -> An
       CheckpointError: as for `Checkpointer.restore`.
     """
     abstract, rows = state_arrays.split(abstract_state)
-    fields, compare = state_arrays.fields(abstract), record.fields
+    fields = state_arrays.fields(abstract)
+    compare = record.fields
     if MEMORY in fields and (fields[MEMORY] is None or (rows and record.memory is None)):
-        fields, compare = {**fields, MEMORY: None}, tuple(name for name in compare if name != MEMORY)
+        fields = {**fields, MEMORY: None}
+        compare = tuple(name for name in compare if name != MEMORY)
     restored = restore_fields(folder, record, fields, compare)
     if dataclasses.is_dataclass(abstract):
         return dataclasses.replace(abstract, **restored)  # type: ignore[type-var]

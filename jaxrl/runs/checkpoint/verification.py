@@ -17,7 +17,10 @@ from jaxrl.runs.checkpoint.checkpoint_folder import CheckpointError, CorruptChec
 from jaxrl.runs.checkpoint.memory_item import MemoryItems
 from jaxrl.runs.checkpoint.record import Record
 
-CHECKPOINT, SET_ASIDE, UNFINISHED, IGNORED = "checkpoint", "set aside", "unfinished", "ignored"
+CHECKPOINT = "checkpoint"
+SET_ASIDE = "set aside"
+UNFINISHED = "unfinished"
+IGNORED = "ignored"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,7 +58,8 @@ def _is_as(path: Path, wanted: Any) -> bool:
 
 
 def _description_of(path: Path) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with open_regular(path) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)

@@ -120,7 +120,8 @@ class StoredFolder:
         Raises:
           FileNotFoundError: there is no such file.
         """
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        size = 0
         # Read whole before anything is written: a client interrupted in mid-file would store half of it.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as whole:
             with self.client.open(f"{self.root}/{path}", "rb") as stream:
@@ -185,7 +186,8 @@ def sync(
     files = theirs.files()
     if not files:
         raise ConfigError(f"`SOURCE` (={source!r}) must be a folder with files; there is none")
-    known, there = ours.manifest(), ours.files()
+    known = ours.manifest()
+    there = ours.files()
     paths = sorted((p for p in files if p != MANIFEST and not _TRANSIENT.search(p)), key=_copy_order)
     waiting = [p for p in paths if not _is_there(files[p], known.get(p), there.get(p))]
     unchanged = tuple(p for p in paths if p not in set(waiting))
@@ -193,7 +195,8 @@ def sync(
         for path in waiting:
             tell(f"would copy  {text.size(files[path].size):>9}  {path}")
         return CopyReport(tuple(waiting), unchanged, (), sum(files[p].size for p in waiting))
-    copied, vanished = [], []
+    copied = []
+    vanished = []
     try:
         for path in waiting:
             try:

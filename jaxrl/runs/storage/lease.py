@@ -113,7 +113,8 @@ class Lease:
             self._client.call("DELETE", "b/{}/o/{}", self._bucket, self._name, ifGenerationMatch=generation)
 
     def _keep_renewing(self) -> None:
-        renewed, warned = time.monotonic(), False
+        renewed = time.monotonic()
+        warned = False
         while not self._released.wait(self._every):
             try:
                 holder = self._renew()
@@ -123,7 +124,8 @@ class Lease:
                     why = bucket.reason(error)
                     log.warning("%s cannot be renewed, training continues: %s", self._path, why)
                 continue
-            renewed, warned = time.monotonic(), False
+            renewed = time.monotonic()
+            warned = False
             if holder is not None:
                 self._lost(holder)
                 return

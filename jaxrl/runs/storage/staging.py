@@ -17,7 +17,8 @@ from jaxrl.runs.storage import bucket
 
 SEND_INTERVAL = 30.0  # seconds, if anything has changed
 # Google Cloud Storage accepts one write per second of the same object.
-PAUSE, LONGEST_PAUSE = 1.0, 60.0
+PAUSE = 1.0
+LONGEST_PAUSE = 60.0
 CLOSE_SECONDS = 20.0  # seconds that the end of a run waits for the last files
 
 log = logging.getLogger(__name__)
@@ -102,14 +103,16 @@ class StagedFolder:
                     log.warning(
                         "logs do not reach %s, training continues: %s", self._target, bucket.reason(error)
                     )
-                self._error, pause = error, min(2 * pause, LONGEST_PAUSE)
+                self._error = error
+                pause = min(2 * pause, LONGEST_PAUSE)
                 self._wake.set()
             else:
                 if last:
                     return
                 if self._error is not None:
                     log.info("logs reach %s again", self._target)
-                self._error, pause = None, PAUSE
+                self._error = None
+                pause = PAUSE
             if last or self._closing.wait(pause):
                 time.sleep(PAUSE if self._error else 0.0)
 

@@ -12,7 +12,9 @@ from jaxrl.envs.native.platformer.physics import SIZE, TILE
 
 # A tile is two letters wide, since letters of a terminal are twice as high as wide.
 _TILES = {SOLID: "██", START: "  ", ".": "  ", "x": "**", SWITCH: "()", EXIT: "[]"}
-_OPEN, _PRESSED, _PLAYER = "<>", "  ", "@@"
+_OPEN = "<>"
+_PRESSED = "  "
+_PLAYER = "@@"
 
 
 class Attempt:
@@ -26,9 +28,13 @@ class Attempt:
     """
 
     def __init__(self, level: PlatformerLevel, max_steps: int):
-        self.level, self.actions, self.over, self.success = level, "", False, False
+        self.level = level
+        self.actions = ""
+        self.over = False
+        self.success = False
         self.outcome = ""
-        self._contacts, self._max_steps = Contacts(level), max_steps
+        self._contacts = Contacts(level)
+        self._max_steps = max_steps
         self._on: Any = np.bool_(False)
         x, y = self._contacts.start
         self._body: Any = tuple(np.int32(part) for part in (x, y, 0, 0))
@@ -51,7 +57,8 @@ class Attempt:
     @property
     def place(self) -> tuple[int, int]:
         """Row and first column of the player in `picture`."""
-        x, y = int(self._body[0]), int(self._body[1])
+        x = int(self._body[0])
+        y = int(self._body[1])
         return (y + SIZE // 2) // TILE, (x * 2 + TILE // 2) // TILE
 
     def picture(self) -> list[str]:

@@ -17,7 +17,9 @@ from jaxrl.envs.native.platformer.level import PlatformerLevel
 MAX_STEPS = 2000  # of an attempt
 _HELD = 8  # steps for which one press of the jump key counts: terminals tell of no release
 _NONE = 1
-_AGAIN, _NEXT, _LEAVE = "again", "next", "leave"
+_AGAIN = "again"
+_NEXT = "next"
+_LEAVE = "leave"
 _WISHES = {"q": _LEAVE, "r": _AGAIN, "n": _NEXT}
 _LETTERS = {"a": "left", "d": "right", "s": "down", "w": "up", " ": "up"}
 _ESCAPE_MILLISECONDS = "25"  # curses waits a second for what may follow the escape key, and so would the game
@@ -51,12 +53,14 @@ class KeyMoves(Moves):
         if key in ("left", "down", "right"):
             self._move = {"left": 0, "down": _NONE, "right": 2}[key]
         elif key == "up":
-            self._move, self._held = _NONE if self._move is None else self._move, _HELD
+            self._move = _NONE if self._move is None else self._move
+            self._held = _HELD
 
     def action(self) -> int | None:
         if self._move is None:
             return None
-        jump, self._held = self._held > 0, max(self._held - 1, 0)
+        jump = self._held > 0
+        self._held = max(self._held - 1, 0)
         return self._move + 3 * jump
 
     @property
@@ -140,7 +144,8 @@ def _play(
 
 def _attempt(screen: _Screen, attempt: Attempt, now: Round, seconds: float) -> str:
     """Plays until a key asks for something else; returns the wish."""
-    moves, due = now.moves(), time.monotonic()
+    moves = now.moves()
+    due = time.monotonic()
     while True:
         for key in screen.read_keys():
             if wish := _WISHES.get(key):

@@ -123,7 +123,10 @@ def _storeys(rng: np.random.Generator, grid: Grid) -> None:
 
 def _rooms(rng: np.random.Generator, grid: Grid) -> None:
     """A maze of 4 by 3 rooms: doors along a random tree, and one more."""
-    across, down, width, height = 4, 3, 6, 5
+    across = 4
+    down = 3
+    width = 6
+    height = 5
     rows, columns = grid.shape
     grid[height : rows - 1 : height, :] = SOLID
     grid[:, width - 1 : columns - 1 : width] = SOLID
@@ -142,7 +145,8 @@ def _rooms(rng: np.random.Generator, grid: Grid) -> None:
 def _open_door(
     rng: np.random.Generator, grid: Grid, a: tuple[int, int], b: tuple[int, int], width: int, height: int
 ) -> None:
-    top, left = a[0] * height + 1, a[1] * width + (a[1] == 0)
+    top = a[0] * height + 1
+    left = a[1] * width + (a[1] == 0)
     if a[0] == b[0]:
         column = b[1] * width - 1
         row = min(top + height - 3 + int(rng.integers(0, 2)), grid.shape[0] - 3)

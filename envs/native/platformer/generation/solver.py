@@ -34,8 +34,10 @@ from jaxrl.envs.native.platformer.physics import (
     start_of,
 )
 
-_HEIGHT, _WIDTH = ROWS * TILE, COLUMNS * TILE
-_FALLS, _RUNS = 2 * MAX_FALL + 1, 2 * MAX_RUN + 1
+_HEIGHT = ROWS * TILE
+_WIDTH = COLUMNS * TILE
+_FALLS = 2 * MAX_FALL + 1
+_RUNS = 2 * MAX_RUN + 1
 _STATES = 2 * _HEIGHT * _WIDTH * _FALLS * _RUNS
 _KEY = NUM_ACTIONS // 2  # from an action to the same with the jump key held
 Body = tuple[Any, Any, Any, Any]
@@ -71,7 +73,8 @@ def solve(level: PlatformerLevel) -> str | None:
     seen, parent, chosen, order = _memory()
     seen[:] = False
     x, y = (np.array([part], np.int32) for part in contacts.start)
-    body, on = (x, y, np.zeros_like(x), np.zeros_like(x)), np.array([False])
+    body = (x, y, np.zeros_like(x), np.zeros_like(x))
+    on = np.array([False])
     frontier = _pack(body, on)
     seen[frontier], start = True, int(frontier[0])
     while len(frontier):
@@ -90,7 +93,9 @@ def solve(level: PlatformerLevel) -> str | None:
         order[places] = fresh
         fresh = fresh[order[places] == fresh]
         parent[new[fresh]], chosen[new[fresh]] = frontier[state[fresh]], action[fresh]
-        body, on, frontier = _rows(body, fresh), on[fresh], new[fresh]
+        body = _rows(body, fresh)
+        on = on[fresh]
+        frontier = new[fresh]
         seen[frontier] = True
     return None
 
