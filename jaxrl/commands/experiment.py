@@ -18,15 +18,11 @@ from jaxrl.commands import command_line
 from jaxrl.commands.arguments import Argument, help_text, parse
 from jaxrl.config import ConfigError
 from jaxrl.config.fields import declarations
-from jaxrl.experiments.options import ExperimentOptions, flag, from_mapping, read_options
+from jaxrl.experiments.options import ExperimentOptions, fields_of, flag, from_mapping, read_options
 from jaxrl.runs.signals import Interruption, catch_signals
 
 _DECLARED = {declared.attribute: declared for declared in declarations(ExperimentOptions)}
 _LISTS = ("architectures", "seeds")  # several words may follow the flag
-_JAX_SHARES = (
-    "JAX has one backend for distribution: every device that a process sees shares the environments, "
-    "see docs/multihost.md; leave the flag out"
-)
 
 
 def _argument(name: str) -> Argument:
@@ -67,23 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str], interruption: Interruption) -> int:
     values, left = parse(ARGUMENTS, _join_lists(argv), positional=True)
-    if values.pop("distributed-backend") is not None:
-        raise ConfigError(f"`--distributed-backend`: {_JAX_SHARES}")
     resumed, dry = values.pop("resume-from"), values.pop("dry-run")
-    debug, gpus = values.pop("debug"), values.pop("num-gpus")
-    given = {name: _value_of(name, x) for name, x in values.items() if x is not None and x is not False}
-    given |= {"trace_level": "debug"} if debug else {}
-    given |= {"num-devices": gpus} if gpus is not None else {}
+    words = {name: _value_of(name, x) for name, x in values.items() if x is not None and x is not False}
+    given = fields_of(words, "jaxrl experiment")
     if len(left) > 1:
         raise ConfigError(f"`{left[1]}` is no flag; there is one file of options")
 
     from jaxrl.experiments.folder import ExperimentFolder
 
     if resumed:
-        if left or given:
+        if left or given.keys() - {"trace_level"}:
             raise ConfigError("`--resume-from` goes on with the options of then: leave the others out")
         folder, stored = ExperimentFolder.stored(resumed)
-        options = from_mapping(stored, resumed)
+        options = from_mapping({**stored, **given}, resumed)
     else:
         options = from_mapping({**(read_options(left[0]) if left else {}), **given}, "jaxrl experiment")
         folder = ExperimentFolder.new(options.output_dir, options.experiment_name)
@@ -145,12 +137,16 @@ def _run(options: ExperimentOptions, folder: Any, interruption: Interruption, co
 
 
 def _show_estimates(options: ExperimentOptions, folder: Any) -> int:
+    import jax
+
     from jaxrl.config import text
     from jaxrl.diagnostics.architectures import training_cost
     from jaxrl.experiments.cells import ExperimentPlan
     from jaxrl.experiments.estimate import estimate
     from jaxrl.reporting.display import table
 
+    if options.num_devices == 0:
+        jax.config.update("jax_platforms", "cpu")  # it is this process that measures
     plan = ExperimentPlan.of(options, folder.path)
     plan.require_networks()
     found = list(estimate(plan, training_cost))

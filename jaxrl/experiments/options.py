@@ -26,6 +26,10 @@ from jaxrl.reporting.logs import LEVELS
 
 NO_PRETRAIN, WITH_PRETRAIN = "no_pretrain", "with_pretrain"
 _PLACES = ("config", "train_dataset", "test_dataset", "replay_data_dir")
+_JAX_SHARES = (
+    "JAX has one backend for distribution: every device that a process sees shares the environments, "
+    "see docs/multihost.md; leave the flag out"
+)
 _MOST = 2**31 - 1
 _MOST_JOBS = 1024
 _NAME = matches(r"[A-Za-z0-9][A-Za-z0-9._-]*", "consist of letters, digits, points, underscores and hyphens")
@@ -160,19 +164,39 @@ def helps() -> dict[str, str]:
     return {declared.attribute: declared.help for declared in declarations(ExperimentOptions)}
 
 
+def fields_of(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The values of fields that a file or a command line gives, under any name of an option.
+
+    Names may have hyphens; what has no value is left out; `num-gpus` and `debug` say the same as fields.
+
+    Raises:
+      ConfigError: an unknown name, or two for one option.
+    """
+    values = {str(name).replace("-", "_"): value for name, value in given.items() if value is not None}
+    if "distributed_backend" in values:
+        raise ConfigError(f"`--distributed-backend`: {_JAX_SHARES}")
+    gpus, debug = values.pop("num_gpus", None), values.pop("debug", False)
+    if gpus is not None and values.setdefault("num_devices", gpus) != gpus:
+        raise ConfigError("`--num-gpus` and `--num-devices` are one option: leave one out")
+    if not isinstance(debug, bool):
+        raise ConfigError(f"{source}: `debug` (={debug!r}) must be true or false")
+    if debug:
+        values["trace_level"] = "debug"
+    known = helps()
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{source}: unknown option `{name}`{did_you_mean(name, known)}")
+    return values
+
+
 def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
-    """The options that a file or a command line says; names may have hyphens.
+    """The options that a file or a command line says, by the names that `fields_of` knows.
 
     Raises:
       ConfigError: an unknown name or a wrong value.
     """
-    known = helps()
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        attribute = str(name).replace("-", "_")
-        if attribute not in known:
-            raise ConfigError(f"{source}: unknown option `{name}`{did_you_mean(attribute, known)}")
-        values[attribute] = tuple(value) if isinstance(value, list) else value
+    fields = fields_of(given, source).items()
+    values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields}
     for name in ("architectures", "seeds"):
         if name in values and not isinstance(values[name], tuple):
             values[name] = (values[name],)
@@ -186,10 +210,10 @@ def from_mapping(given: Mapping[str, Any], source: str) -> ExperimentOptions:
 
 
 def read_options(path: str) -> dict[str, Any]:
-    """The options in a YAML file.
+    """The options in a YAML file, by the names of fields.
 
     Raises:
-      ConfigError: it cannot be read, or holds none.
+      ConfigError: it cannot be read, holds none, or one that is unknown.
     """
     try:
         found = read_yaml(path)
@@ -197,4 +221,4 @@ def read_options(path: str) -> dict[str, Any]:
         raise ConfigError(f"the experiment {path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"the experiment {path} must be a mapping of options to values")
-    return found
+    return fields_of(found, path)

@@ -93,7 +93,8 @@ class CellRunner:
     def _train(self, config: Config) -> None:
         """Trains, once a process is gone that an experiment has left here that was killed."""
         run, attempts = PlannedRun(self.cell.name, config, self.cell.folder), 0
-        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,))
+        level = f"--log-level={self.plan.options.trace_level}"
+        executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,), flags=(level,))
         while not executor.start([run]):
             attempts += 1
             if attempts == 2:  # The first may fail because a process that starts beside it has the lock too.

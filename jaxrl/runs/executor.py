@@ -100,6 +100,7 @@ class ProcessExecutor(Executor):
         timeout: float | None = None,
         say: Callable[[str], object] = print_nothing,
         shares: Sequence[DeviceShare] = (),
+        flags: Sequence[str] = (),
     ) -> None:
         """Takes options.
 
@@ -109,8 +110,10 @@ class ProcessExecutor(Executor):
           timeout: seconds after which a run is stopped, as one that failed; None: never.
           say: is called with a line about a run that does not end when asked to.
           shares: what each of the runs at the same time gets of the machine; (): an even part.
+          flags: of `jaxrl train`, that each is given beside its configuration and its folder.
         """
         self._jobs = jobs
+        self._flags = tuple(flags)
         self._shares = tuple(shares) or shares_of(jobs, gpus)
         self._timeout = timeout
         self._say = say
@@ -129,7 +132,9 @@ class ProcessExecutor(Executor):
         file = run.folder.with_suffix(".py")
         file.write_text(config_file(run.config) + "\n")
         slot = min(set(range(self._jobs)) - {child.slot for child in self._children.values()})
-        command = child_process.command("jaxrl.main", f"--config={file}", f"--workdir={run.folder}")
+        command = child_process.command(
+            "jaxrl.main", f"--config={file}", f"--workdir={run.folder}", *self._flags
+        )
         with run.folder.with_suffix(".log").open("wb") as output:
             process = subprocess.Popen(
                 command,

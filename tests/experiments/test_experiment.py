@@ -50,7 +50,7 @@ def test_pretraining_is_decided_by_flags_and_data() -> None:
 @pytest.mark.parametrize("path", sorted((CONFIGS / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_experiments_name_architectures_that_suit_their_levels(path: Path, tmp_path: Path) -> None:
     given = read_options(str(path))
-    assert given["experiment-name"] == path.stem
+    assert given["experiment_name"] == path.stem
     found = from_mapping(given | {"test-dataset": "test"}, str(path))  # its own is made by a command
     plan = ExperimentPlan.of(found, tmp_path)
     assert len(plan.cells) == len(found.architectures) * len(found.modes) * len(found.seeds)
