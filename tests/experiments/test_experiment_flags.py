@@ -14,16 +14,20 @@ import jax
 import pytest
 
 from jaxrl.algorithms import build_agent
-from jaxrl.commands.experiment import main
+from jaxrl.commands.experiment import ARGUMENTS, main
 from jaxrl.config import Config
 from jaxrl.config.environment import spec_of
+from jaxrl.config.fields import declarations
 from jaxrl.diagnostics import architectures
 from jaxrl.diagnostics.architectures import TrainingCost
 from jaxrl.evaluation.policy_function import PolicyFunction
 from jaxrl.experiments.cells import ExperimentPlan
+from jaxrl.experiments.options import ExperimentOptions
 from jaxrl.runs import child_process
+from tests.experiments.test_experiment import REQUIRED as FIELDS
 from tests.experiments.test_experiment import options
 
+REQUIRED = {name.replace("_", "-") for name in FIELDS}
 LEVELS = ("--experiment-name=x", "--train-dataset=train", "--test-dataset=test")
 TWO = (*LEVELS, "--architectures", "gcn", "mlp_baseline")
 
@@ -202,3 +206,20 @@ def test_mixed_precision_computes_networks_in_bfloat16(name: str, tmp_path: Path
     assert set(before) == {"f32"}
     assert after == ["bf16"] * (len(before) - 2) + ["f32"] * 2
     assert len(before) == {"mlp_baseline": 4, "gat": 7}[name]
+
+
+def test_the_table_of_the_docs_has_all_flags_with_their_defaults() -> None:
+    page = (Path(__file__).parents[2] / "docs/architectures.md").read_text()
+    rows = re.findall(r"^\| (`--[^|]+) \| ([^|]+) \| .+ \|$", page, re.MULTILINE)
+    table = dict[str, str]()
+    for flags, defaults in rows:
+        names, values = re.findall(r"`--([a-z0-9-]+)`", flags), defaults.replace("`", "").split(", ")
+        table |= dict(zip(names, values if len(values) > 1 else values * len(names), strict=True))
+    assert table.keys() == {argument.name for argument in ARGUMENTS if argument.kind}
+    for declared in declarations(ExperimentOptions):
+        name, default = declared.attribute.replace("_", "-"), declared.default
+        if default is None or name not in table:
+            continue  # what is known where it runs, in words; the level of the log, which is --debug
+        words = {False: "off", "": "required" if name in REQUIRED else "none", (): "required", (0,): "0"}
+        shown = table[name].replace("_", "") if isinstance(default, int) else table[name]
+        assert shown == str(words.get(default, default)), name
