@@ -20,8 +20,13 @@ from jaxrl.config.errors import RunError
 if TYPE_CHECKING:
     from jaxrl.evaluation.episodes_check import EpisodesCheck
 
+_PICKLES, _HDF5 = (".pkl", ".pickle"), (".hdf5", ".h5")  # refused with the remedy, and read
 ARGUMENTS = (
-    Argument("--data=DIR", "what jaxrl prepare-data or jaxrl record has written; or --data-dir=DIR", str),
+    Argument(
+        "--data=DIR",
+        "what jaxrl prepare-data or jaxrl record has written, or a file of D4RL's layout; or --data-dir=DIR",
+        str,
+    ),
     Argument("--data-dir=DIR", "", str),
     Argument("--env=NAME", "the environment of episodes (default: the one that the manifest names)", str, ""),
     Argument(
@@ -47,7 +52,8 @@ def _job(argv: Sequence[str]) -> int:
     if not given:
         raise ConfigError("`--data` is missing: name a folder that jaxrl prepare-data has written")
     folder = Path(given)
-    if folder.suffix not in (".pkl", ".pickle") and not folder.is_dir():
+    is_file = folder.suffix in _PICKLES or (folder.suffix in _HDF5 and folder.is_file())
+    if not is_file and not folder.is_dir():
         raise ConfigError(f"`--data` (={given!r}) is no folder")
     from jaxrl.evaluation.episodes_check import check_episodes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.envs.base import EnvSpec
 from jaxrl.envs.bounded_files import read_object
-from jaxrl.experience.demonstrations import minari_files
+from jaxrl.experience.demonstrations import d4rl_files, minari_files
 from jaxrl.experience.demonstrations.episode import Episode, EpisodeFault
 from jaxrl.experience.demonstrations.episode_files import encode, read_episode
 
@@ -36,7 +36,7 @@ class Dataset:
       folder: where they lie.
       episodes: in the order of their files' names.
       digest: over the content of all.
-      files: their names; none of a Minari data set.
+      files: their names; none of Minari's and D4RL's.
     """
 
     folder: str
@@ -137,14 +137,14 @@ def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
 
 def is_simulated(folder: Path) -> bool:
     """True if the episodes of a folder follow from their actions, levels and seeds, by its manifest."""
-    return _minari_folder(folder) is None and "simulated" in _manifest(folder)
+    return folder.is_dir() and _minari_folder(folder) is None and "simulated" in _manifest(folder)
 
 
 def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     """Reads every episode of a folder.
 
     Args:
-      folder: of `.npz` files, with a manifest or without, or of a Minari data set.
+      folder: of `.npz` files, with a manifest or without, of a Minari data set, or a file in D4RL's layout.
       spec: of the environment whose spaces they must have.
       verify: also compare each file with the manifest, which must then be there.
 
@@ -157,10 +157,12 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
             f"{folder}: pickled files can run any code and are not read; convert them where you trust them: "
             "np.savez(FILE, observations=..., actions=..., rewards=..., terminations=..., truncations=...)"
         )
+    if place.suffix in d4rl_files.SUFFIXES and place.is_file():
+        return _collected(folder, place, d4rl_files.read_episodes(place, spec))
     if not place.is_dir():
         raise DatasetFault(f"{folder}: is no folder of episodes")
     if (minari := _minari_folder(place)) is not None:
-        return _read_minari(folder, minari, spec)
+        return _collected(folder, minari, minari_files.read_episodes(minari, spec))
     files = sorted(place.glob("*.npz"))
     if not files:
         pickles = [file for file in sorted(place.iterdir()) if file.suffix in PICKLES]
@@ -191,9 +193,10 @@ def _minari_folder(folder: Path) -> Path | None:
     return minari_files.data_folder(folder)
 
 
-def _read_minari(folder: str, place: Path, spec: EnvSpec) -> Dataset:
+def _collected(folder: str, place: Path, found: Iterator[Episode]) -> Dataset:
+    """The data set of episodes that are in no files of our own; `place` is named with a fault."""
     try:
-        episodes = tuple(minari_files.read_episodes(place, spec))
+        episodes = tuple(found)
     except EpisodeFault as error:
         raise DatasetFault(f"{place}: {error}") from error
     if not episodes:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,10 @@ def test_masks_are_asked_for_where_the_environment_has_them(tmp_path: Path) -> N
     spec: EnvSpec = dataclasses.replace(SPEC, has_action_mask=True)
     with pytest.raises(DatasetFault, match="has no action_masks"):
         read_dataset(str(written(tmp_path / "d", [episode(5)])), spec)
+
+
+def test_a_file_of_hdf5_says_which_extra_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "d.hdf5").write_bytes(b"")
+    with pytest.raises(DatasetFault, match="d.hdf5: an HDF5 file needs the package h5py: pip install"):
+        read_dataset(str(tmp_path / "d.hdf5"), SPEC)
