@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _job(argv: Sequence[str], interruption: Interruption) -> int:
     values, left = parse(ARGUMENTS, _join_lists(argv), positional=True)
-    resumed, dry = values.pop("resume-from"), values.pop("dry-run")
+    resumed = values.pop("resume-from")
+    dry = values.pop("dry-run")
     words = {name: _value_of(name, x) for name, x in values.items() if x is not None and x is not False}
     given = fields_of(words, "jaxrl experiment")
     if len(left) > 1:

@@ -24,7 +24,8 @@ from jaxrl.config.fields import (
 from jaxrl.experiments.matrix import COLUMNS, Weights
 from jaxrl.reporting.logs import LEVELS
 
-NO_PRETRAIN, WITH_PRETRAIN = "no_pretrain", "with_pretrain"
+NO_PRETRAIN = "no_pretrain"
+WITH_PRETRAIN = "with_pretrain"
 _PLACES = ("config", "train_dataset", "test_dataset", "replay_data_dir")
 _JAX_SHARES = (
     "JAX has one backend for distribution: every device that a process sees shares the environments, "
@@ -175,7 +176,8 @@ def fields_of(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     values = {str(name).replace("-", "_"): value for name, value in given.items() if value is not None}
     if "distributed_backend" in values:
         raise ConfigError(f"`--distributed-backend`: {_JAX_SHARES}")
-    gpus, debug = values.pop("num_gpus", None), values.pop("debug", False)
+    gpus = values.pop("num_gpus", None)
+    debug = values.pop("debug", False)
     if gpus is not None and values.setdefault("num_devices", gpus) != gpus:
         raise ConfigError("`--num-gpus` and `--num-devices` are one option: leave one out")
     if not isinstance(debug, bool):

@@ -92,7 +92,8 @@ class CellRunner:
 
     def _train(self, config: Config) -> None:
         """Trains, once a process is gone that an experiment has left here that was killed."""
-        run, attempts = PlannedRun(self.cell.name, config, self.cell.folder), 0
+        run = PlannedRun(self.cell.name, config, self.cell.folder)
+        attempts = 0
         level = f"--log-level={self.plan.options.trace_level}"
         executor = ProcessExecutor(jobs=1, say=self.say, shares=(self.share,), flags=(level,))
         while not executor.start([run]):

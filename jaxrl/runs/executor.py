@@ -231,7 +231,8 @@ def run_all(runs: Sequence[PlannedRun], executor: Executor, interruption: Interr
     Raises:
       RunError: another process has one of them.
     """
-    waiting, reasons = list(runs), dict[str, str]()
+    waiting = list(runs)
+    reasons = dict[str, str]()
     while waiting or len(reasons) < len(runs):
         for ending in executor.poll():
             reasons[ending.name] = ending.reason

@@ -95,7 +95,8 @@ def write_dataset(
     folder.mkdir(parents=True, exist_ok=True)
     listed: dict[str, Any] = {}
     for i, episode in enumerate(episodes):
-        name, content = f"{i:06}.npz", encode(episode)
+        name = f"{i:06}.npz"
+        content = encode(episode)
         (folder / name).write_bytes(content)
         listed[name] = {
             "digest": _digest(content),
@@ -129,7 +130,8 @@ def environment_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     if _minari_folder(folder) is not None:
         return "", ()
     manifest = _manifest(folder)
-    name, wrappers = manifest.get("env"), manifest.get("wrappers", [])
+    name = manifest.get("env")
+    wrappers = manifest.get("wrappers", [])
     if not isinstance(name, str) or not isinstance(wrappers, list):
         return "", ()
     return name, tuple(str(wrapper) for wrapper in wrappers)
@@ -172,7 +174,8 @@ def read_dataset(folder: str, spec: EnvSpec, verify: bool = False) -> Dataset:
     if len(files) > _MOST_EPISODES:
         raise DatasetFault(f"{folder}: holds more than {_MOST_EPISODES:,} episodes")
     listed = _listed(place, files) if verify else {}
-    episodes, total = [], hashlib.blake2b(digest_size=16)
+    episodes = []
+    total = hashlib.blake2b(digest_size=16)
     for file in files:
         try:
             episode = read_episode(file, spec)
