@@ -7,11 +7,11 @@ from typing import Any, get_args, get_origin
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import words
+from jaxrl.config import unknown_fields
 from jaxrl.config.algorithms import algorithm_of, section_of
 from jaxrl.config.built_in import BUILT_IN
 from jaxrl.config.declarations import declared_fields
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError
 
 
 def override(config: ConfigDict, name: str, value: Any) -> None:
@@ -20,12 +20,13 @@ def override(config: ConfigDict, name: str, value: Any) -> None:
     Raises:
       ConfigError: there is no such field, or the value is not of its type.
     """
-    declared = declared_fields(algorithm_of(config))
+    algorithm = algorithm_of(config)
+    declared = declared_fields(algorithm)
     if name not in declared:
         fields = [field for field in declared if field.startswith(f"{name}.")]
         if fields:
             raise ConfigError(f"`config.{name}` is a section; set its fields, such as `config.{fields[0]}`")
-        hint = words.field_hint(name) or did_you_mean(name, declared, prefix="config.")
+        hint = unknown_fields.hint(name, declared, section_of(algorithm).name, prefix="config.")
         raise ConfigError(f"`config.{name}` is no field{hint}")
     assign(config, name, read_value(value, declared[name].kind))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from jaxrl.config import stages, training_stages, words
+from jaxrl.config import stages, training_stages, unknown_fields
 from jaxrl.config.algorithm import AlgorithmConfig, UnreadSection
 from jaxrl.config.algorithms import algorithm_of, is_unread, section_of
 from jaxrl.config.configuration import Config
@@ -27,7 +27,7 @@ from jaxrl.config.environment import (
     require_spaces,
     with_full_names,
 )
-from jaxrl.config.errors import ConfigError, did_you_mean
+from jaxrl.config.errors import ConfigError
 from jaxrl.config.fields import LARGEST_INT32, Field, at_least, at_most, check, require_divides
 from jaxrl.config.minibatches import MinibatchConfig
 from jaxrl.config.rebuilt_environments import with_rebuilt_environments
@@ -218,7 +218,7 @@ def _build(data: Mapping[str, Any], device_count: int) -> Config:
     """Checks keys, types, ranges and divisibility."""
     algorithm = algorithm_of(data)
     section = section_of(algorithm)
-    parts = _parts(data, declared_fields(algorithm))
+    parts = _parts(data, declared_fields(algorithm), section.name)
     config = _assemble(parts, section.name, section.kind(**parts[section.name]), device_count)
     _check_counts(config)
     _check_rules(config)
@@ -263,18 +263,18 @@ def _without_section(data: Mapping[str, Any], device_count: int) -> Config:
     common = {name: x for name, x in data.items() if name in COMMON or not isinstance(x, Mapping)}
     declared = {name: field for name, field in declared_fields().items() if field.section in ("", *COMMON)}
     learner = UnreadSection(algorithm_of(data), json.dumps(data))
-    return _assemble(_parts(common, declared), "", learner, device_count)
+    return _assemble(_parts(common, declared, ""), "", learner, device_count)
 
 
-def _parts(data: Mapping[str, Any], declared: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
-    """The value of every declared field, by section and attribute."""
+def _parts(data: Mapping[str, Any], declared: Mapping[str, Field], section: str) -> dict[str, dict[str, Any]]:
+    """The value of every declared field, by section and attribute; `section` is that of the algorithm."""
     given = flatten(data)
     parts: dict[str, dict[str, Any]] = {field.section: {} for field in declared.values()}
     for name, value in given.items():
         if name in parts:
             raise ConfigError(f"`{name}` (={value!r}) must be a section with fields of its own")
         if name not in declared:
-            hint = words.field_hint(name) or did_you_mean(name, declared)
+            hint = unknown_fields.hint(name, declared, section)
             raise ConfigError(f"`{name}` is no field of the configuration{hint}")
     for name, field in declared.items():
         parts[field.section][field.attribute] = field.check(given.get(name, field.default))

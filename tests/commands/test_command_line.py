@@ -122,6 +122,11 @@ def test_command_line_is_read_without_jax() -> None:
         ([f"--config={PPO}", "--config.seed", "--config.ppo.gamma=1"], "`--config.seed` needs a value"),
         ([f"--config={PPO}", "--config.ppo=3"], "`config.ppo` is a section"),
         ([f"--config={PPO}", "--config.pppo.gamma=1"], "did you mean `config.ppo.gamma`?"),
+        # By its letters `sac.checkpoint` is nearer, but this run does not read it.
+        (["dqn", "--config.replay.checkpoint=False"], "did you mean `config.dqn.checkpoint`?"),
+        (["dqn", "--config.learning_rate=1"], "did you mean `config.dqn.learning_rate`?"),
+        (["dqn", "--config.dqn.prioritized=1"], "did you mean `config.dqn.prioritised`?"),
+        (["ppo", "--config.dqn.checkpont=1"], "did you mean `config.dqn.checkpoint`?"),
         ([f"--config={PPO}", "--config.ppo.num_minibatches=3"], "must divide `env.num_envs` (=64)"),
         ([f"--config={PPO}", "--config.ppo.gamma=2"], "`ppo.gamma` (=2) must lie between 0 and 1"),
         ([f"--config={PPO}", "--config.env.stagger=maybe"], "`env.stagger` (='maybe')"),
